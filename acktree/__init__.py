@@ -1,0 +1,1 @@
+"""Storm topologies in Python on Spark Structured Streaming, with a verdict for every message."""

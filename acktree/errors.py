@@ -1,0 +1,112 @@
+"""The tree of exceptions: what happened, where, and what to do about it.
+
+::
+
+    AcktreeError ─┬─ TopologyError, ConfigError   the author, before anything starts
+                  ├─ SpoutError, BoltError        the author: user code raised, or broke its contract
+                  ├─ MisuseError                  the author: ack twice, emit after ack, undeclared stream or memory
+                  ├─ ConnectorError               the operator: a queue or store; says whether trying again can help
+                  ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
+                  └─ ProtocolError                us: a bug; carries the root's whole story
+
+Rules of this file
+------------------
+1. Split by who must act, not by where it was noticed.
+2. Every error has three parts, and the third is something its reader can do now.
+3. An error crosses from a worker to the driver by pickle, so whatever it knows is in ``args`` or ``__dict__``.
+4. Nothing is imported here: every other room may import this one.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AcktreeError",
+    "BoltError",
+    "CheckpointError",
+    "ConfigError",
+    "ConnectorError",
+    "MisuseError",
+    "ProtocolError",
+    "SpoutError",
+    "TopologyError",
+]
+
+
+class AcktreeError(Exception):
+    """What happened, where, and what to do about it.
+
+    Args:
+        what: One statement of what is wrong, with the names and values it is about.
+        where: The call, component, stream, tuple or file to look at.
+        fix: What to change, or what to run, to make it go away.
+
+    >>> print(AcktreeError("bolt 'count' has no input", "set_bolt('count', ...)", "chain a grouping to it"))
+    bolt 'count' has no input
+      where: set_bolt('count', ...)
+      fix:   chain a grouping to it
+    """
+
+    def __init__(self, what: str, where: str, fix: str) -> None:
+        super().__init__(what, where, fix)  # all in args, so it survives the pickle from worker to driver
+
+    @property
+    def what(self) -> str:
+        """What is wrong, in one statement."""
+        return str(self.args[0])
+
+    @property
+    def where(self) -> str:
+        """The call, component, stream, tuple or file to look at."""
+        return str(self.args[1])
+
+    @property
+    def fix(self) -> str:
+        """What to change or to run."""
+        return str(self.args[2])
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  where: {self.where}\n  fix:   {self.fix}"
+
+
+class TopologyError(AcktreeError):
+    """The topology cannot be run as drawn. Raised by ``TopologyBuilder``, before anything starts."""
+
+
+class ConfigError(AcktreeError):
+    """A setting has no such name, type or range. Raised where the setting is written, before anything starts."""
+
+
+class SpoutError(AcktreeError):
+    """A spout raised where that stops the topology (``open``), or broke its contract; ``__cause__`` is its exception."""
+
+
+class BoltError(AcktreeError):
+    """A bolt raised where no tuple can be blamed (``prepare``), or broke its contract; ``__cause__`` is its exception."""
+
+
+class MisuseError(AcktreeError):
+    """User code asked for what a collector cannot do: ack twice, emit after ack, an undeclared stream or memory.
+
+    Raised at the call, inside user code. Left uncaught in ``execute`` it fails the tuple, as any exception does.
+    """
+
+
+class ConnectorError(AcktreeError):
+    """A queue, broker or store refused or was not there.
+
+    Args:
+        can_retry: Whether the same call may succeed later without anyone acting (a lost connection: yes; a wrong
+            password: no).
+    """
+
+    def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
+        super().__init__(what, where, fix)
+        self.can_retry = can_retry  # kept by pickle through __dict__: only args go through __init__ again
+
+
+class CheckpointError(AcktreeError):
+    """The checkpoint cannot be used: another run holds it, the topology changed, or a newer acktree wrote it."""
+
+
+class ProtocolError(AcktreeError):
+    """Our own books do not balance: a bug in acktree, never the user's. Stops the topology loudly."""

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from acktree import errors
+from acktree.errors import AcktreeError, ConnectorError
+
+ALL = [getattr(errors, name) for name in errors.__all__]
+
+
+def test_an_error_reads_as_what_where_and_fix_on_three_lines() -> None:
+    error = AcktreeError("it broke", "set_bolt('a', ...)", "mend it")
+    assert str(error).splitlines() == ["it broke", "  where: set_bolt('a', ...)", "  fix:   mend it"]
+    assert (error.what, error.where, error.fix) == ("it broke", "set_bolt('a', ...)", "mend it")
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_every_error_is_an_acktree_error_and_survives_the_pickle_from_worker_to_driver(
+    kind: type[AcktreeError],
+) -> None:
+    again = pickle.loads(pickle.dumps(kind("what", "where", "fix")))
+    assert type(again) is kind
+    assert isinstance(again, AcktreeError)
+    assert str(again) == "what\n  where: where\n  fix:   fix"
+
+
+def test_a_connector_error_says_whether_trying_again_can_help_also_after_a_pickle() -> None:
+    assert ConnectorError("what", "where", "fix").can_retry is False
+    assert pickle.loads(pickle.dumps(ConnectorError("what", "where", "fix", can_retry=True))).can_retry is True
+
+
+def test_the_list_of_public_names_is_sorted_and_complete() -> None:
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert errors.__all__ == sorted(classes)
