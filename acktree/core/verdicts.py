@@ -1,0 +1,167 @@
+"""What became of a message: the verdict, and of a failure the whole story.
+
+Rules of this file
+------------------
+1. Closed sets are enums, and each word is its own value: what a log or a table shows can be read back.
+2. A failure survives every journey. The exception itself may stay behind (many will not pickle, some will
+   not unpickle); its type names, its words and its traceback are text and always arrive.
+3. Nothing here decides: whether a failure is tried again is the business of ``retry.py``.
+
+Source: Storm's ``ISpout.ack`` and ``ISpout.fail``. Storm's ``fail`` is given the message id alone, and the
+reason lives in a debug log; ours is handed to the spout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
+
+
+class Verdict(StrEnum):
+    """How the tuple tree of one attempt ended; every tracked attempt gets exactly one."""
+
+    ACKED = "ACKED"
+    """Every tuple of the tree was acked in time."""
+    FAILED = "FAILED"
+    """Some tuple of the tree was failed: one is enough."""
+    TIMED_OUT = "TIMED_OUT"
+    """The tree was neither complete nor failed when the message timeout had passed."""
+
+
+class FailureKind(StrEnum):
+    """The two verdicts that are not ACKED."""
+
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+
+
+class FailureCause(StrEnum):
+    """What made a message fail, for whoever has to mend it."""
+
+    EXCEPTION = "EXCEPTION"
+    """User code raised while it worked on a tuple of this message."""
+    FAILED_BY_BOLT = "FAILED_BY_BOLT"
+    """A bolt said ``fail``, in so many words."""
+    TIMEOUT = "TIMEOUT"
+    """Nobody said anything until the message timeout had passed."""
+    MISUSE = "MISUSE"
+    """A bolt broke a rule of ours: acked twice, emitted after its ack, changed what it does not remember."""
+    KILLED_WORKER = "KILLED_WORKER"
+    """The process died under this message: out of memory, a segmentation fault, ``os._exit``."""
+    HUNG = "HUNG"
+    """A bolt worked on this message for so long that its process was stopped."""
+    GAVE_UP = "GAVE_UP"
+    """The engine stopped trying, for a reason that no attempt of its own has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt of one message, as told to the spout, the retry policy and the dead letters.
+
+    Equal when all but ``exception`` are equal: exceptions compare by identity, which no journey keeps.
+    """
+
+    reason: str
+    """In words: the exception's own, or what the bolt said to ``fail``. May be empty."""
+    kind: FailureKind
+    cause: FailureCause
+    component: str | None
+    """The component in which it happened; None when nobody knows, as for most timeouts."""
+    exception: BaseException | None = field(compare=False)
+    """The exception that user code raised, if there was one and it survived the journey."""
+    exception_types: tuple[str, ...]
+    """Its type and that type's bases, as :func:`exception_type_names` gives them; ``()`` without one."""
+    traceback: str | None
+    """The traceback where it was raised, formatted there."""
+    attempt: int
+    """Which attempt of the message this was; the first is 1."""
+    final: bool
+    """True when no attempt will follow: the engine gave up, and the dead letter is safe."""
+    others: int = 0
+    """How many more failures of this attempt were reported; the first in the order of the data is told."""
+
+    def to_bytes(self) -> bytes:
+        """Pack for a journey between processes, or for the journal. Never raises because of the exception."""
+        plain = (
+            self.reason,
+            self.kind.value,
+            self.cause.value,
+            self.component,
+            _pickled(self.exception),
+            self.exception_types,
+            self.traceback,
+            self.attempt,
+            self.final,
+            self.others,
+        )
+        return pickle.dumps(plain, protocol=5)
+
+    @staticmethod
+    def from_bytes(packed: bytes | memoryview) -> Failure:
+        """Undo :meth:`to_bytes`; ``exception`` is None when it could not be packed or cannot be rebuilt here."""
+        plain = pickle.loads(packed)
+        reason, kind, cause, component, exception, types, traceback, attempt, final, others = plain
+        return Failure(
+            reason=reason,
+            kind=FailureKind(kind),
+            cause=FailureCause(cause),
+            component=component,
+            exception=_unpickled(exception),
+            exception_types=types,
+            traceback=traceback,
+            attempt=attempt,
+            final=final,
+            others=others,
+        )
+
+
+def qualified_name(exception_type: type[BaseException]) -> str:
+    """Name a type so that another process can recognise it.
+
+    >>> qualified_name(ValueError)
+    'builtins.ValueError'
+    """
+    return f"{exception_type.__module__}.{exception_type.__qualname__}"
+
+
+def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
+    """The qualified names of an exception's type and its bases, nearest first; ``()`` for None.
+
+    ``object`` and ``BaseException`` are left out: they would say that it is an exception.
+
+    >>> exception_type_names(FileNotFoundError("x"))
+    ('builtins.FileNotFoundError', 'builtins.OSError', 'builtins.Exception')
+    """
+    if exception is None:
+        return ()
+    bases = type(exception).__mro__
+    return tuple(qualified_name(base) for base in bases if base is not object and base is not BaseException)
+
+
+def _pickled(exception: BaseException | None) -> bytes | None:
+    if exception is None:
+        return None
+    with contextlib.suppress(
+        Exception
+    ):  # user code runs in here (__reduce__): it may raise whatever it likes
+        return pickle.dumps(exception, protocol=5)
+    # A class of the user's __main__ reaches a worker by value, and only cloudpickle can send it home again.
+    import cloudpickle  # only a refused pickle needs it: `import acktree` stays quick
+
+    with contextlib.suppress(Exception):
+        return bytes(cloudpickle.dumps(exception, protocol=5))
+    return None  # a lock, a socket, a frame: the text of the failure goes alone
+
+
+def _unpickled(packed: bytes | None) -> BaseException | None:
+    if packed is None:
+        return None
+    try:
+        exception = pickle.loads(packed)
+    except Exception:  # the classic: an __init__ that wants more than `args` holds
+        return None
+    return exception if isinstance(exception, BaseException) else None
