@@ -1,0 +1,73 @@
+# One door. Every recipe sets up what it needs by itself; `make` alone lists them.
+#   VENV=.venv      the virtual environment        PYTHON=python3   the Python that makes it
+#   ARGS=...        handed to pytest or the example: make test-unit ARGS="-k ledger -x"
+
+VENV ?= .venv
+PYTHON ?= python3
+ARGS ?=
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+# A hung query is a failed test, not a hung build.
+PYTEST = $(BIN)/python -m coverage run -m pytest --timeout=300
+CORE_IS_WHOLE = $(BIN)/python -m coverage report --include='*/acktree/core/*' --fail-under=100
+FOLDERS = acktree $(wildcard benchmarks examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup flights test test-unit test-spark lint fmt types imports bench wheel lock clean java
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(READY) ## The virtual environment, from the lock file, with acktree in it
+
+$(READY): requirements-dev.lock pyproject.toml
+	@PYTHON='$(PYTHON)' scripts/check_machine.sh python
+	@echo "Setting up $(VENV). The first time takes some minutes: Spark is a download of 400 MB."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+java:
+	@scripts/check_machine.sh java
+
+flights: java $(READY) ## 336,776 departures through Spark, each with its verdict
+	$(BIN)/python examples/flights/flights.py $(ARGS)
+
+test: java $(READY) ## All tests, with Spark; core must be covered branch by branch
+	$(PYTEST) $(ARGS)
+	@$(CORE_IS_WHOLE)
+
+test-unit: $(READY) ## The tests that need neither Spark nor Java
+	$(PYTEST) -m "not spark" $(ARGS)
+
+test-spark: java $(READY) ## The tests on Spark
+	$(PYTEST) -m spark $(ARGS)
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+fmt: $(READY) ## Put imports and format right
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+types: $(READY) ## mypy --strict
+	$(BIN)/mypy $(FOLDERS)
+
+imports: $(READY) ## The drawing of the house holds: imports only go down
+	$(BIN)/lint-imports
+
+bench: java $(READY) ## The measurements behind our numbers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(READY) ## dist/acktree-*.whl
+	rm -f dist/acktree-*.whl
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+lock: $(READY) ## Pin the development environment anew, from pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra spark --group dev \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml -o requirements-dev.lock
+
+clean: ## Take away what recipes made, the virtual environment included
+	rm -rf $(VENV) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
