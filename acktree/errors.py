@@ -4,8 +4,8 @@
 
     AcktreeError ─┬─ TopologyError, ConfigError   the author, before anything starts
                   ├─ SpoutError, BoltError        the author: user code raised, or broke its contract
-                  ├─ MisuseError                  the author: ack twice, emit after ack, undeclared stream or memory
-                  ├─ ConnectorError               the operator: a queue or store; says whether trying again can help
+                  ├─ MisuseError                  the author: acked twice, undeclared stream or memory
+                  ├─ ConnectorError               the operator: a queue or store; can it be retried?
                   ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
                   └─ ProtocolError                us: a bug; carries the root's whole story
 
@@ -13,11 +13,14 @@ Rules of this file
 ------------------
 1. Split by who must act, not by where it was noticed.
 2. Every error has three parts, and the third is something its reader can do now.
-3. An error crosses from a worker to the driver by pickle, so whatever it knows is in ``args`` or ``__dict__``.
-4. Nothing is imported here: every other room may import this one.
+3. An error crosses from a worker to the driver by pickle: what it knows is in ``args`` or ``__dict__``.
+4. Nothing of ours is imported here: every other room may import this one.
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 __all__ = [
     "AcktreeError",
@@ -29,6 +32,7 @@ __all__ = [
     "ProtocolError",
     "SpoutError",
     "TopologyError",
+    "nearest",
 ]
 
 
@@ -73,21 +77,27 @@ class TopologyError(AcktreeError):
 
 
 class ConfigError(AcktreeError):
-    """A setting has no such name, type or range. Raised where the setting is written, before anything starts."""
+    """A setting has no such name, type or range. Raised before anything starts."""
 
 
 class SpoutError(AcktreeError):
-    """A spout raised where that stops the topology (``open``), or broke its contract; ``__cause__`` is its exception."""
+    """A spout raised in ``open``, which stops the topology, or broke its contract.
+
+    ``__cause__`` is its own exception.
+    """
 
 
 class BoltError(AcktreeError):
-    """A bolt raised where no tuple can be blamed (``prepare``), or broke its contract; ``__cause__`` is its exception."""
+    """A bolt raised where no tuple can be blamed (``prepare``), or broke its contract.
+
+    ``__cause__`` is its own exception.
+    """
 
 
 class MisuseError(AcktreeError):
-    """User code asked for what a collector cannot do: ack twice, emit after ack, an undeclared stream or memory.
+    """User code asked for what cannot be done: a second ack, an emit after the ack, an undeclared stream.
 
-    Raised at the call, inside user code. Left uncaught in ``execute`` it fails the tuple, as any exception does.
+    Raised at the call, inside user code. Left uncaught in ``execute`` it fails the tuple, as any exception.
     """
 
 
@@ -95,8 +105,8 @@ class ConnectorError(AcktreeError):
     """A queue, broker or store refused or was not there.
 
     Args:
-        can_retry: Whether the same call may succeed later without anyone acting (a lost connection: yes; a wrong
-            password: no).
+        can_retry: Whether the same call may succeed later without anyone acting: yes for a lost connection,
+            no for a wrong password.
     """
 
     def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
@@ -105,8 +115,27 @@ class ConnectorError(AcktreeError):
 
 
 class CheckpointError(AcktreeError):
-    """The checkpoint cannot be used: another run holds it, the topology changed, or a newer acktree wrote it."""
+    """The checkpoint is held by another run, belongs to another topology, or was written by a newer acktree."""
 
 
 class ProtocolError(AcktreeError):
     """Our own books do not balance: a bug in acktree, never the user's. Stops the topology loudly."""
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """What a fix says about a name that nobody knows: the likeliest that somebody does, or all of them.
+
+    >>> nearest("ordres", ["orders", "count"])
+    "did you mean 'orders'?"
+    >>> nearest("x", ["orders", "count"])
+    "there are 'count' and 'orders'"
+    >>> nearest("x", [])
+    'there are none'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if len(names) < 2:  # noqa: PLR2004  # one or none: no "and"
+        return f"there is only {names[0]!r}" if names else "there are none"
+    return f"there are {', '.join(map(repr, names[:-1]))} and {names[-1]!r}"

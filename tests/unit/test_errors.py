@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 from acktree import errors
-from acktree.errors import AcktreeError, ConnectorError
+from acktree.errors import AcktreeError, ConnectorError, nearest
 
-ALL = [getattr(errors, name) for name in errors.__all__]
+ALL = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
 
 
 def test_an_error_reads_as_what_where_and_fix_on_three_lines() -> None:
@@ -28,9 +28,20 @@ def test_every_error_is_an_acktree_error_and_survives_the_pickle_from_worker_to_
 
 def test_a_connector_error_says_whether_trying_again_can_help_also_after_a_pickle() -> None:
     assert ConnectorError("what", "where", "fix").can_retry is False
-    assert pickle.loads(pickle.dumps(ConnectorError("what", "where", "fix", can_retry=True))).can_retry is True
+    assert (
+        pickle.loads(pickle.dumps(ConnectorError("what", "where", "fix", can_retry=True))).can_retry is True
+    )
 
 
 def test_the_list_of_public_names_is_sorted_and_complete() -> None:
-    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
-    assert errors.__all__ == sorted(classes)
+    here = {
+        name for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__
+    }
+    assert errors.__all__ == sorted(here)
+
+
+def test_an_unknown_name_is_answered_with_the_likeliest_known_one_or_with_all_of_them() -> None:
+    assert nearest("wrod", ["word", "count"]) == "did you mean 'word'?"
+    assert nearest("zzz", ["c", "a", "b"]) == "there are 'a', 'b' and 'c'"
+    assert nearest("zzz", ["a"]) == "there is only 'a'"
+    assert nearest(7, []) == "there are none"
