@@ -114,7 +114,7 @@ class Retry:
         return round(pause)
 
     def _is_final(self, failure: Failure) -> bool:
-        """True if one of ``final`` was raised: by type, or by name where the exception itself stayed behind."""
+        """True if one of ``final`` was raised: by type, or by name where the exception stayed behind."""
         if not self.final or not failure.exception_types:
             return False
         if isinstance(failure.exception, self.final):
@@ -136,7 +136,11 @@ def _is_secs(value: object) -> bool:
 
 
 def _is_pair_of_secs(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(_is_secs(part) for part in value)
+    match value:
+        case tuple((first, longest)):
+            return _is_secs(first) and _is_secs(longest)
+        case _:
+            return False
 
 
 def _are_exception_types(value: object) -> bool:

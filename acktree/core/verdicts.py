@@ -102,7 +102,7 @@ class Failure:
 
     @staticmethod
     def from_bytes(packed: bytes | memoryview) -> Failure:
-        """Undo :meth:`to_bytes`; ``exception`` is None when it could not be packed or cannot be rebuilt here."""
+        """Undo :meth:`to_bytes`; ``exception`` is None if it was not packed or cannot be rebuilt here."""
         plain = pickle.loads(packed)
         reason, kind, cause, component, exception, types, traceback, attempt, final, others = plain
         return Failure(
@@ -150,7 +150,7 @@ def _pickled(exception: BaseException | None) -> bytes | None:
     ):  # user code runs in here (__reduce__): it may raise whatever it likes
         return pickle.dumps(exception, protocol=5)
     # A class of the user's __main__ reaches a worker by value, and only cloudpickle can send it home again.
-    import cloudpickle  # only a refused pickle needs it: `import acktree` stays quick
+    import cloudpickle  # noqa: PLC0415 - only a refused pickle needs it: `import acktree` stays quick
 
     with contextlib.suppress(Exception):
         return bytes(cloudpickle.dumps(exception, protocol=5))
@@ -162,6 +162,6 @@ def _unpickled(packed: bytes | None) -> BaseException | None:
         return None
     try:
         exception = pickle.loads(packed)
-    except Exception:  # the classic: an __init__ that wants more than `args` holds
+    except Exception:  # noqa: BLE001 - the classic: an __init__ that wants more than `args` holds
         return None
     return exception if isinstance(exception, BaseException) else None
