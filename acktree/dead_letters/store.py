@@ -18,7 +18,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,8 @@ WHERE (:topology IS NULL OR topology = :topology) AND (:spout IS NULL OR spout =
   AND (:redriven IS NULL OR (redriven_ms IS NOT NULL) = :redriven)
 """
 _PAGE: Final = 100
+_OPENING: Final = threading.Lock()
+"""Held while this process opens a store: making the file, and its change to WAL, do not wait for others."""
 
 
 class DeadLetters:
@@ -92,7 +94,7 @@ class DeadLetters:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        with self._told("open"):
+        with _OPENING, self._told("open"):
             _make_private(self.path)
             # Autocommit: each BEGIN below is written out. One connection for all threads, behind the lock.
             self._connection = sqlite3.connect(
@@ -279,8 +281,10 @@ class DeadLetters:
 
 def _make_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives its -wal and -shm files the rights of this one. An existing file keeps what it was given.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    # SQLite gives its -wal and -shm files the rights of this one. An existing file keeps what it was given, and
+    # is not even opened here: closing it would drop the locks that another store of this process has on it.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _row_of(letter: DeadLetter) -> tuple[object, ...]:
