@@ -205,7 +205,7 @@ class Pending:
         return done
 
     def items(self) -> Iterator[tuple[int, object]]:
-        """Each open message as (sequence, message id), ascending. A loop over messages: for tests and tables."""
+        """Each open message as (sequence, message id), ascending. A loop over messages: for tests."""
         for segment in self._segments:
             for place in np.flatnonzero(segment.is_open).tolist():
                 yield segment.start + place, segment.message_ids[place]

@@ -1,0 +1,154 @@
+"""Counters: how often what happened, counted exactly and added up in any order.
+
+Rules of this file
+------------------
+1. Counters only grow and hold whole numbers, so that adding them up is exact whatever the order: latencies
+   are kept as a sum of whole microseconds beside the number of samples, never as an average.
+2. Adding up twice counts twice. That each part arrives once is owed by the caller: counters travel with a
+   micro-batch's data, and Spark's checkpoint lets that arrive once.
+
+What is counted where: ``emitted`` (calls of emit) and ``transferred`` (copies sent) under the output stream;
+a bolt's ``executed``, ``acked`` and ``failed`` under the input, written ``component:stream``; a spout's
+``acked``, ``failed`` and ``timed_out`` under the stream it emitted to; ``errors`` under :data:`NO_STREAM`.
+Latencies go with them: execute and process with a bolt's input, complete with a spout's stream.
+
+Source: Storm's ``BoltExecutorStats`` and ``SpoutExecutorStats``. Theirs count one event in twenty and add
+twenty; ours count all. Latencies may be sampled, as theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, get_args
+
+from acktree.errors import ProtocolError
+
+__all__ = ["LATENCIES", "NO_STREAM", "SAMPLES", "SUMS", "WHATS", "Counters", "Key", "Latency", "What"]
+
+What = Literal["emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors"]
+Latency = Literal["execute_ms", "process_ms", "complete_ms"]
+Key = tuple[str, int, str, str]
+"""(component, task id, stream, what): a :data:`What`, or the name of a latency's sum or number of samples."""
+
+NO_STREAM: Final = ""
+"""The stream of what belongs to none; no stream can be called so."""
+WHATS: Final[tuple[What, ...]] = get_args(What)
+LATENCIES: Final[tuple[Latency, ...]] = get_args(Latency)
+SUMS: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_us") for name in LATENCIES}
+"""Under which word the sum of a latency is kept, in microseconds."""
+SAMPLES: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_samples") for name in LATENCIES}
+"""Under which word the number of its samples is kept."""
+
+
+class Counters(Mapping[Key, int]):
+    """How often what happened, by (component, task id, stream, what). A count of zero has no entry.
+
+    >>> counters = Counters()
+    >>> counters.add("split", 3, "default", "emitted", 5)
+    >>> counters.add("split", 4, "default", "emitted", 2)
+    >>> counters.total("emitted", component="split")
+    7
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[Key, int] = defaultdict(int)
+
+    def __getitem__(self, key: Key) -> int:
+        if key not in self._counts:
+            raise KeyError(key)
+        return self._counts[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, component: str, task: int, stream: str, what: What, n: int) -> None:
+        """Count ``n`` more.
+
+        Args:
+            component: Whose count it is.
+            task: Its task id.
+            stream: The output stream; for what a bolt does with its input, ``component:stream``.
+            what: One of :data:`What`.
+            n: How many, 0 or more.
+
+        Raises:
+            ProtocolError: ``what`` is no such word, or ``n`` is negative.
+        """
+        if what not in WHATS:
+            raise _broken(f"{what!r} is not counted")
+        self._grow((component, int(task), stream, what), n)
+
+    def add_latency(
+        self, component: str, task: int, stream: str, latency: Latency, total_ms: float, samples: int
+    ) -> None:
+        """Add the latencies of some tuples: their sum, rounded to a microsecond, and how many they were.
+
+        Raises:
+            ProtocolError: ``latency`` is no such word, or a number is negative.
+        """
+        if latency not in LATENCIES:
+            raise _broken(f"{latency!r} is not measured")
+        self._grow((component, int(task), stream, SUMS[latency]), round(total_ms * 1000))
+        self._grow((component, int(task), stream, SAMPLES[latency]), samples)
+
+    def _grow(self, key: Key, n: int) -> None:
+        if n < 0:
+            raise _broken(f"counters only grow, and {key} was to grow by {n}")
+        if n:
+            self._counts[key] += int(n)  # int: a numpy integer would wrap, and is no JSON
+
+    def merge(self, other: Counters) -> None:
+        """Add another's counts to these. The other is not changed."""
+        for key, n in other.items():
+            self._counts[key] += n
+
+    def total(
+        self, what: str, *, component: str | None = None, task: int | None = None, stream: str | None = None
+    ) -> int:
+        """The sum over everything that is not named."""
+        return sum(
+            n
+            for (of, by, on, counted), n in self._counts.items()
+            if counted == what and component in {None, of} and task in {None, by} and stream in {None, on}
+        )
+
+    def by_component(self, what: str) -> dict[str, int]:
+        """The total of each component that has any."""
+        totals: defaultdict[str, int] = defaultdict(int)
+        for (component, _, _, counted), n in self._counts.items():
+            if counted == what:
+                totals[component] += n
+        return dict(totals)
+
+    def by_stream(self, what: str, component: str) -> dict[str, int]:
+        """The total of each stream of one component that has any."""
+        totals: defaultdict[str, int] = defaultdict(int)
+        for (of, _, stream, counted), n in self._counts.items():
+            if of == component and counted == what:
+                totals[stream] += n
+        return dict(totals)
+
+    def to_bytes(self) -> bytes:
+        """Pack as JSON: rows of [component, task id, stream, what, count]. Equal counters, equal bytes."""
+        return json.dumps(
+            [[*key, n] for key, n in sorted(self._counts.items())], separators=(",", ":")
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, packed: bytes | memoryview) -> Counters:
+        """Undo :meth:`to_bytes`. Words that only a newer release counts are kept."""
+        counters = cls()
+        for component, task, stream, what, n in json.loads(bytes(packed)):
+            counters._counts[component, task, stream, what] = n
+        return counters
+
+
+def _broken(what: str) -> ProtocolError:
+    return ProtocolError(what, "Counters", "this is a bug in acktree: please report it")
