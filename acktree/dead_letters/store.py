@@ -281,8 +281,8 @@ class DeadLetters:
 
 def _make_private(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives its -wal and -shm files the rights of this one. An existing file keeps what it was given, and
-    # is not even opened here: closing it would drop the locks that another store of this process has on it.
+    # SQLite gives its -wal and -shm files the rights of this one. An existing file keeps what it was given,
+    # and is not even opened here: closing it would drop the locks that another store of ours has on it.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
