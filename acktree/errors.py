@@ -115,7 +115,7 @@ class ConnectorError(AcktreeError):
 
 
 class CheckpointError(AcktreeError):
-    """The checkpoint is held by another run, belongs to another topology, or was written by a newer acktree."""
+    """The checkpoint is held by another run, is another topology's, or was written by a newer acktree."""
 
 
 class ProtocolError(AcktreeError):

@@ -1,0 +1,431 @@
+"""Where the work is done: the contracts of the bolts and of what they emit into.
+
+Rules of this file
+------------------
+1. A bolt travels: it is pickled (cloudpickle) to the workers, so ``__init__`` keeps what pickles, and
+   ``prepare`` makes what does not.
+2. The docstrings are the contract. A hook that is not overridden does nothing.
+3. Which micro-batch a call belongs to is nothing a bolt can see; only what it ``remembers`` outlives one.
+
+The four kinds mix in one topology: :class:`Bolt` acks by hand, :class:`BasicBolt` and :func:`bolt` ack by
+themselves, :class:`ArrowBolt` takes and gives whole Arrow batches.
+
+Source: Storm's ``IRichBolt``, ``IBasicBolt``, ``OutputCollector`` and ``BasicOutputCollector``. Departure:
+any exception fails the tuple it was raised over, never the worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from acktree.core.fields import DEFAULT_STREAM, Outputs
+from acktree.errors import MisuseError, TopologyError
+
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
+    import pyarrow as pa
+
+    from acktree.config import Config
+    from acktree.core.context import TaskContext
+    from acktree.core.tuples import Tuple
+
+__all__ = [
+    "ArrowBolt",
+    "ArrowOutputCollector",
+    "BasicBolt",
+    "BasicOutputCollector",
+    "Bolt",
+    "FunctionBolt",
+    "OutputCollector",
+    "bolt",
+]
+
+
+class Bolt(ABC):
+    """A bolt that anchors and acks by hand; for joins, windows and whatever holds tuples for a while.
+
+    Life of a task: ``prepare``, then ``execute`` and ``tick`` as tuples come, ``cleanup``. All calls are made
+    on one thread, never two at once. A worker process serves many micro-batches, and a task may move between
+    processes from one to the next: an attribute lives on only if ``remembers`` names it. Changing any other
+    attribute outside ``prepare`` is a MisuseError that fails the tuple and names the attribute.
+    """
+
+    outputs: Outputs = ()
+    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
+
+    remembers: Sequence[str] = ()
+    """Attributes that live on between micro-batches, crashes and restarts. They are saved with the
+    micro-batch, so exactly what was committed comes back; a ``KeyValueState`` is saved by changed key,
+    anything else whole."""
+
+    tick_secs: float | None = None
+    """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        """Get ready: keep the collector, give what is remembered its first value.
+
+        Called before the first tuple of a task, possibly again in every micro-batch and in another process;
+        what is remembered is set *after* it, and replaces what it set. Connections are dear here: make them
+        at first use, or with ``context.cached(key, factory)``, which keeps them for the life of the process.
+        May block, but the micro-batch waits. An exception stops the topology with its reason.
+        """
+
+    @abstractmethod
+    def execute(self, tup: Tuple) -> None:
+        """Work on one tuple: emit, and sooner or later ack or fail it.
+
+        Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
+        waits, and no tuple times out meanwhile. A tuple that is neither acked nor failed stays open, over any
+        number of micro-batches, until its message times out; keep it in something remembered to ack it later.
+        An exception fails ``tup``, also after its ack; what was emitted or remembered before stands, other
+        tuples are unharmed. After a crash the micro-batch is run again from the remembered state: effects
+        outside acktree may repeat.
+        """
+
+    def tick(self, tup: Tuple) -> None:
+        """Time has passed: flush, expire, look after held tuples.
+
+        Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
+        since the last call; the first comes after one interval. ``tup`` is Storm's tick tuple and belongs to
+        no message: anchors on it are ignored, and acking it is harmless. An exception is reported and fails
+        nothing.
+        """
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took.
+
+        Called on an orderly end, on the same thread. A killed worker never calls it: nothing may depend on
+        it.
+        """
+
+
+class BasicBolt(ABC):
+    """The bolt that most people write: it anchors every emit to its input, and acks when execute returns.
+
+    An exception fails the tuple instead, with its traceback. Life, thread and memory are as in :class:`Bolt`.
+
+        class Split(BasicBolt):
+            outputs = ["word"]
+
+            def execute(self, tup, collector):
+                for word in tup["line"].split():
+                    collector.emit([word])
+    """
+
+    outputs: Outputs = ()
+    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
+
+    remembers: Sequence[str] = ()
+    """Attributes that live on between micro-batches, crashes and restarts; see :class:`Bolt`."""
+
+    tick_secs: float | None = None
+    """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        """Get ready; give what is remembered its first value. The collector comes with each call.
+
+        Called before the first tuple of a task, possibly again in every micro-batch and in another process;
+        what is remembered is set *after* it, and replaces what it set. Make connections at first use, or with
+        ``context.cached(key, factory)``. May block, but the micro-batch waits. An exception stops the
+        topology.
+        """
+
+    @abstractmethod
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        """Work on one tuple; return to ack it, raise to fail it.
+
+        Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
+        waits, and no tuple times out meanwhile. What was emitted or remembered before an exception stands,
+        but the message is failed with everything that hangs on it. Keep no tuple: it is done when this
+        returns.
+        """
+
+    def tick(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        """Time has passed: flush, expire.
+
+        Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
+        since the last call. What is emitted here belongs to no message. An exception is reported and fails
+        nothing.
+        """
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took; called on an orderly end only, on the same thread."""
+
+
+class ArrowBolt(ABC):
+    """A bolt over whole Arrow batches: no Python object per tuple.
+
+    Life, thread and memory are those of :class:`Bolt`; there is no tick.
+
+        class Split(ArrowBolt):
+            outputs = pa.schema([("word", pa.string())])
+
+            def execute_batch(self, batch, collector):
+                words = pc.split_pattern(batch["line"], " ")
+                out = pa.record_batch({"word": pc.list_flatten(words)})
+                collector.emit_batch(out, parents=pc.list_parent_indices(words))
+    """
+
+    outputs: Outputs = ()
+    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
+
+    remembers: Sequence[str] = ()
+    """Attributes that live on between micro-batches, crashes and restarts; see :class:`Bolt`."""
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        """Get ready; give what is remembered its first value. As for :class:`BasicBolt`."""
+
+    @abstractmethod
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        """Work on the tuples of one batch; return to ack them, but for those given to ``fail_rows``.
+
+        Called with one or more rows of one stream, in the order in which their sender emitted them; how many
+        is not promised, and tuples of one message may come in different batches. An exception fails the whole
+        batch; what was emitted or remembered before it stands. May block; the micro-batch waits, and nothing
+        times out.
+        """
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took; called on an orderly end only, on the same thread."""
+
+
+AnyBolt: TypeAlias = Bolt | BasicBolt | ArrowBolt
+"""What ``set_bolt`` takes."""
+
+
+class OutputCollector(ABC):
+    """What a :class:`Bolt` emits into and acks with; use it on the bolt's own thread, inside its hooks."""
+
+    @abstractmethod
+    def emit(
+        self,
+        values: Sequence[object],
+        anchors: Tuple | Iterable[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each field of the stream, in order. Not to be changed afterwards.
+            anchors: The input tuple, or several, whose messages are not done before this one is. The same
+                tuple twice counts once. None: not anchored, whatever becomes of it.
+            stream: A stream of ``outputs``.
+
+        Raises:
+            MisuseError: Undeclared stream, wrong number of values, an anchor that was acked or failed
+                already, or a stream that somebody reads by direct grouping. Nothing was emitted then.
+        """
+
+    @abstractmethod
+    def emit_direct(
+        self,
+        task_id: int,
+        values: Sequence[object],
+        stream: str = DEFAULT_STREAM,
+        anchors: Tuple | Iterable[Tuple] | None = None,
+    ) -> None:
+        """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
+
+        Raises:
+            MisuseError: As ``emit``, and for a task that does not read this stream by direct grouping.
+        """
+
+    @abstractmethod
+    def ack(self, tup: Tuple) -> None:
+        """This tuple is done, in whichever micro-batch it came. Once, and after the emits anchored to it.
+
+        Raises:
+            MisuseError: It was acked or failed already.
+        """
+
+    @abstractmethod
+    def fail(self, tup: Tuple, reason: str = "") -> None:
+        """This tuple cannot be done: its messages are FAILED, with this reason. Once.
+
+        Raises:
+            MisuseError: It was acked or failed already.
+        """
+
+    @abstractmethod
+    def reset_timeout(self, tup: Tuple) -> None:
+        """Start the message timeout of this tuple's messages anew: for work that is slow but alive."""
+
+    @abstractmethod
+    def report_error(self, exception: BaseException) -> None:
+        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+
+
+class BasicOutputCollector(ABC):
+    """What a :class:`BasicBolt` emits into, anchored to the tuple at hand. Valid during the call."""
+
+    @abstractmethod
+    def emit(self, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one tuple, anchored to the input (in ``tick``: to nothing).
+
+        Args:
+            values: One value for each field of the stream, in order. Not to be changed afterwards.
+            stream: A stream of ``outputs``.
+
+        Raises:
+            MisuseError: Undeclared stream, wrong number of values, or a stream that somebody reads by direct
+                grouping. Nothing was emitted then.
+        """
+
+    @abstractmethod
+    def emit_direct(self, task_id: int, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+        """Emit one anchored tuple to one task that reads the stream by direct grouping.
+
+        Raises:
+            MisuseError: As ``emit``, and for a task that does not read this stream by direct grouping.
+        """
+
+    @abstractmethod
+    def reset_timeout(self) -> None:
+        """Start the message timeout of the current tuple's messages anew: for work that is slow but alive."""
+
+    @abstractmethod
+    def report_error(self, exception: BaseException) -> None:
+        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+
+
+class ArrowOutputCollector(ABC):
+    """What an :class:`ArrowBolt` emits into. Valid during the call."""
+
+    @abstractmethod
+    def emit_batch(
+        self,
+        batch: pa.RecordBatch,
+        parents: Sequence[int] | pa.Array | None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit each row of a batch as a tuple.
+
+        Args:
+            batch: Columns are the stream's fields, in order.
+            parents: For each output row the input row it is anchored to: integers, shape (rows of
+                ``batch``,); a list, numpy array or Arrow array, in any order, with repeats. None: not
+                anchored; said aloud, since forgetting it would ack what was never done.
+            stream: A stream of ``outputs``.
+
+        Raises:
+            MisuseError: Undeclared stream, other columns than its fields, or parents that are too few, too
+                many or not rows of the input. Nothing was emitted then.
+        """
+
+    @abstractmethod
+    def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
+        """Fail these rows of the input, instead of acking them when ``execute_batch`` returns.
+
+        A row given twice is failed once, with the first reason.
+
+        Raises:
+            MisuseError: A number that is no row of the input.
+        """
+
+    @abstractmethod
+    def report_error(self, exception: BaseException) -> None:
+        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+
+
+class FunctionBolt(BasicBolt):
+    """What :func:`bolt` makes of a function. Calling it calls the function, as a test would."""
+
+    def __init__(self, function: Callable[[Tuple], object], outputs: Outputs = ()) -> None:
+        self.function = function
+        self.outputs = outputs
+        self.__doc__ = function.__doc__
+
+    def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # whatever the function returns
+        """What the function returns for a tuple."""
+        return self.function(tup)
+
+    def __repr__(self) -> str:
+        return f"@bolt {self._name}"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        """Emit every list of values that the function yields or returns; None is nothing.
+
+        A generator's values are emitted as it yields them, so those before an exception stand.
+        """
+        returned = self.function(tup)
+        if returned is None:
+            return
+        if isinstance(returned, str) or not isinstance(returned, Iterable):
+            raise self._no_values("returned", returned)
+        for values in returned:
+            if not isinstance(values, (list, tuple)):
+                raise self._no_values("gave", values)
+            collector.emit(values)
+
+    def _no_values(self, did: str, value: object) -> MisuseError:
+        return MisuseError(
+            f"{self!r} {did} {value!r:.80}, which is not a list of values",
+            f"the function {self._name}",
+            "yield a list with one value for each field (`yield [word]`), or return a list of such lists",
+        )
+
+
+def bolt(
+    function: None = None, /, *, outputs: Outputs = ()
+) -> Callable[[Callable[[Tuple], object]], FunctionBolt]:
+    """Make a bolt of a function or generator that takes a tuple and yields lists of values.
+
+    Args:
+        function: Nothing; here so that a bare ``@bolt`` can be told how to be written.
+        outputs: As ``Bolt.outputs``; values go to the default stream. Empty: the function emits nothing.
+
+    BasicBolt's rules: what it gives is anchored to the tuple, which is acked when the function is done and
+    failed when it raises. The function may yield, return a list of value lists, or return None.
+
+        @bolt(outputs=["word"])
+        def split(tup):
+            for word in tup["line"].split():
+                yield [word]
+
+        builder.set_bolt("split", split).shuffle_grouping("lines")
+
+    Raises:
+        TopologyError: ``@bolt`` without parentheses, a class, an ``async def``, or a function that does not
+            take one argument.
+    """
+    if function is not None:
+        _refuse(
+            "@bolt is used without parentheses",
+            function,
+            'write @bolt(outputs=["field"]); @bolt() if it emits nothing',
+        )
+
+    def make(function: Callable[[Tuple], object]) -> FunctionBolt:
+        if isinstance(function, type) or not callable(function):
+            _refuse(
+                "@bolt is put on something that is no function",
+                function,
+                "derive a class from BasicBolt instead",
+            )
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            _refuse(
+                "@bolt is put on an async function, which nobody would await",
+                function,
+                "write `def` without `async`",
+            )
+        try:
+            inspect.signature(function).bind(None)
+        except ValueError:
+            pass  # a builtin that tells nobody what it takes
+        except TypeError:
+            what = f"the function takes {inspect.signature(function)}, and is called with one tuple"
+            _refuse(what, function, "write it as def name(tup): ...")
+        return FunctionBolt(function, outputs)
+
+    return make
+
+
+def _refuse(what: str, function: object, fix: str) -> NoReturn:
+    name = getattr(function, "__qualname__", repr(function))
+    raise TopologyError(what, f"@bolt above {name}", fix)

@@ -1,0 +1,281 @@
+"""The settings of a run: frozen, typed, by Storm's names.
+
+Rules of this file
+------------------
+1. A setting is here only if it does something; its docstring says what.
+2. Storm's name in snake_case without ``topology.``, and Storm's default. What is ours alone is called
+   ``acktree.`` when settings are written as a mapping.
+3. Nothing is dropped in silence: an unknown setting is refused with the nearest known one, and a setting of
+   Storm's that means nothing here with the reason and with what to do instead.
+
+Source: Storm's ``Config`` and ``conf/defaults.yaml``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, NoReturn, TypeVar
+
+from acktree.errors import ConfigError, nearest
+
+__all__ = ["Config"]
+
+_OURS: Final = frozenset({"inbox_max_messages", "inbox_max_bytes", "partitions", "run_salt"})
+"""Settings that Storm does not have."""
+
+_WAIT_STRATEGIES: Final = {
+    "org.apache.storm.policy.WaitStrategyProgressive": "progressive",
+    "org.apache.storm.policy.WaitStrategyPark": "park",
+}
+"""Storm names a wait strategy by its Java class."""
+
+_SPARK_MOVES: Final = ("Spark moves the tuples, in frames", "leave it out, or see inbox_max_messages")
+_SPARK_RUNS: Final = ("Spark starts and places the worker processes", "set it up in the SparkSession")
+_NO_KRYO: Final = ("values are Arrow or pickle; there is no Kryo", "leave it out")
+_REPORTS: Final = ("there are no metrics consumers", "leave it out; running.stats() gives the numbers")
+_WINDOWS: Final = ("windows are not configured", "keep what a window needs in a bolt's `remembers`")
+_TRIDENT: Final = ("there is no Trident", "leave it out")
+_MULTILANG: Final = ("bolts are Python already: no subprocess is spoken to", "leave it out")
+
+# By prefix, the longest match counts: which of Storm's settings we do not have, and why.
+_STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
+    "workers": ("Spark decides how many workers run", "set partitions, or the cores of the SparkSession"),
+    "tasks": ("a component has as many tasks as its parallelism says", "set_bolt(id, bolt, parallelism=n)"),
+    "max.task.parallelism": (
+        "the number of tasks is settled by create_topology(), before a Config is read",
+        "set_bolt(id, bolt, parallelism=min(n, most))",
+    ),
+    "ras.acker": ("there is no resource-aware scheduler", "set acker_executors"),
+    "component.": _SPARK_RUNS,
+    "scheduler": _SPARK_RUNS,
+    "priority": _SPARK_RUNS,
+    "worker": _SPARK_RUNS,
+    "classpath": _SPARK_RUNS,
+    "environment": _SPARK_RUNS,
+    "isolate": _SPARK_RUNS,
+    "bolt.wait": ("Spark hands the tuples to a bolt; it never waits for them in a loop", "leave it out"),
+    "backpressure": _SPARK_MOVES,
+    "executor.overflow": ("nothing is dropped when it is full", "see inbox_max_messages, max_spout_pending"),
+    "executor.receive": _SPARK_MOVES,
+    "executor.send": _SPARK_MOVES,
+    "transfer": _SPARK_MOVES,
+    "producer": _SPARK_MOVES,
+    "batch.flush": _SPARK_MOVES,
+    "disable.loadaware": ("a shuffle grouping is not load-aware", "leave it out"),
+    "localityaware": ("a shuffle grouping is not load-aware", "leave it out"),
+    "spout.recvq": ("verdicts are taken before each next_tuple", "leave it out"),
+    "spout.max.batch": _TRIDENT,
+    "stats.ewma": _REPORTS,
+    "builtin.metrics": _REPORTS,
+    "metrics": _REPORTS,
+    "v2.metrics": _REPORTS,
+    "eventlogger": ("there is no event logger", "set debug=True, which logs every emit"),
+    "auto.task.hooks": ("there are no task hooks", "read running.stats()"),
+    "state": ("what a bolt remembers is in Spark's checkpoint", "submit(topology, checkpoint=...)"),
+    "bolts.": _WINDOWS,
+    "trident": _TRIDENT,
+    "transactional": _TRIDENT,
+    "multilang": _MULTILANG,
+    "shellbolt": _MULTILANG,
+    "subprocess": _MULTILANG,
+    "kryo": _NO_KRYO,
+    "skip.missing.kryo": _NO_KRYO,
+    "fall.back.on.java": _NO_KRYO,
+    "tuple.serializer": _NO_KRYO,
+    "testing.always.try.serialize": ("LocalCluster always serializes", "leave it out"),
+    "name": ("the name is the builder's", "TopologyBuilder(name)"),
+}
+
+_DAEMONS: Final = frozenset(
+    {"drpc", "executor", "logviewer", "nimbus", "pacemaker", "storm", "supervisor", "task", "ui", "worker"}
+)
+
+_Class = TypeVar("_Class", bound=type[Any])
+
+
+def _refusing_unknown(config: _Class) -> _Class:
+    """Answer an unknown keyword with a ConfigError; to a type checker the constructor stays as it was."""
+    construct = config.__init__
+
+    @functools.wraps(construct)
+    def checked(self: object, **settings: Any) -> None:  # noqa: ANN401  # checked by what it wraps
+        known = {setting.name for setting in fields(config)}
+        for name in settings:
+            if name not in known:
+                _refuse_unknown(name, "topology." + name.replace("_", "."), f"Config({name}=...)", known)
+        construct(self, **settings)
+
+    config.__init__ = checked
+    return config
+
+
+@_refusing_unknown
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What ``submit`` and ``LocalCluster`` may be told about a run.
+
+    >>> Config(max_spout_pending=1000).message_timeout_secs
+    30
+    >>> Config(max_spuot_pending=1000)
+    Traceback (most recent call last):
+    acktree.errors.ConfigError: acktree has no setting max_spuot_pending
+      where: Config(max_spuot_pending=...)
+      fix:   did you mean 'max_spout_pending'?
+
+    Raises:
+        ConfigError: An unknown setting, or a value of the wrong type or out of range.
+    """
+
+    message_timeout_secs: float = 30
+    """How long a message may be open, on the micro-batch's clock, before it is TIMED_OUT. Never earlier; at
+    the latest an eighth of it and one micro-batch later. Also what ``kill`` waits for open messages."""
+    enable_message_timeouts: bool = True
+    """False: no message is ever TIMED_OUT; one that a bolt forgets stays open."""
+    acker_executors: int | None = None
+    """Tasks of the acker. None: one for each partition. 0: best effort: nothing is tracked, and ``ack`` is
+    called after the ``next_tuple`` that emitted the message."""
+    max_spout_pending: int | None = None
+    """Messages that one spout task may have open before ``next_tuple`` is called again; untracked ones are
+    free. None or 0: no limit. Passed by at most what one ``next_tuple`` emits."""
+    tick_tuple_freq_secs: float | None = None
+    """How often ``tick`` is called in bolts that have one and set no ``tick_secs`` of their own. None:
+    never."""
+    debug: bool = False
+    """Log every tuple emitted. For looking at a few of them."""
+    stats_sample_rate: float = 0.05
+    """Share of the tuples whose latencies are measured, above 0 up to 1. Counts are exact whatever it is."""
+    max_error_report_per_interval: int = 5
+    """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
+    error_throttle_interval_secs: float = 10
+    """See ``max_error_report_per_interval``."""
+    spout_wait_strategy: Literal["progressive", "park"] = "progressive"
+    """What a spout task does when ``next_tuple`` emitted nothing."""
+    spout_wait_progressive_level1_count: int = 0
+    """progressive: so many idle calls in a row before it waits at all."""
+    spout_wait_progressive_level2_count: int = 0
+    """progressive: so many more with the shortest wait the machine has."""
+    spout_wait_progressive_level3_sleep_millis: float = 1
+    """progressive: the wait after each idle call from then on."""
+    spout_wait_park_microsec: float = 100
+    """park: the wait after each idle call. 0: none."""
+    inbox_max_messages: int = 200_000
+    """Messages that may wait in the inbox, emitted by the spouts and not yet taken by Spark; ``next_tuple``
+    is not called while it is full."""
+    inbox_max_bytes: int = 256 * 2**20
+    """The same in bytes on disk; what is kept for a retry counts."""
+    partitions: int | None = None
+    """Partitions of each level: how many tasks' worth of bolts can work at once. None: the cores that Spark
+    has. A checkpoint keeps the number that it was begun with."""
+    run_salt: int | None = None
+    """Number from which all root ids derive, 0 to 2**64 - 1. None: made once for a checkpoint, and kept in
+    it."""
+
+    def __post_init__(self) -> None:
+        """Refuse wrong types and ranges, and make 0 pending mean what it means in Storm."""
+        self._number("message_timeout_secs", above=0)
+        self._number("tick_tuple_freq_secs", above=0, or_none=True)
+        self._number("stats_sample_rate", above=0, most=1)
+        self._number("error_throttle_interval_secs", above=0)
+        self._number("spout_wait_progressive_level3_sleep_millis", least=0)
+        self._number("spout_wait_park_microsec", least=0)
+        self._number("acker_executors", whole=True, least=0, or_none=True)
+        self._number("max_spout_pending", whole=True, least=0, or_none=True)
+        self._number("max_error_report_per_interval", whole=True, least=0)
+        self._number("spout_wait_progressive_level1_count", whole=True, least=0)
+        self._number("spout_wait_progressive_level2_count", whole=True, least=0)
+        self._number("inbox_max_messages", whole=True, least=1)
+        self._number("inbox_max_bytes", whole=True, least=1)
+        self._number("partitions", whole=True, least=1, or_none=True)
+        self._number("run_salt", whole=True, least=0, most=2**64 - 1, or_none=True)
+        for name in ("enable_message_timeouts", "debug"):
+            if not isinstance(getattr(self, name), bool):
+                self._refuse(name, "True or False")
+        if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():
+            self._refuse("spout_wait_strategy", "'progressive' or 'park'")
+        if self.max_spout_pending == 0:
+            object.__setattr__(self, "max_spout_pending", None)  # the one way to write to a frozen self
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object]) -> Config:
+        """Read settings by Storm's dotted keys, as they stand in a ``storm.yaml``.
+
+        A wait strategy may be given as Storm's Java class. ``None`` stands for Storm's ``null``.
+
+        >>> Config.from_mapping({"topology.message.timeout.secs": 60}).message_timeout_secs
+        60
+
+        Raises:
+            ConfigError: As ``Config(...)``, and for a setting of Storm's that acktree does not have, with the
+                reason.
+        """
+        known = {_dotted(setting.name): setting.name for setting in fields(cls)}
+        given: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key not in known:
+                _refuse_unknown(key, str(key), f"Config.from_mapping({{{key!r}: ...}})", known)
+            given[known[key]] = _WAIT_STRATEGIES.get(value, value) if isinstance(value, str) else value
+        return cls(**given)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Every setting by its dotted key: numbers, strings, booleans and None, for ``from_mapping``."""
+        return {_dotted(setting.name): getattr(self, setting.name) for setting in fields(self)}
+
+    def _number(
+        self,
+        name: str,
+        *,
+        whole: bool = False,
+        least: float | None = None,
+        above: float | None = None,
+        most: float | None = None,
+        or_none: bool = False,
+    ) -> None:
+        value = getattr(self, name)
+        if value is None and or_none:
+            return
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        fits = (
+            number
+            and (isinstance(value, int) or math.isfinite(value))
+            and (least is None or value >= least)
+            and (above is None or value > above)
+            and (most is None or value <= most)
+        )
+        if fits:
+            return
+        bounds = [
+            f"{word} {bound}"
+            for word, bound in (("of at least", least), ("above", above), ("up to", most))
+            if bound is not None
+        ]
+        wanted = f"a {'whole ' if whole else ''}number {' and '.join(bounds)}"
+        self._refuse(name, wanted + (", or None" if or_none else ""))
+
+    def _refuse(self, name: str, wanted: str) -> NoReturn:
+        default = next(setting.default for setting in fields(self) if setting.name == name)
+        raise ConfigError(
+            f"{name} is {getattr(self, name)!r:.60}, and must be {wanted}",
+            f"Config({name}=...), also written {_dotted(name)}",
+            f"give it {wanted}; leave it out for {default!r}",
+        )
+
+
+def _dotted(name: str) -> str:
+    """Storm's key for one of our settings."""
+    return ("acktree." if name in _OURS else "topology.") + name.replace("_", ".")
+
+
+def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str]) -> NoReturn:
+    """Say what the nearest known setting is, or why acktree has no such setting although Storm has."""
+    what = f"acktree has no setting {name}"
+    topology_key = dotted.removeprefix("topology.")
+    matching = [prefix for prefix in _STORMS_OWN if topology_key.startswith(prefix)]
+    if dotted.startswith("topology.") and matching:
+        why, fix = _STORMS_OWN[max(matching, key=len)]
+        raise ConfigError(f"{what}: {why}", where, fix)
+    if dotted.partition(".")[0] in _DAEMONS:
+        raise ConfigError(f"{what}: it is for a daemon of Storm's", where, "leave it out; Spark has its own")
+    raise ConfigError(what, where, nearest(name, known))

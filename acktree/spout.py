@@ -1,0 +1,340 @@
+"""Where messages come from: the contract of a spout, and two spouts that are ready made.
+
+Rules of this file
+------------------
+1. A spout lives in the process that called ``submit``: each of its tasks is a ``copy.deepcopy`` of the object
+   given to ``set_spout``, with a thread of its own on which everything here is called.
+2. The docstrings are the contract. A hook that is not overridden does nothing.
+3. A message id makes a tuple tracked: exactly one verdict comes back for it. Without one nobody is told.
+
+Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` is told why;
+messages may be emitted and answered in batches; a spout can say that it has ended.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from acktree.core.fields import DEFAULT_STREAM, Outputs, declare_streams
+from acktree.errors import MisuseError, SpoutError, TopologyError, nearest
+
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
+    import pyarrow as pa
+    from numpy import integer
+    from numpy.typing import NDArray
+
+    from acktree.config import Config
+    from acktree.core.context import TaskContext
+    from acktree.core.verdicts import Failure
+
+__all__ = ["DataFrameSpout", "EndOfStream", "IterableSpout", "MessageId", "Spout", "SpoutOutputCollector"]
+
+MessageId: TypeAlias = Hashable
+"""What a spout calls its message by: a delivery tag, an offset, a position. Equal ids may be open at once;
+each is answered for itself."""
+
+
+class EndOfStream(Exception):  # noqa: N818  # it says that all is well, as StopIteration does
+    """Raised by ``next_tuple`` when there will never be more. Acks and fails go on arriving.
+
+    When every spout has ended and every message has its verdict, the topology ends by itself.
+    """
+
+
+class Spout(ABC):
+    """A source of messages.
+
+    The least a spout has is ``outputs`` and ``next_tuple``. All calls of one task, from ``open`` to
+    ``close``, are made on one thread, never two at once: no locks are needed. The object given to
+    ``set_spout`` is itself never opened; each task works on a deep copy of it, so make connections in
+    ``open``, not in ``__init__``.
+
+    Its life is ``open``, ``activate``, then ``next_tuple`` again and again with verdicts in between,
+    ``deactivate`` and ``activate`` as the operator says, ``close``. An exception in ``open`` stops the
+    topology; in any other hook it is reported, and the spout goes on.
+    """
+
+    outputs: Outputs = ()
+    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
+
+    redelivers: bool = True
+    """Who brings back what was open when the driver died. True: the queue does, as brokers do, and verdicts
+    of an earlier run are never told. False: we do; open messages go on, and their verdicts are told here."""
+
+    remembers: Sequence[str] = ()
+    """Attributes that are saved atomically with what was emitted. After a restart they are set before
+    ``open`` is called: give them their first values in ``__init__`` and do not touch them in ``open``."""
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        """Get ready: keep the collector, connect.
+
+        Called once for each task in one run of the driver, first of all, on this task's own thread, when the
+        query is already running. May block: nothing waits for it but this task. An exception stops the
+        topology with its reason. What is in ``remembers`` is already there when the checkpoint is resumed.
+        """
+
+    @abstractmethod
+    def next_tuple(self) -> None:
+        """Emit what is ready, or return at once.
+
+        Called again and again on this task's own thread, while fewer than ``max_spout_pending`` messages are
+        open. Never called while ``ack`` or ``fail`` runs, before ``open``, while deactivated, or after
+        ``close``. Do not block for long: verdicts for this task wait behind it. Idle? Emit nothing; the wait
+        strategy sleeps. Raise EndOfStream when there will never be more; acks and fails still arrive. Any
+        other exception is reported, and ``next_tuple`` is called again after the wait strategy: what was
+        emitted before it stands.
+        """
+
+    def ack(self, message_id: MessageId) -> None:
+        """Every tuple of this message's tree was acked: let the queue forget it.
+
+        Same thread as ``next_tuple``, between two calls of it, never inside ``emit``. At most once a message
+        in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart a message
+        that was open comes from the queue again, as a new attempt. An ack later than the message timeout
+        never arrives here. Do not block for long. Still called while deactivated and after EndOfStream.
+        """
+
+    def fail(self, message_id: MessageId, failure: Failure) -> None:
+        """A bolt failed this message, or raised over it, or it timed out: ``failure`` says which and why.
+
+        Same thread as ``next_tuple``, between two calls of it. Without a ``Retry`` it is called at each
+        failure and nothing is emitted again by itself: a spout that does nothing here loses the message, as
+        in Storm. With a ``Retry`` it is called once, ``failure.final`` is true, and the dead letter is
+        already safe. Emitting from here is allowed, also after EndOfStream, and makes a new message. Do not
+        block for long.
+        """
+
+    def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
+        """Take many acks in one call; override it where the queue can be told in bulk.
+
+        Same thread and same promises as ``ack``, which this default calls for each, in the order given. When
+        one raises, the others are told all the same; the exceptions are raised at the end.
+        """
+        _tell_each(self.ack, ((message_id,) for message_id in message_ids))
+
+    def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
+        """Take many failures in one call, as (message id, failure) pairs.
+
+        Same thread and same promises as ``fail``, which this default calls for each, in the order given. When
+        one raises, the others are told all the same; the exceptions are raised at the end.
+        """
+        _tell_each(self.fail, failures)
+
+    def activate(self) -> None:
+        """Messages are wanted from now on.
+
+        Called once after ``open``, and again each time the topology is activated after a ``deactivate``. Same
+        thread.
+        """
+
+    def deactivate(self) -> None:
+        """No messages are wanted until ``activate``: ``next_tuple`` is not called, ack and fail still are.
+
+        Called each time the topology is deactivated, and before an orderly ``close``. Same thread.
+        """
+
+    def close(self) -> None:
+        """Let go of what ``open`` took.
+
+        Called once, last, on the same thread (Storm: on another), when the topology is killed or has ended.
+        Never called when the process is killed: what must not be lost cannot wait for it. May block for a few
+        seconds.
+        """
+
+
+class SpoutOutputCollector(ABC):
+    """What a spout emits into. Given to ``open``; use it on the spout's own thread only, from any hook.
+
+    ``emit`` never blocks and never calls ``ack`` or ``fail``: there is room when ``next_tuple`` is called.
+    """
+
+    @abstractmethod
+    def emit(
+        self, values: Sequence[object], message_id: MessageId | None = None, stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit one tuple.
+
+        Args:
+            values: One value for each field of the stream, in order. Not to be changed afterwards.
+            message_id: Any hashable value: the message is tracked and ``ack`` or ``fail`` is called with it.
+                None: untracked, nobody is told. 0 and "" are ids.
+            stream: A stream of ``outputs``.
+
+        Raises:
+            MisuseError: Undeclared stream, wrong number of values, or a stream that somebody reads by direct
+                grouping. Nothing was emitted then.
+        """
+
+    @abstractmethod
+    def emit_direct(
+        self,
+        task_id: int,
+        values: Sequence[object],
+        message_id: MessageId | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
+
+        Raises:
+            MisuseError: As ``emit``, and for a task that does not read this stream by direct grouping.
+                Nothing was emitted then.
+        """
+
+    @abstractmethod
+    def emit_batch(
+        self,
+        batch: pa.RecordBatch,
+        message_ids: Sequence[MessageId] | NDArray[integer[Any]] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit each row of a batch as a message of its own, with no Python object per row.
+
+        Args:
+            batch: Columns are the stream's fields, in order.
+            message_ids: One for each row; an integer array is kept as one. None: all untracked.
+            stream: A stream of ``outputs``.
+
+        A batch larger than ``max_spout_pending`` is admitted, alone.
+        """
+
+    @abstractmethod
+    def report_error(self, exception: BaseException) -> None:
+        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+
+    @property
+    @abstractmethod
+    def pending_count(self) -> int:
+        """How many messages of this task have no verdict yet, those that wait for a retry included."""
+
+
+class IterableSpout(Spout):
+    """The items of anything that can be iterated again from the start; the message id is the position.
+
+    Args:
+        factory: A function that returns an iterable (``lambda: open("words.txt")``), or an iterable that
+            starts anew each time (a list, a range). It must give the same items each time: after a restart
+            the spout skips what it has emitted. Of several tasks, task i takes the positions p with
+            ``p % tasks == i``.
+        outputs: Fields of the default stream. With one field an item may be the value itself; an item that is
+            a list or tuple is always the list of values.
+
+    One item per ``next_tuple``; EndOfStream after the last. Nothing is lost when the driver dies: the
+    position is remembered, and the messages that were open are brought back by acktree. An item that does not
+    fit the fields is reported again and again and never skipped.
+    """
+
+    redelivers = False
+    remembers = ("position",)
+
+    def __init__(self, factory: Callable[[], Iterable[object]] | Iterable[object], outputs: Outputs) -> None:
+        where = "IterableSpout(...)"
+        given: object = factory  # what a caller without a type checker may have passed
+        if isinstance(given, Iterator):
+            what = f"{type(given).__name__} can be iterated only once, and a restart has to begin again"
+            raise TopologyError(
+                what, where, "pass a list, or a function that makes it: lambda: read_lines(path)"
+            )
+        if not callable(given) and not isinstance(given, Iterable):
+            what = f"{given!r} can neither be iterated nor called"
+            raise TopologyError(what, where, "pass a list, or a function that returns an iterable")
+        streams = declare_streams(outputs, where)
+        if set(streams) != {DEFAULT_STREAM}:
+            what = f"an IterableSpout emits to stream 'default' alone, and is given {sorted(streams)}"
+            raise TopologyError(what, where, 'name the fields of an item: outputs=["line"]')
+        self.factory = factory
+        self.outputs = outputs
+        self.position = 0
+        """The first position that this task has not dealt with."""
+        self._one_field = len(streams[DEFAULT_STREAM].fields) == 1
+        self._reader: Iterator[object] | None = None
+        self._reader_at = 0
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Note which positions are this task's; nothing is read before ``next_tuple``."""
+        self._collector = collector
+        self._index, self._count = context.task_index, len(context.task_ids(context.component_id))
+
+    def next_tuple(self) -> None:
+        """Emit the next item of this task's, with its position as message id."""
+        start = self.position + (self._index - self.position) % self._count
+        # Also read anew when an emit was refused: its item has left the reader, and must not be skipped.
+        if self._reader is None or self._reader_at != start:
+            items = self.factory() if callable(self.factory) else self.factory
+            self._reader, self._reader_at = islice(items, start, None, self._count), start
+        try:
+            item = next(self._reader)
+        except StopIteration:
+            raise EndOfStream from None
+        self._reader_at += self._count
+        self._collector.emit(self._values_of(item, start), message_id=start)
+        self.position = start + 1
+
+    def _values_of(self, item: object, position: int) -> Sequence[object]:
+        if isinstance(item, (list, tuple)):
+            return item
+        if self._one_field:
+            return [item]
+        raise SpoutError(
+            f"item {position} is {item!r:.80}, which is no list of values for the fields {self.outputs!r}",
+            f"IterableSpout, position {position}",
+            "yield a list or tuple with one value for each field",
+        )
+
+
+class DataFrameSpout(Spout):
+    """Every row of a streaming Spark DataFrame is a message. The rows never pass through the driver.
+
+    Args:
+        streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.
+        message_id: The column whose value is the message id, told in the verdict. None: the rows are
+            untracked, as any tuple that a spout emits without an id.
+
+    None of a spout's hooks is called: the rows become tuples inside the query, and the verdicts go to the
+    statistics and, with a ``Retry``, to the dead letters. Spark's source remembers its own position in the
+    checkpoint. How fast rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``),
+    not by ``max_spout_pending``.
+    """
+
+    redelivers = False
+
+    def __init__(self, streaming_df: object, message_id: str | None = None) -> None:
+        where = "DataFrameSpout(...)"
+        columns = getattr(streaming_df, "columns", None)
+        is_streaming = getattr(streaming_df, "isStreaming", None)
+        if columns is None or is_streaming is None:
+            what = f"{type(streaming_df).__name__} is no Spark DataFrame"
+            raise TopologyError(what, where, "pass what spark.readStream...load() returns")
+        if not is_streaming:
+            fix = "make it with spark.readStream instead of spark.read; for fixed rows, use IterableSpout"
+            raise TopologyError("the DataFrame is not a streaming one", where, fix)
+        if message_id is not None and message_id not in columns:
+            what = f"message_id={message_id!r} is no column of the DataFrame"
+            raise TopologyError(what, where, nearest(message_id, columns))
+        self.streaming_df = streaming_df
+        self.message_id = message_id
+        self.outputs = list(columns)
+
+    def next_tuple(self) -> None:
+        """Never called: Spark reads the rows."""
+        raise MisuseError(
+            "next_tuple was called on a DataFrameSpout, whose rows only Spark can read",
+            "DataFrameSpout.next_tuple",
+            "run the topology with submit(); for LocalCluster, replace this spout by a FeederSpout",
+        )
+
+
+def _tell_each(tell: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
+    """Call ``tell`` for every message, also after one of the calls raised; then raise what was raised."""
+    raised: list[Exception] = []
+    for message in messages:
+        try:
+            tell(*message)
+        except Exception as exception:  # noqa: BLE001  # user code may raise anything; it is raised below
+            raised.append(exception)
+    if len(raised) == 1:
+        raise raised[0]
+    if raised:
+        raise ExceptionGroup(f"{len(raised)} messages could not be told their verdicts", raised)
