@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from acktree.core.retry import GiveUp, Retry, RetryAt
@@ -108,6 +108,8 @@ def test_max_attempts_of_one_never_tries_again():
 
 
 @given(st.integers(0, 100_000), st.integers(0, 100_000))
+@example(30_000, 20_000)
+@example(30_000, 20_001)
 def test_nothing_is_tried_again_at_an_age_above_max_age(age_ms, pause_ms):
     policy = Retry(5, (pause_ms / 1000, pause_ms / 1000), jitter=False, max_age_secs=50)
     decision = policy.decide(failed(1), 1, first_emitted_ms=1000, now_ms=1000 + age_ms)
