@@ -1,0 +1,47 @@
+"""What a task is told about itself and its topology: Storm's ``TopologyContext``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+# One per process, on purpose: a worker process outlives the micro-batches it serves, a bolt does not.
+_cached: dict[tuple[str, str, Hashable], Any] = {}
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """Where this copy of a spout or bolt stands.
+
+    Attributes:
+        topology_name: Name given to the builder.
+        component_id: Id given to ``set_spout`` or ``set_bolt``.
+        task_id: This task's number in the topology, from 1.
+        task_index: This task's place among its component's tasks, from 0.
+        tasks: The task ids of every component, ascending.
+    """
+
+    topology_name: str
+    component_id: str
+    task_id: int
+    task_index: int
+    tasks: Mapping[str, tuple[int, ...]]
+
+    def task_ids(self, component: str) -> tuple[int, ...]:
+        """The tasks of a component, ascending. KeyError for a component that is not there."""
+        return self.tasks[component]
+
+    def cached(self, key: Hashable, factory: Callable[[], _T]) -> _T:
+        """What ``factory`` made the first time this process was asked for ``key``.
+
+        For what is dear to make and may be shared by the tasks of a component: connections, models, tables.
+        ``prepare`` may run in every micro-batch; a worker process stays. Never put what must be remembered here:
+        another process will not have it.
+        """
+        place = (self.topology_name, self.component_id, key)
+        if place not in _cached:
+            _cached[place] = factory()
+        return _cached[place]  # type: ignore[no-any-return]  # what factory made

@@ -1,0 +1,156 @@
+"""Root ids and edge ids: derived, never drawn.
+
+Rules of this file
+------------------
+1. Nothing here is random. Spark runs tasks again, and the second run must name every tuple as the first did.
+2. Ids are mixed as ``uint64`` and handed out as ``int64``: Spark's LONG is signed.
+
+A **root id** names one attempt of one message. It is a bijection of (run salt, spout task, sequence), so two
+open roots of one checkpoint cannot be equal; and because it can be undone, a verdict names its spout task
+and its place in the spout's own order without a table.
+
+An **edge id** names one copy of a tuple on its way to one task. It is a mix of (parent's fold, channel,
+ordinal): the channel is the emitting component, stream and target task; the ordinal counts the copies that
+this parent has been given so far. Storm draws edges at random; ours are as good as random, up to 2**-64.
+
+Source: Storm's ``tuple/MessageId`` and ``spout/SpoutOutputCollector``; the mixer is the finaliser of
+Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (variant 13 of Stafford).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+UInt64s = npt.NDArray[np.uint64]
+
+SEQUENCE_BITS: Final = 48
+"""A spout task may emit 2**48 tracked tuples in the life of a checkpoint: nine years at a million a second."""
+MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
+"""The largest task id that a spout task may have: what 16 bits hold."""
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_FIRST_INVERSE: Final = np.uint64(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
+_SECOND_INVERSE: Final = np.uint64(pow(0x94D049BB133111EB, -1, 1 << 64))
+_MASK: Final = (1 << 64) - 1
+_SEQUENCE_MASK: Final = np.uint64((1 << SEQUENCE_BITS) - 1)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+_S54, _S60, _S62 = np.uint64(54), np.uint64(60), np.uint64(62)
+
+
+def mix64(values: UInt64s) -> UInt64s:
+    """Scatter each value over all 64 bits; a bijection, so different values stay different. Shape kept."""
+    mixed = values ^ (values >> _S30)
+    mixed *= _FIRST
+    mixed ^= mixed >> _S27
+    mixed *= _SECOND
+    mixed ^= mixed >> _S31
+    return mixed
+
+
+def unmix64(mixed: UInt64s) -> UInt64s:
+    """Undo :func:`mix64`."""
+    values = mixed ^ (mixed >> _S31) ^ (mixed >> _S62)
+    values *= _SECOND_INVERSE
+    values ^= (values >> _S27) ^ (values >> _S54)
+    values *= _FIRST_INVERSE
+    values ^= (values >> _S30) ^ (values >> _S60)
+    return values
+
+
+def _salts(run_salt: int) -> tuple[np.uint64, np.uint64]:
+    salt = mix64(np.array([run_salt & _MASK, (run_salt + int(_GOLDEN)) & _MASK], dtype=np.uint64))
+    return salt[0], salt[1]
+
+
+def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
+    """The root id of each tuple that a spout task emits with a message id.
+
+    Args:
+        run_salt: One number for the life of a checkpoint; any int.
+        spout_task: The task that emits, 0 to :data:`MAX_SPOUT_TASK`.
+        sequences: Place of each tuple among all that this task ever emits, shape (n,), 0 to 2**48 - 1.
+
+    >>> int(sequences_of(7, root_ids(7, 3, np.array([41])))[1][0])
+    41
+    """
+    first, second = _salts(run_salt)
+    named = sequences.astype(np.uint64) | (np.uint64(spout_task) << np.uint64(SEQUENCE_BITS))
+    return mix64(mix64(named ^ first) ^ second).view(np.int64)
+
+
+def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
+    """Undo :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
+    first, second = _salts(run_salt)
+    named = unmix64(unmix64(roots.view(np.uint64)) ^ second) ^ first
+    return (named >> np.uint64(SEQUENCE_BITS)).view(np.int64), (named & _SEQUENCE_MASK).view(np.int64)
+
+
+def row_root_ids(run_salt: int, batch_id: int, partition: int, row_hashes: UInt64s) -> Int64s:
+    """Roots for the rows of a DataFrame, which have no sequence: a mix of where and what they are.
+
+    Equal rows of one partition and micro-batch are told apart by their occurrence, counted here. Unlike
+    :func:`root_ids` this is no bijection: two open rows are equal with probability 2**-64.
+
+    Args:
+        row_hashes: A hash of every value of each row, shape (n,).
+    """
+    order = np.argsort(row_hashes, kind="stable")
+    ranked = row_hashes[order]
+    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])[: len(ranked)]
+    occurrence = np.empty(len(ranked), dtype=np.uint64)
+    run_lengths = np.diff(np.r_[starts, len(ranked)])
+    occurrence[order] = np.arange(len(ranked)) - np.repeat(starts, run_lengths)
+    first, second = _salts(run_salt)
+    place = mix64(np.array([((batch_id << 20) + partition) & _MASK], dtype=np.uint64) ^ first)
+    return mix64(mix64(row_hashes ^ place) + (occurrence + np.uint64(1)) * _GOLDEN ^ second).view(np.int64)
+
+
+def channel_id(component: str, stream: str, target_task: int) -> np.uint64:
+    """One number for (emitting component, stream, target task), the same on every machine and release."""
+    named = f"{component}\x00{stream}\x00{target_task}".encode("utf-8", "surrogatepass")
+    return np.uint64(int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little"))
+
+
+def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
+    """The id of each copy: which parent, through which channel, the how-manieth of that parent.
+
+    Args:
+        folds: The parent of each copy as one number (:func:`fold`, or the root id for a spout's tuple), (n,).
+        channels: :func:`channel_id` of each copy, shape (n,) or (1,).
+        ordinals: How many copies this parent was given before this one, shape (n,). Whoever hands the same
+            (fold, channel, ordinal) twice makes two equal edges, which XOR to nothing: a false ACKED.
+
+    Zero is never handed out: an edge of zero would not be seen in a sum.
+    """
+    mixed = mix64(folds ^ channels)
+    mixed += (ordinals.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+    mixed = mix64(mixed)
+    mixed[mixed == 0] = _GOLDEN
+    return mixed.view(np.int64)
+
+
+def fold(roots: Int64s, edges: Int64s) -> int:
+    """One number for a tuple that hangs on several roots.
+
+    Order-sensitive over the pairs sorted by root: an XOR of the edges would be zero after a join of two
+    copies of one tuple, and all its children would be named alike. With one pair it is the edge itself.
+
+    Args:
+        roots: Distinct roots of the tuple, shape (k,), k >= 1, any order.
+        edges: Its edge under each, shape (k,).
+    """
+    if len(roots) == 1:
+        return int(edges.view(np.uint64)[0])
+    order = np.argsort(roots)
+    folded = np.zeros(1, dtype=np.uint64)
+    for root, edge in zip(roots.view(np.uint64)[order], edges.view(np.uint64)[order], strict=True):
+        folded = mix64((mix64(folded ^ root) + _GOLDEN) ^ edge)
+    return int(folded[0])

@@ -1,0 +1,54 @@
+"""What is remembered between micro-batches, as whoever remembers sees it.
+
+A task's memory, the acker's buckets and the table of held tuples all lie in named blobs. Spark keeps them in
+its state store and commits them with the micro-batch; ``LocalCluster`` keeps them in a dict.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class StateStore(Protocol):
+    """Named blobs of one partition; what is put in a micro-batch is committed with it or not at all."""
+
+    def get(self, name: str) -> bytes | None:
+        """The blob of that name, or None."""
+
+    def put(self, name: str, blob: bytes) -> None:
+        """Set a blob."""
+
+    def delete(self, name: str) -> None:
+        """Forget a blob that is there."""
+
+
+class MemoryStore:
+    """A :class:`StateStore` in a dict."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.blobs.get(name)
+
+    def put(self, name: str, blob: bytes) -> None:
+        self.blobs[name] = blob
+
+    def delete(self, name: str) -> None:
+        del self.blobs[name]
+
+
+class Below:
+    """A corner of another store: every name is put behind a prefix."""
+
+    def __init__(self, store: StateStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+
+    def get(self, name: str) -> bytes | None:
+        return self._store.get(self._prefix + name)
+
+    def put(self, name: str, blob: bytes) -> None:
+        self._store.put(self._prefix + name, blob)
+
+    def delete(self, name: str) -> None:
+        self._store.delete(self._prefix + name)

@@ -1,0 +1,107 @@
+"""The tuple that a bolt is given.
+
+A tuple is values and a place: row ``row`` of the ``rows`` it came with. What it still owes (its edges, the
+copies made from it, whether it was acked) is kept there for all tuples of a frame together, not in the
+object; two handles of one tuple are therefore always of one mind.
+
+Source: Storm's ``tuple/Tuple`` and ``tuple/Fields``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+
+class Rows(Protocol):
+    """What the tuples of one frame have in common, and who keeps account of them."""
+
+    component: str
+    stream: str
+    task_id: int
+    fields: tuple[str, ...]
+    positions: Mapping[str, int]
+
+    def attempt_of(self, row: int) -> int:
+        """Which attempt of its message a row belongs to."""
+
+    def anchors_of(self, row: int) -> dict[int, int]:
+        """Root -> edge of a row."""
+
+
+class Tuple:
+    """One tuple of a stream.
+
+    ``tup["word"]``, ``tup[0]``, ``len(tup)`` and iteration give values. A tuple that was not acked yet is an
+    ordinary value: keep it in an attribute that the bolt ``remembers`` and ack it in a later micro-batch.
+
+    Attributes:
+        values: The values, in the order of ``fields``.
+    """
+
+    __slots__ = ("_row", "_rows", "values")
+
+    def __init__(self, values: tuple[Any, ...], rows: Rows, row: int) -> None:
+        self.values = values
+        self._rows = rows
+        self._row = row
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the values."""
+        return self._rows.fields
+
+    @property
+    def stream(self) -> str:
+        """The stream it came on; ``__tick`` for a tick."""
+        return self._rows.stream
+
+    @property
+    def component(self) -> str:
+        """The component that emitted it; ``__system`` for a tick."""
+        return self._rows.component
+
+    @property
+    def task_id(self) -> int:
+        """The task that emitted it; -1 for a tick."""
+        return self._rows.task_id
+
+    @property
+    def attempt(self) -> int:
+        """1 the first time its message is tried, 2 the next; the latest if it hangs on several messages."""
+        return self._rows.attempt_of(self._row)
+
+    @property
+    def anchors(self) -> dict[int, int]:
+        """Root id -> edge id: Storm's MessageId. Empty when nothing tracks this tuple."""
+        return self._rows.anchors_of(self._row)
+
+    @property
+    def is_tick(self) -> bool:
+        """Whether this came from the clock and not from a component."""
+        return self._rows.component == "__system"
+
+    def __getitem__(self, field: str | int) -> Any:
+        if field.__class__ is str:
+            try:
+                return self.values[self._rows.positions[field]]  # type: ignore[index]  # a str here
+            except KeyError:
+                raise KeyError(f"no field {field!r} in {self!r}; it has {', '.join(self.fields)}") from None
+        return self.values[field]  # type: ignore[index]  # an int here
+
+    def __contains__(self, field: object) -> bool:
+        return field in self._rows.positions
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Field -> value."""
+        return dict(zip(self.fields, self.values, strict=True))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        return f"Tuple({self.component}:{self.stream} task {self.task_id}: {shown[:200]})"

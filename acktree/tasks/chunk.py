@@ -1,0 +1,97 @@
+"""What a spout task hands over: a run of messages of one stream, written once, read where it is used.
+
+A chunk is the unit of the inbox. Its messages have consecutive sequences, so their roots are derived and not
+stored. Beside the values it carries what a restart needs: the position of a spout that remembers one, and
+the message ids of a spout whose messages only the inbox has.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.values import batch_from_bytes, batch_to_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Messages of one stream of one spout task; n rows.
+
+    Attributes:
+        component: The spout.
+        task: Its task.
+        stream: The stream they are emitted on.
+        is_tracked: Whether they get verdicts: emitted with a message id, and there are ackers.
+        first_sequence: Sequence of the first row; the others follow.
+        emitted_ms: When they were emitted, by the spout's clock.
+        values: A column per field.
+        attempts: Attempt of each, shape (n,); None when all are the first.
+        tasks: Target of each (``emit_direct``), shape (n,); None when groupings choose.
+        first_emitted_ms: When the first attempt of each was emitted, shape (n,); None when that is now.
+        retry_of: Sequence of the attempt before, shape (n,); None when all are the first.
+        message_ids: The message ids, pickled, if a restart will want them; else empty.
+        position: What the spout remembers after emitting these, pickled; empty when it remembers nothing.
+    """
+
+    component: str
+    task: int
+    stream: str
+    is_tracked: bool
+    first_sequence: int
+    emitted_ms: int
+    values: pa.RecordBatch
+    attempts: Int32s | None = None
+    tasks: Int32s | None = None
+    first_emitted_ms: Int64s | None = None
+    retry_of: Int64s | None = None
+    message_ids: bytes = b""
+    position: bytes = b""
+
+    def __len__(self) -> int:
+        rows: int = self.values.num_rows
+        return rows
+
+    @property
+    def sequences(self) -> Int64s:
+        """Sequence of each row, shape (n,)."""
+        return np.arange(self.first_sequence, self.first_sequence + len(self))
+
+    def slice(self, first: int, end: int) -> Chunk:
+        """Rows first to end - 1, without what only a restart needs."""
+
+        def cut(array: Int32s | None) -> Int32s | None:
+            return None if array is None else array[first:end]
+
+        return Chunk(
+            self.component, self.task, self.stream, self.is_tracked, self.first_sequence + first, self.emitted_ms,
+            self.values.slice(first, end - first), cut(self.attempts), cut(self.tasks),
+        )  # fmt: skip
+
+    def to_bytes(self) -> bytes:
+        """For the inbox; :meth:`from_bytes` reads it."""
+        head = (self.component, self.task, self.stream, self.is_tracked, self.first_sequence, self.emitted_ms)
+        arrays = (self.attempts, self.tasks, self.first_emitted_ms, self.retry_of)
+        return pack(
+            json.dumps(head).encode(),
+            *(b"" if array is None else array for array in arrays),
+            self.message_ids, self.position, batch_to_bytes(self.values),
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, blob: Buffer) -> Chunk:
+        """Read what :meth:`to_bytes` wrote; values and arrays are views of the blob."""
+        head, attempts, tasks, first_ms, retry_of, message_ids, position, values = unpack(blob)
+        component, task, stream, is_tracked, first_sequence, emitted_ms = json.loads(bytes(head))
+        return cls(
+            component, task, stream, is_tracked, first_sequence, emitted_ms, batch_from_bytes(values),
+            int32s(attempts) if len(attempts) else None,
+            int32s(tasks) if len(tasks) else None,
+            int64s(first_ms) if len(first_ms) else None,
+            int64s(retry_of) if len(retry_of) else None,
+            bytes(message_ids), bytes(position),
+        )  # fmt: skip

@@ -1,0 +1,108 @@
+"""One level of the ladder, in one partition and micro-batch: wire rows in, wire rows out.
+
+Rules of this file
+------------------
+1. The same rows in give the same rows out: Spark runs a level again after a failure, and rows arrive in any
+   order. So frames are sorted by (source task, sequence) before user code sees one.
+2. A task runs in exactly one partition, and all of its frames of a micro-batch are here.
+3. Rows for another level are not looked into; whoever hosts the level passes them on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from acktree.core.frames import Frame, Kind, WireRow
+from acktree.core.ids import root_ids
+from acktree.core.lineage import Runs, Sparse
+from acktree.core.state import StateStore
+from acktree.errors import ProtocolError
+from acktree.tasks.bolt_task import BoltTask, bolt_task
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.outputs import Outputs, Witness
+from acktree.tasks.plan import Plan
+from acktree.tasks.router import Emission, Router
+from acktree.tasks.rows import InboundRows
+from acktree.topology.model import Component
+
+ReadChunk = Callable[[int], Chunk]
+"""Gives the chunk of a number, from wherever the inbox is."""
+
+
+def run_level(
+    plan: Plan, index: int, partition: int, rows: Iterable[WireRow], store: StateStore | None = None,
+    read_chunk: ReadChunk | None = None, witness: Witness | None = None,
+) -> Iterator[WireRow]:  # fmt: skip
+    """Run the bolts of one level over the rows addressed to it.
+
+    Args:
+        index: Which level; 0 is the source level, where spouts' chunks become frames.
+        partition: Which partition this is.
+        rows: Rows of this level and partition, in any order.
+        store: State of this partition; None where the level remembers nothing.
+        read_chunk: How to read the inbox; for the source level.
+        witness: Is shown everything that is emitted here.
+    """
+    mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
+    if not mine:
+        return
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness)
+    frames: dict[str, list[Frame]] = {}
+    ticks: dict[str, float] = {}
+    for row in mine:
+        if row.kind == Kind.FRAME:
+            frame = Frame.from_wire(row)
+            frames.setdefault(frame.subscriber, []).append(frame)
+        elif row.kind == Kind.TICK:
+            ticks |= json.loads(row.head)
+        elif row.kind == Kind.CHUNK and read_chunk is not None:
+            number, first, end = json.loads(row.head)
+            _emit_messages(read_chunk(number).slice(first, end), outputs)
+        else:
+            raise ProtocolError(
+                f"a row of kind {row.kind} reached level {index}", f"partition {partition}", "this is a bug in acktree"
+            )
+    for bolt in plan.levels[index].bolts:
+        component = plan.topology.components[bolt]
+        given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
+        _run_bolt(component, given, ticks.get(bolt), outputs, store)
+    yield from outputs.wire_rows()
+
+
+def _run_bolt(
+    component: Component, frames: list[Frame], tick_secs: float | None, outputs: Outputs, store: StateStore | None
+) -> None:
+    for task in outputs.plan.hosted(component, outputs.partition):
+        given = [part for frame in frames if (part := frame.of_task(task)) is not None]
+        if not given and tick_secs is None:
+            continue
+        running: BoltTask = bolt_task(component, task, outputs, store)
+        if tick_secs is not None:
+            running.tick(tick_secs)
+        for frame in given:
+            running.run(frame)
+        running.finish()
+
+
+def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
+    """What a spout emitted, on its way: routed to its subscribers, and announced to the acker."""
+    plan, count = outputs.plan, len(chunk)
+    component = plan.topology.components[chunk.component]
+    fields = component.streams[chunk.stream].fields
+    if chunk.is_tracked:
+        roots = root_ids(plan.run_salt, chunk.task, chunk.sequences)
+        rows = InboundRows.of_roots(chunk.component, chunk.stream, chunk.task, fields, roots)
+        if chunk.attempts is not None:
+            rows.lineage = Runs.of_rows(roots, roots, chunk.attempts)
+    else:
+        rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
+    # A subscriber gets one frame of a slice in each partition, so its place in the spout's order is order enough.
+    router = Router(component, chunk.task, outputs, sequence=chunk.first_sequence)
+    refused = router.route(Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks), rows)
+    if chunk.is_tracked:
+        outputs.init(roots, rows.ack_values, chunk.task)
+    for row, error in refused.items():
+        outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)

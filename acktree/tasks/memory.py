@@ -1,0 +1,263 @@
+"""What a task remembers between micro-batches: the attributes it declared, and the tuples it holds.
+
+Rules of this file
+------------------
+1. A tuple in remembered state is saved as a name. What it is and what it still owes (edges, ordinal, done)
+   stands once, in the table of held tuples, however many copies of the name there are.
+2. The table is saved with the state, in the same commit.
+3. A held tuple that no remembered value names any more can never be acked: it is dropped, and times out.
+
+Each blob carries the names of the tuples in it, so that the table can count who still names a tuple without
+reading what did not change.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cloudpickle
+import numpy as np
+
+from acktree.core.ids import Int64s
+from acktree.core.key_value_state import KeyValueState
+from acktree.core.lineage import lineage_from_bytes
+from acktree.core.packing import int64s, pack, unpack
+from acktree.core.state import Below, StateStore
+from acktree.core.tuples import Tuple
+from acktree.tasks.rows import FAILED, OPEN, REPORTED, InboundRows
+
+_NEXT_ID: Final = ""
+"""The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
+
+
+@dataclass
+class _Held:
+    """One tuple between micro-batches: what is saved of a row of :class:`InboundRows`."""
+
+    component: str
+    stream: str
+    task_id: int
+    fields: tuple[str, ...]
+    values: tuple[Any, ...]
+    lineage: bytes
+    fate: int
+    ordinal: int
+    ack_value: int
+    named_by: int
+
+    @classmethod
+    def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
+        return cls(
+            rows.component, rows.stream, rows.task_id, rows.fields, rows.values[row],
+            rows.lineage.take(np.array([row])).to_bytes(), rows.fate[row],
+            int(rows.ordinals[row]), int(rows.ack_values[row]), named_by,
+        )  # fmt: skip
+
+    def rows(self) -> InboundRows:
+        """The tuple as a frame of one row, with its account as it was."""
+        lineage = lineage_from_bytes(self.lineage)
+        rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, (self.values,))
+        rows.fate[0] = self.fate
+        rows.ordinals[0] = self.ordinal
+        rows.ack_values[0] = self.ack_value
+        return rows
+
+
+class HeldTuples:
+    """The table of one task's held tuples, by name."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._saved: KeyValueState[object, Any] = KeyValueState()
+        self._saved.bind(store, _plain_dumps, pickle.loads)
+        self._handles: dict[int, Tuple] = {}
+        self._named_by: dict[int, int] = {}
+
+    def name_of(self, tup: Tuple) -> int:
+        """The name under which a tuple is saved; a new one the first time."""
+        rows: InboundRows = tup._rows  # type: ignore[assignment]  # noqa: SLF001  # the engine's own rows
+        name = rows.held_id.get(tup._row)  # noqa: SLF001
+        if name is None:
+            name = int(self._saved.get(_NEXT_ID, 0))
+            self._saved[_NEXT_ID] = name + 1
+            rows.held_id[tup._row] = name  # noqa: SLF001
+            self._handles[name] = tup
+            self._named_by[name] = 0
+        return name
+
+    def tuple_of(self, name: int) -> Tuple:
+        """The tuple of a name; the same object each time within a micro-batch."""
+        if name not in self._handles:
+            held: _Held = self._saved[name]
+            rows = held.rows()
+            rows.held_id[0] = name
+            self._handles[name] = rows.tuple(0)
+            self._named_by[name] = held.named_by
+        return self._handles[name]
+
+    def count(self, names: Int64s, step: int) -> None:
+        """A blob that names these tuples was written (+1) or is no more (-1)."""
+        for name in names.tolist():
+            self.tuple_of(name)
+            self._named_by[name] += step
+
+    def save(self) -> None:
+        """Write the tuples that were touched; forget those that nothing names."""
+        for name, tup in self._handles.items():
+            if self._named_by[name]:
+                rows: InboundRows = tup._rows  # type: ignore[assignment]  # noqa: SLF001
+                self._saved[name] = _Held.of(rows, tup._row, self._named_by[name])  # noqa: SLF001
+            else:
+                self._saved.pop(name, None)
+        self._saved.save()
+
+
+class _CountingStore:
+    """A corner of the task's store whose blobs name tuples; keeps the table's counts right."""
+
+    def __init__(self, store: StateStore, held: HeldTuples) -> None:
+        self._store, self._held = store, held
+        self._names: dict[str, Int64s] = {}
+
+    def get(self, name: str) -> bytes | None:
+        blob = self._store.get(name)
+        if blob is not None:
+            self._names[name] = _names_in(blob)
+        return blob
+
+    def put(self, name: str, blob: bytes) -> None:
+        names = _names_in(blob)
+        self._held.count(names, +1)
+        self._forget(name)
+        self._names[name] = names
+        self._store.put(name, blob)
+
+    def delete(self, name: str) -> None:
+        self._forget(name)
+        self._store.delete(name)
+
+    def _forget(self, name: str) -> None:
+        if name in self._names:
+            self._held.count(self._names.pop(name), -1)
+
+
+class TaskMemory:
+    """The remembered attributes of one task: restored after ``prepare``, saved when its micro-batch ends."""
+
+    def __init__(self, names: Sequence[str], store: StateStore) -> None:
+        """Open the memory of a task.
+
+        Args:
+            names: The attributes that the component ``remembers``.
+            store: The task's own corner of the state store.
+        """
+        self._names = names
+        self._held = HeldTuples(Below(store, "held/"))
+        self._attributes = _CountingStore(Below(store, "attribute/"), self._held)
+        self._store = store
+        self._blobs: dict[str, bytes] = {}
+
+    def restore(self, user_object: object) -> None:
+        """Give the attributes their remembered values; where nothing is remembered they stay as prepared."""
+        attributes: Mapping[str, Any] = vars(user_object)
+        for name in self._names:
+            blob = self._attributes.get(name)
+            value = self._loads(blob) if blob is not None else attributes.get(name)
+            if isinstance(value, KeyValueState):
+                # Its keys lie beside the attribute; the attribute's own blob only says that it is one.
+                state: KeyValueState[Any, Any] = KeyValueState() if blob is not None else value
+                corner = _CountingStore(Below(self._store, f"state/{name}/"), self._held)
+                state.bind(corner, self._dumps, self._loads)
+                value = state
+            if blob is not None:
+                self._blobs[name] = blob
+            if blob is not None or name in attributes:
+                setattr(user_object, name, value)
+
+    def save(self, user_object: object) -> None:
+        """Write what changed since :meth:`restore`."""
+        for name in self._names:
+            value = getattr(user_object, name, None)
+            if isinstance(value, KeyValueState):
+                if not value.is_bound:
+                    self._adopt(name, value)
+                value.save()
+                value = KeyValueState()
+            blob = self._dumps(value)
+            if blob != self._blobs.get(name):
+                self._attributes.put(name, blob)
+                self._blobs[name] = blob
+        self._held.save()
+
+    def _adopt(self, name: str, state: KeyValueState[Any, Any]) -> None:
+        """The bolt put a new state in the attribute's place: what the old one held is forgotten."""
+        corner = _CountingStore(Below(self._store, f"state/{name}/"), self._held)
+        old: KeyValueState[Any, Any] = KeyValueState()
+        old.bind(corner, self._dumps, self._loads)
+        fresh = dict(state)
+        old.clear()
+        old.save()
+        state.bind(corner, self._dumps, self._loads)
+        state.update(fresh)
+
+    def _dumps(self, value: object) -> bytes:
+        return dump_state(value, self._held)
+
+    def _loads(self, blob: bytes) -> Any:
+        return load_state(blob, self._held)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles state; tuples become names."""
+
+    def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
+        super().__init__(file, protocol=5)
+        self._held = held
+        self.names: set[int] = set()
+
+    def persistent_id(self, value: object) -> int | None:
+        if isinstance(value, Tuple):
+            name = self._held.name_of(value)
+            self.names.add(name)
+            return name
+        return None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
+        super().__init__(file)
+        self._held = held
+
+    def persistent_load(self, name: int) -> Tuple:
+        return self._held.tuple_of(name)
+
+
+def dump_state(value: object, held: HeldTuples) -> bytes:
+    """A remembered value as a blob, with the names of the tuples in it in front."""
+    file = io.BytesIO()
+    pickler = _Pickler(file, held)
+    pickler.dump(value)
+    return pack(np.array(sorted(pickler.names), dtype=np.int64), file.getvalue())
+
+
+def load_state(blob: bytes, held: HeldTuples) -> Any:
+    """Undo :func:`dump_state`."""
+    return _Unpickler(io.BytesIO(unpack(blob)[1]), held).load()
+
+
+def _names_in(blob: bytes) -> Int64s:
+    return int64s(unpack(blob)[0]) if _holds_names(blob) else np.zeros(0, dtype=np.int64)
+
+
+def _holds_names(blob: bytes) -> bool:
+    return not blob.startswith(b"{")  # a KeyValueState's own count is JSON, everything else is packed
+
+
+def _plain_dumps(value: object) -> bytes:
+    return bytes(cloudpickle.dumps(value, protocol=5))
+
+
+__all__ = ["FAILED", "OPEN", "REPORTED", "HeldTuples", "TaskMemory", "dump_state", "load_state"]

@@ -1,0 +1,137 @@
+"""What one level brings forth in one partition and micro-batch."""
+
+from __future__ import annotations
+
+import json
+import traceback as tb
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.deltas import Deltas
+from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.counters import Counters
+from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
+from acktree.tasks.plan import Plan
+
+_ERRORS_KEPT = 5
+
+Witness = Callable[[str, str, pa.RecordBatch], None]
+"""Is shown (component, stream, batch)."""
+
+
+class Outputs:
+    """Collects frames, messages to the acker, counters and errors; gives them as wire rows at the end."""
+
+    def __init__(
+        self, plan: Plan, partition: int, level: int, clock_ms: int, witness: Witness | None = None
+    ) -> None:
+        """Nothing yet. ``witness`` is shown every batch that a component emits, before it is routed."""
+        self.witness = witness
+        self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
+        self.counters = Counters()
+        self.local: dict[str, list[Frame]] = {}
+        self._frames: list[tuple[int, int, Frame]] = []
+        self._errors: dict[str, list[dict[str, object]]] = {}
+        self._inits: list[tuple[Int64s, Int64s, Int32s]] = []
+        self._acks: list[tuple[Int64s, Int64s]] = []
+        self._fails: list[tuple[Int64s, int]] = []
+        self._reasons: list[bytes] = []
+        self._resets: list[Int64s] = []
+
+    def frame(self, partition: int, frame: Frame) -> None:
+        """A frame for a task in some partition, on this level (fused) or a higher one."""
+        level = self.plan.level_of[frame.subscriber]
+        if level == self.level:
+            self.local.setdefault(frame.subscriber, []).append(frame)
+        else:
+            self._frames.append((partition, level, frame))
+
+    def init(self, roots: Int64s, sums: Int64s, owner: int) -> None:
+        """A spout task sent out these roots; ``sums``: XOR of the edges each went out with."""
+        self._inits.append((roots, sums, np.full(len(roots), owner, dtype=np.int32)))
+
+    def ack(self, roots: Int64s, deltas: Int64s) -> None:
+        """Tuples of these roots were acked."""
+        self._acks.append((roots, deltas))
+
+    def fail(self, roots: Int64s, failure: Failure) -> None:
+        """Tuples of these roots were failed, all for one reason."""
+        if len(roots):
+            self._fails.append((roots, len(self._reasons)))
+            self._reasons.append(failure.to_bytes())
+
+    def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
+        """A grouping of this spout raised on a message: it fails before any bolt sees it there."""
+        failure = failure_of(error, component)
+        self.fail(roots, failure)
+        self.error(component, task, failure)
+
+    def reset(self, roots: Int64s) -> None:
+        """The age of these roots begins again."""
+        self._resets.append(roots)
+
+    def error(self, component: str, task: int, failure: Failure) -> None:
+        """Something to show to a person; a few a component and micro-batch are kept."""
+        kept = self._errors.setdefault(component, [])
+        if len(kept) < _ERRORS_KEPT:
+            kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
+
+    def wire_rows(self) -> Iterator[WireRow]:
+        """Everything, addressed."""
+        for partition, level, frame in self._frames:
+            yield WireRow(
+                partition, level, Kind.FRAME, frame.source_task, frame.sequence, self.clock_ms,
+                frame.head(), frame.body(),
+            )  # fmt: skip
+        if self.plan.ackers:
+            for acker, deltas in enumerate(self.deltas().split(self.plan.ackers)):
+                if deltas:
+                    host = self.plan.acker_host(acker)
+                    yield self._row(host, self.plan.acker_level, Kind.DELTAS, acker, b"", deltas.to_bytes())
+        if self.counters:
+            yield self._row(0, SINK_LEVEL, Kind.STATISTICS, 0, b"", self.counters.to_bytes())
+        for component, errors in self._errors.items():
+            yield self._row(0, SINK_LEVEL, Kind.ERROR, 0, component.encode(), json.dumps(errors).encode())
+
+    def deltas(self) -> Deltas:
+        """All messages to the ackers, acks summed by root."""
+
+        def joined(arrays: list[Int64s]) -> Int64s:
+            return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+        return Deltas(
+            joined([roots for roots, _, _ in self._inits]),
+            joined([sums for _, sums, _ in self._inits]),
+            np.concatenate([owners for _, _, owners in self._inits] or [np.zeros(0, dtype=np.int32)]),
+            joined([roots for roots, _ in self._acks]),
+            joined([deltas for _, deltas in self._acks]),
+            joined([roots for roots, _ in self._fails]),
+            joined([np.full(len(roots), reason) for roots, reason in self._fails]),
+            tuple(self._reasons),
+            joined(self._resets),
+        ).summed()
+
+    def _row(self, partition: int, level: int, kind: Kind, source: int, head: bytes, body: bytes) -> WireRow:
+        # Between messages of equal kind no order is owed: the acker's sums commute, counters add up.
+        return WireRow(partition, level, kind, source, self.level, self.clock_ms, head, body)
+
+
+def failure_of(
+    exception: BaseException | None, component: str, reason: str = "", cause: FailureCause = FailureCause.EXCEPTION,
+) -> Failure:  # fmt: skip
+    """The failure that an exception, or a bolt's own word, makes of a tuple.
+
+    The attempt is not known to a bolt's task; the spout's task fills it in.
+    """
+    text = None
+    if exception is not None:
+        text = "".join(tb.format_exception(exception))
+        words = str(exception)
+        reason = reason or (f"{type(exception).__name__}: {words}" if words else type(exception).__name__)
+    return Failure(
+        reason=reason, kind=FailureKind.FAILED, cause=cause, component=component, exception=exception,
+        exception_types=exception_type_names(exception), traceback=text, attempt=1, final=False,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""A topology made ready to run: where every task lives, and user code as bytes.
+
+The plan travels to every worker. It holds no live user object: each task unpickles its own copy of its bolt,
+so that nothing is shared by accident, in ``LocalCluster`` as on a cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import cloudpickle
+
+from acktree.bolt import BasicBolt, Bolt
+from acktree.config import Config
+from acktree.core.context import TaskContext
+from acktree.topology.levels import Level, host
+from acktree.topology.model import Component, Topology
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the tasks of one run have in common.
+
+    Attributes:
+        topology: The topology, without its user objects.
+        config: The topology's settings.
+        partitions: How many partitions every level has; pinned by the checkpoint.
+        ackers: How many acker tasks; 0 when nothing is tracked.
+        run_salt: What root ids are mixed with; pinned by the checkpoint.
+        pickles: Each bolt as it was given to ``set_bolt``.
+        ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
+        import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
+    """
+
+    topology: Topology
+    config: Config
+    partitions: int
+    ackers: int
+    run_salt: int
+    pickles: Mapping[str, bytes]
+    ticks: Mapping[str, float]
+    import_path: tuple[str, ...]
+
+    @classmethod
+    def of(cls, topology: Topology, config: Config, partitions: int, run_salt: int) -> Plan:
+        """Lay out a topology over so many partitions; as many ackers unless the config says otherwise."""
+        ackers = partitions if config.acker_executors is None else config.acker_executors
+        pickles = {bolt.id: cloudpickle.dumps(bolt.user_object) for bolt in topology.bolts}
+        bare = {name: replace(part, user_object=None) for name, part in topology.components.items()}
+        stripped = replace(topology, components=bare)
+        every = {bolt.id: _tick_secs(bolt, config) for bolt in topology.bolts}
+        ticks = {name: secs for name, secs in every.items() if secs is not None}
+        return cls(stripped, config, partitions, ackers, run_salt, pickles, ticks, tuple(sys.path))
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The ladder, from the source level up; the acker stands above it."""
+        return self.topology.levels(self.partitions)
+
+    @cached_property
+    def level_of(self) -> Mapping[str, int]:
+        """The level of every component; spouts are on level 0."""
+        levels = {bolt: level.index for level in self.levels for bolt in level.bolts}
+        return levels | {spout.id: 0 for spout in self.topology.spouts}
+
+    @property
+    def acker_level(self) -> int:
+        """The level of ``__acker``, the last one."""
+        return len(self.levels)
+
+    @property
+    def timeout_ms(self) -> int | None:
+        """The message timeout; None when messages never time out."""
+        return round(self.config.message_timeout_secs * 1000) if self.config.enable_message_timeouts else None
+
+    def host(self, task: int) -> int:
+        """The one partition in which a task runs."""
+        return host(task, self.partitions)
+
+    def acker_host(self, acker: int) -> int:
+        """The partition of an acker task, 0 to ``ackers`` - 1."""
+        return acker % self.partitions
+
+    def hosted(self, component: Component, partition: int) -> tuple[int, ...]:
+        """The tasks of a component that run in a partition, ascending."""
+        return tuple(task for task in component.task_ids if self.host(task) == partition)
+
+    def context(self, component: Component, task: int) -> TaskContext:
+        """What a task is told about itself."""
+        index = component.task_ids.index(task)
+        return TaskContext(self.topology.name, component.id, task, index, self.topology.tasks)
+
+
+def _tick_secs(bolt: Component, config: Config) -> float | None:
+    """The bolt's own word on its ticks, else the topology's if it has a ``tick`` to call."""
+    if bolt.tick_secs is not None:
+        return bolt.tick_secs
+    tick = getattr(type(bolt.user_object), "tick", None)
+    return config.tick_tuple_freq_secs if tick not in (None, Bolt.tick, BasicBolt.tick) else None

@@ -1,0 +1,107 @@
+"""The tuples of one frame while a task works on them, and what each still owes.
+
+Everything that Storm keeps in a tuple object stands here in arrays with a place per row: was it acked, how
+many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from acktree.core.frames import Frame
+from acktree.core.ids import Int64s, UInt64s
+from acktree.core.lineage import Lineage, Runs, Sparse
+from acktree.core.tuples import Tuple
+from acktree.core.values import decode_rows
+
+OPEN: Final = 0
+ACKED: Final = 1
+FAILED: Final = 2
+REPORTED: Final = 3
+"""The fate of a row: REPORTED is an ACKED row whose delta was handed to the acker."""
+
+FATES: Final = ("open", "acked", "failed", "acked")
+
+
+class InboundRows:
+    """Rows a task was given, with their account.
+
+    Attributes:
+        fate: One byte a row: OPEN, ACKED, FAILED or REPORTED.
+        ordinals: How many copies were anchored to each row so far, shape (n,).
+        ack_values: XOR of the edges of those copies, shape (n,).
+        held_id: The name under which a row is kept between micro-batches; set for rows that are.
+    """
+
+    def __init__(
+        self, component: str, stream: str, task_id: int, fields: tuple[str, ...], lineage: Lineage,
+        values: Sequence[tuple[Any, ...]] = (),
+    ) -> None:  # fmt: skip
+        self.component, self.stream, self.task_id, self.fields = component, stream, task_id, fields
+        self.positions = {name: index for index, name in enumerate(fields)}
+        self.lineage = lineage
+        self.values = values
+        self.fate = bytearray(len(lineage))
+        self.ordinals: Int64s = np.zeros(len(lineage), dtype=np.int64)
+        self.ack_values: Int64s = np.zeros(len(lineage), dtype=np.int64)
+        self.held_id: dict[int, int] = {}
+
+    @classmethod
+    def of_frame(cls, frame: Frame, fields: tuple[str, ...], *, decode: bool) -> InboundRows:
+        """The rows of a frame; ``decode`` makes Python values of them, for bolts that take tuples."""
+        values = decode_rows(frame.values) if decode else ()
+        return cls(frame.component, frame.stream, frame.source_task, fields, frame.lineage, values)
+
+    @classmethod
+    def of_roots(cls, component: str, stream: str, task_id: int, fields: tuple[str, ...], roots: Int64s) -> InboundRows:
+        """What a spout's messages hang on: each message is its own root, and a copy of it a child of that.
+
+        Its ``ack_values`` after routing are the init values that Storm's spouts send to the acker.
+        """
+        return cls(component, stream, task_id, fields, Runs.of_rows(roots, roots))
+
+    @classmethod
+    def of_clock(cls, secs: float) -> InboundRows:
+        """A tick: one unanchored tuple from ``__system`` that says the interval."""
+        return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), ((secs,),))
+
+    def tuple(self, row: int) -> Tuple:
+        """The handle of one row."""
+        return Tuple(self.values[row], self, row)
+
+    def attempt_of(self, row: int) -> int:
+        """Which attempt of its message a row belongs to."""
+        return int(self._attempts[row])
+
+    def anchors_of(self, row: int) -> dict[int, int]:
+        """Root -> edge of a row."""
+        return self.lineage.anchors(row)
+
+    @cached_property
+    def folds(self) -> UInt64s:
+        """Each row as one number, to derive its children's edges from; shape (n,)."""
+        return self.lineage.folds()
+
+    @cached_property
+    def is_untracked(self) -> bool:
+        """No row hangs on any root: nothing made from these needs an edge."""
+        return isinstance(self.lineage, Sparse) and not len(self.lineage.roots)
+
+    @cached_property
+    def _attempts(self) -> Sequence[int]:
+        attempts: list[int] = self.lineage.attempts().tolist()
+        return attempts
+
+    def newly_acked(self) -> tuple[Int64s, Int64s] | None:
+        """Roots and deltas of what was acked since last asked; None when nothing was."""
+        fate = np.frombuffer(self.fate, dtype=np.uint8)
+        acked = fate == ACKED
+        if not acked.any():
+            return None
+        rows = None if acked.all() else np.flatnonzero(acked)
+        fate[acked] = REPORTED
+        return self.lineage.acks(rows, self.ack_values)

@@ -1,0 +1,366 @@
+"""One spout task: the user's spout, what it has open, and what becomes of what failed.
+
+Rules of this file
+------------------
+1. Everything happens in :meth:`SpoutTask.step` and the calls beside it, on whichever thread calls them: one
+   thread a task, so user code needs no locks. Only :meth:`deliver` may be called from elsewhere.
+2. ``emit`` never blocks and never refuses for lack of room: whether there is room is asked before
+   ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from the verdicts that empty it.
+3. A message leaves the pending table once, with its verdict; with a retry policy it then waits for its next
+   attempt, or is a dead letter, durably, before its source is told.
+
+Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl``.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from acktree.core.ids import root_ids
+from acktree.core.pending import Closed, Pending
+from acktree.core.retry import RetryAt
+from acktree.core.counters import Counters, What
+from acktree.core.values import batch_to_bytes
+from acktree.core.verdicts import Failure, FailureCause, FailureKind
+from acktree.spout import EndOfStream, Spout
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.mail import Mail
+from acktree.tasks.outputs import failure_of
+from acktree.tasks.plan import Plan
+from acktree.tasks.retries import Attempt, LastWill, Redriven, Retries
+from acktree.tasks.spout_collector import SpoutCollector
+from acktree.topology.model import Component
+
+
+class Inbox(Protocol):
+    """Where chunks go: same number, same bytes, until nobody needs them."""
+
+    def append(self, chunks: Sequence[Chunk]) -> int:
+        """Hand over chunks, all or none; returns the number of the first, the others follow."""
+
+    def read(self, number: int) -> Chunk:
+        """A chunk that was not released."""
+
+    def has_room(self) -> bool:
+        """Whether spouts may emit."""
+
+    def release(self, number: int) -> None:
+        """The spout task that appended it needs the chunk no more."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a spout task is given by whoever runs it.
+
+    Attributes:
+        inbox: Where its messages go.
+        bury: Makes dead letters durable before it returns; raises if it cannot.
+        report: Told of every error of user code: (component, task, failure).
+        reserve: Told, before any message gets it, the first sequence that is not reserved yet; returns the next.
+    """
+
+    inbox: Inbox
+    bury: Callable[[Sequence[LastWill]], None]
+    report: Callable[[str, int, Failure], None]
+    reserve: Callable[[int], int]
+
+
+class SpoutTask:
+    """A task of a spout."""
+
+    def __init__(
+        self, spout: Spout, component: Component, task: int, plan: Plan, around: Surroundings, first_sequence: int
+    ) -> None:
+        """Take over the task's own copy of the spout; nothing of it is called yet.
+
+        Args:
+            first_sequence: The first sequence of this run.
+        """
+        self.spout, self.component, self.task, self.plan = spout, component, task, plan
+        self.counters = Counters()
+        self.has_ended = False
+        self.is_active = False
+        self._around = around
+        self._pending = Pending()
+        self._retries = Retries(component.retry)
+        self._mailbox: deque[Mail] = deque()
+        self._streams: dict[int, str] = {}
+        self._next_sequence = first_sequence
+        self._reserved = around.reserve(first_sequence)
+        self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
+
+    def open(self) -> None:
+        """Call the spout's ``open``; SpoutError's cause, whatever it raises, stops the topology."""
+        self.spout.open(self.plan.config, self.plan.context(self.component, self.task), self._collector)
+
+    def remember(self, position: bytes) -> None:
+        """After ``open``: set what the spout remembered when it emitted its last message of an earlier run."""
+        for name, value in pickle.loads(position).items():
+            setattr(self.spout, name, value)
+
+    def activate(self) -> None:
+        """Let the spout emit."""
+        if not self.is_active:
+            self.is_active = True
+            self._call(self.spout.activate)
+
+    def deactivate(self) -> None:
+        """Stop calling ``next_tuple``; verdicts still arrive."""
+        if self.is_active:
+            self.is_active = False
+            self._call(self.spout.deactivate)
+
+    def close(self) -> None:
+        """Call the spout's ``close``."""
+        self._call(self.spout.close)
+
+    def deliver(self, mail: Mail) -> None:
+        """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
+        self._mailbox.append(mail)
+
+    @property
+    def open_count(self) -> int:
+        """Messages without a final verdict: in the tree, waiting for a retry, or not handed over yet."""
+        return self._pending.open_count + len(self._retries) + self._collector.tracked_count
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open and nothing waits to be handed over or told."""
+        return not (self.open_count or self._collector.row_count or self._mailbox)
+
+    @property
+    def buffered_count(self) -> int:
+        """Messages emitted and not handed over yet."""
+        return self._collector.row_count
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest open message was first emitted; None when none is open."""
+        ages = [self._pending.oldest_ms(), self._retries.oldest_ms()]
+        return min((age for age in ages if age is not None), default=None)
+
+    def due_ms(self) -> int | None:
+        """When the next retry is due; None when none waits."""
+        return self._retries.due_ms()
+
+    def step(self, now_ms: int) -> bool:
+        """Take the mail, send due retries, then ask the spout once if it may emit. True if anything happened."""
+        moved = self._take_mail(now_ms)
+        moved |= self._retry(now_ms)
+        if self.may_emit():
+            before = self._collector.row_count
+            try:
+                self.spout.next_tuple()
+            except EndOfStream:
+                self.has_ended = True
+                moved = True
+            except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
+                self._report(error)
+            moved |= self._collector.row_count > before
+            untracked = self._collector.take_unacked()
+            if untracked:  # there are no ackers: acked, but not before next_tuple has returned
+                self._count("default", "acked", len(untracked))
+                self._call(self.spout.ack_batch, untracked)
+        return moved
+
+    def may_emit(self) -> bool:
+        """Whether ``next_tuple`` would be called."""
+        return (
+            self.is_active
+            and not self.has_ended
+            and self._around.inbox.has_room()
+            and self._pending.has_room(
+                self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
+            )
+        )
+
+    def flush(self, now_ms: int) -> bool:
+        """Hand over what was emitted. True if anything was."""
+        runs = self._collector.take_runs()
+        if not runs:
+            return False
+        position = self._position()
+        chunks: list[Chunk] = []
+        for run in runs:
+            first = self._sequences(len(run))
+            ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
+            chunks.append(
+                Chunk(
+                    self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
+                    tasks=run.tasks, message_ids=ids, position=position,
+                )  # fmt: skip
+            )
+        number = self._around.inbox.append(chunks)
+        for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
+            if run.is_tracked:
+                self._streams[number + offset] = run.stream
+                self._pending.add(chunk.first_sequence, run.message_ids, None, number + offset, 0, now_ms)
+            else:
+                self._around.inbox.release(number + offset)
+        return True
+
+    def recover(self, number: int, chunk: Chunk) -> None:
+        """Reopen the messages of a chunk of an earlier run, which only the inbox has. Ascending by number."""
+        self._streams[number] = chunk.stream
+        self._pending.add(
+            chunk.first_sequence, pickle.loads(chunk.message_ids), chunk.attempts, number, 0, chunk.emitted_ms,
+            first_emitted_ms=chunk.first_emitted_ms,
+        )  # fmt: skip
+        if chunk.retry_of is not None:
+            self._retries.drop(chunk.retry_of)
+
+    def settle_recovered(self, mail: Mail, now_ms: int) -> None:
+        """Apply verdicts that an earlier run journalled, as if they were told now."""
+        self._mailbox.append(mail)
+        self._take_mail(now_ms)
+
+    def _take_mail(self, now_ms: int) -> bool:
+        moved = False
+        while self._mailbox:
+            mail = self._mailbox.popleft()
+            moved = True
+            for closed in self._pending.close(mail.acked):
+                self._acked(closed, now_ms)
+            for sequences, failure in mail.failed:
+                for closed in self._pending.close(sequences):
+                    self._failed(closed, failure, now_ms)
+            for letter in mail.redriven:
+                self._retries.add_redriven(letter, now_ms)
+        if self._retries.has_wills:
+            self._bury(now_ms)
+        for chunk in self._pending.chunks_done():
+            if not self._retries.needs(chunk):
+                self._release(chunk)
+        return moved
+
+    def _acked(self, closed: Closed, now_ms: int) -> None:
+        count = len(closed.message_ids)
+        stream = self._streams[closed.chunk]
+        self._count(stream, "acked", count)
+        waited_ms = float((now_ms - closed.first_emitted_ms).sum())
+        self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count)
+        ids = _as_list(closed)
+        mine = [message_id for message_id in ids if not isinstance(message_id, Redriven)]
+        if mine:
+            self._call(self.spout.ack_batch, mine)
+
+    def _failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+        stream = self._streams[closed.chunk]
+        what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
+        self._count(stream, what, len(closed.message_ids))
+        told = []
+        roots = root_ids(self.plan.run_salt, self.task, closed.sequences).tolist()
+        for index, message_id in enumerate(_as_list(closed)):
+            attempt = int(closed.attempts[index])
+            mine = failure if failure.attempt == attempt else replace(failure, attempt=attempt)
+            first_ms = int(closed.first_emitted_ms[index])
+            if self.component.retry is None and not isinstance(message_id, Redriven):
+                told.append((message_id, mine))
+                continue
+            place = Attempt(
+                message_id, closed.chunk, int(closed.rows[index]), int(closed.sequences[index]), attempt, first_ms, stream
+            )
+            policy = self.component.retry
+            fate = None if policy is None else policy.decide(mine, roots[index], first_ms, now_ms)
+            if isinstance(fate, RetryAt):
+                self._retries.add(fate.due_ms, place)
+            else:
+                self._retries.give_up(place, replace(mine, final=True), roots[index])
+        if told:
+            self._call(self.spout.fail_batch, told)
+
+    def _bury(self, now_ms: int) -> None:
+        """Make dead letters of what was given up; only then tell the spout. Tried again at the next step."""
+        given_up = self._retries.wills
+        letters = []
+        for chunk_number in sorted({place.chunk for place, _, _ in given_up}):
+            chunk = self._around.inbox.read(chunk_number)
+            for place, failure, root in given_up:
+                if place.chunk == chunk_number:
+                    payload = batch_to_bytes(chunk.values.slice(place.row, 1))
+                    letters.append(LastWill(self.component.id, self.task, place, failure, root, payload, now_ms))
+        try:
+            self._around.bury(letters)
+        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
+            self._report(error)
+            return
+        chunks = self._retries.bury()
+        told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
+        if told:
+            self._call(self.spout.fail_batch, told)
+        self._release_unneeded(chunks)
+
+    def _retry(self, now_ms: int) -> bool:
+        """Emit again what is due, as new attempts with roots of their own."""
+        due = self._retries.take_due(now_ms)
+        for stream, attempts in due.items():
+            values = self._retries.values_of(attempts, self._around.inbox.read)
+            first = self._sequences(len(attempts))
+            tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
+            first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
+            ids = [place.message_id for place in attempts]
+            chunk = Chunk(
+                self.component.id, self.task, stream, True, first, now_ms, values, attempts=tries,
+                first_emitted_ms=first_ms,
+                retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+                message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
+            )  # fmt: skip
+            number = self._around.inbox.append([chunk])
+            self._streams[number] = stream
+            self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
+            self._release_unneeded({place.chunk for place in attempts})
+        return bool(due)
+
+    def _release_unneeded(self, chunks: set[int]) -> None:
+        for chunk in sorted(chunks):
+            if not self._retries.needs(chunk) and not len(self._pending.open_in_chunk(chunk)):
+                self._release(chunk)
+
+    def _release(self, chunk: int) -> None:
+        if self._streams.pop(chunk, None) is not None:
+            self._around.inbox.release(chunk)
+
+    def _sequences(self, count: int) -> int:
+        """The first of so many new sequences; reserved before any message wears one."""
+        first = self._next_sequence
+        self._next_sequence += count
+        while self._next_sequence > self._reserved:
+            self._reserved = self._around.reserve(self._reserved)
+        return first
+
+    def _position(self) -> bytes:
+        if not self.component.remembers:
+            return b""
+        return pickle.dumps({name: getattr(self.spout, name, None) for name in self.component.remembers})
+
+    def _count(self, stream: str, what: What, n: int) -> None:
+        self.counters.add(self.component.id, self.task, stream, what, n)
+
+    def _call(self, callback: Callable[..., None], *arguments: Any) -> None:
+        try:
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001  # user code
+            self._report(error)
+
+    def _report(self, error: BaseException) -> None:
+        self._around.report(self.component.id, self.task, failure_of(error, self.component.id))
+
+
+def timed_out(timeout_ms: int | None) -> Failure:
+    """The failure of a message that nobody finished in time."""
+    secs = 0.0 if timeout_ms is None else timeout_ms / 1000
+    return Failure(
+        reason=f"no verdict within message_timeout_secs={secs:g}", kind=FailureKind.TIMED_OUT,
+        cause=FailureCause.TIMEOUT, component=None, exception=None, exception_types=(), traceback=None,
+        attempt=1, final=False,
+    )  # fmt: skip
+
+
+def _as_list(closed: Closed) -> list[Any]:
+    ids = closed.message_ids
+    return ids.tolist() if isinstance(ids, np.ndarray) else list(ids)

@@ -1,0 +1,310 @@
+"""A topology without Spark: the oracle that Spark must agree with, and the users' test harness.
+
+It runs the very tasks that Spark runs: the same plan (with one partition), the same frames, acker, memory and
+spout tasks, through the same codecs. What it does not have is threads, processes and time: everything happens
+inside :meth:`LocalCluster.advance`, and the clock stands still in between.
+
+How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; a round takes what the
+spouts have, as a micro-batch does, but of at most :data:`ROUND_MESSAGES` messages a task; DataFrameSpout needs
+Spark. Unlike Storm's LocalCluster it times messages out.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from acktree.config import Config
+from acktree.core.frames import Kind, WireRow
+from acktree.core.state import MemoryStore
+from acktree.core.counters import Counters
+from acktree.core.statistics import OpenMessages, ReportedError, Stats
+from acktree.core.values import decode_rows
+from acktree.core.verdicts import Failure
+from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.errors import MisuseError, SpoutError
+from acktree.spout import DataFrameSpout
+from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.level import run_level
+from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.plan import Plan
+from acktree.tasks.retries import LastWill
+from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
+from acktree.tasks.ticks import Ticks
+from acktree.topology.model import Topology
+
+ROUND_MESSAGES: Final = 10_000
+"""How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
+
+_RESERVED: Final = 1 << 28
+
+
+class LocalCluster:
+    """Runs topologies in this thread, with a clock that only moves when told.
+
+    ::
+
+        with LocalCluster() as cluster:
+            running = cluster.submit(topology)
+            feeder.feed(["a b"], message_id=1)
+            cluster.advance(secs=0)
+            assert feeder.acked == [1]
+    """
+
+    def __init__(self) -> None:
+        """An empty cluster; its clock starts at zero."""
+        self.now_ms = 0
+        self._running: list[LocalTopology] = []
+
+    def submit(self, topology: Topology, *, config: Config | None = None) -> LocalTopology:
+        """Open a topology's spouts; it moves with :meth:`advance`."""
+        running = LocalTopology(topology, config or Config(), self)
+        self._running.append(running)
+        return running
+
+    def advance(self, secs: float = 0) -> None:
+        """Run until nothing moves, then step the clock through every deadline on the way, running at each.
+
+        Args:
+            secs: How far the clock moves in all. 0: only run what can run now.
+        """
+        end_ms = self.now_ms + round(secs * 1000)
+        while True:
+            self._settle()
+            due = [due for topology in self._running if (due := topology.due_ms()) is not None]
+            if not due or min(due) > end_ms:
+                break
+            self.now_ms = max(self.now_ms, min(due))
+            for topology in self._running:
+                topology.beat()
+        self.now_ms = end_ms
+
+    def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
+        """All that a component emitted on a stream, in the order it did, each tuple once."""
+        found = [topology for topology in self._running if component in topology.plan.topology.components]
+        if not found:
+            raise MisuseError(
+                f"no topology here has a component {component!r}", "LocalCluster.tuples()", "submit it first"
+            )
+        return [values for topology in found for values in topology.tuples(component, stream)]
+
+    def close(self) -> None:
+        """Close every spout and forget everything."""
+        for topology in self._running:
+            topology.close()
+        self._running.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settle(self) -> None:
+        while any([topology.round() for topology in self._running]):
+            pass
+
+
+class _LocalInbox:
+    """Chunks in a dict; room is never scarce, since a round empties it."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, bytes] = {}
+        self.fresh: list[int] = []
+        self._next = 0
+
+    def append(self, chunks: Sequence[Chunk]) -> int:
+        first = self._next
+        for chunk in chunks:
+            self.chunks[self._next] = chunk.to_bytes()
+            self.fresh.append(self._next)
+            self._next += 1
+        return first
+
+    def read(self, number: int) -> Chunk:
+        return Chunk.from_bytes(self.chunks[number])
+
+    def has_room(self) -> bool:
+        return True
+
+    def release(self, number: int) -> None:
+        if number not in self.fresh:
+            del self.chunks[number]
+
+    def take(self) -> list[tuple[int, Chunk]]:
+        fresh, self.fresh = self.fresh, []
+        return [(number, self.read(number)) for number in fresh]
+
+
+class LocalTopology:
+    """A topology that runs in a :class:`LocalCluster`."""
+
+    def __init__(self, topology: Topology, config: Config, cluster: LocalCluster) -> None:
+        """Open every spout task. SpoutError when a spout's ``open`` raises."""
+        self.plan = Plan.of(topology, config, partitions=1, run_salt=config.run_salt or 0)
+        self.errors: list[ReportedError] = []
+        self.dead_letters: list[DeadLetter] = []
+        self._cluster = cluster
+        self._stores = [MemoryStore() for _ in range(len(self.plan.levels) + 1)]
+        self._inbox = _LocalInbox()
+        self._counters = Counters()
+        self._emitted: dict[tuple[str, str], list[list[Any]]] = {}
+        self._deadline_ms: int | None = None
+        self._wants_beat = False
+        self._ticks = Ticks(self.plan, cluster.now_ms)
+        around = Surroundings(self._inbox, self._bury, self._report, lambda first: first + _RESERVED)
+        self._tasks: dict[int, SpoutTask] = {}
+        for spout in topology.spouts:
+            if isinstance(spout.user_object, DataFrameSpout):
+                raise MisuseError(
+                    f"spout {spout.id!r} is a DataFrameSpout, which only Spark can run",
+                    f"LocalCluster.submit({topology.name!r})",
+                    "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
+                )
+            for task_id in spout.task_ids:
+                bare = self.plan.topology.components[spout.id]
+                mine = copy.deepcopy(spout.user_object)
+                task = self._tasks[task_id] = SpoutTask(mine, bare, task_id, self.plan, around, 0)  # type: ignore[arg-type]
+                try:
+                    task.open()
+                except Exception as error:
+                    what = f"spout {spout.id!r} could not be opened: {error}"
+                    raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
+                task.activate()
+
+    @property
+    def now_ms(self) -> int:
+        """The cluster's clock."""
+        return self._cluster.now_ms
+
+    def round(self) -> bool:
+        """One micro-batch, if there is anything for one. True if anything moved."""
+        moved = False
+        for task in self._tasks.values():
+            while task.step(self.now_ms):
+                moved = True
+                if task.buffered_count >= ROUND_MESSAGES:
+                    break
+            task.flush(self.now_ms)
+        chunks = self._inbox.take()
+        if not chunks and not self._wants_beat:
+            return moved
+        self._wants_beat = False
+        self._micro_batch(chunks)
+        return True
+
+    def beat(self) -> None:
+        """The clock reached a deadline: let a micro-batch come, whether or not there are messages."""
+        self._wants_beat = True
+
+    def due_ms(self) -> int | None:
+        """When something happens by itself: a timeout, a tick, a retry; None when nothing will."""
+        retries = [task.due_ms() for task in self._tasks.values()]
+        due = [at for at in (self._deadline_ms, self._ticks.next_ms(), *retries) if at is not None]
+        return min(due, default=None)
+
+    def activate(self) -> None:
+        """Let the spouts emit again."""
+        for task in self._tasks.values():
+            task.activate()
+
+    def deactivate(self) -> None:
+        """Stop asking the spouts for messages; verdicts still arrive."""
+        for task in self._tasks.values():
+            task.deactivate()
+
+    def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
+        """All that a component emitted on a stream."""
+        return list(self._emitted.get((component, stream), ()))
+
+    def stats(self) -> Stats:
+        """The numbers so far."""
+        counters = Counters()
+        counters.merge(self._counters)
+        for task in self._tasks.values():
+            counters.merge(task.counters)
+        spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
+        return Stats.of(counters, components=self.plan.topology.components, spouts=spouts, errors=self.errors)
+
+    def redrive(self, ids: Iterable[int]) -> None:
+        """Let dead letters be tried again, as new messages; ids are those of ``dead_letters``."""
+        wanted = set(ids)
+        for letter in self.dead_letters:
+            if letter.id in wanted:
+                self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every spout has ended and every message has its verdict."""
+        return all(task.has_ended and task.is_idle for task in self._tasks.values())
+
+    def close(self) -> None:
+        """Deactivate and close the spouts."""
+        for task in self._tasks.values():
+            task.deactivate()
+            task.close()
+
+    def _micro_batch(self, chunks: list[tuple[int, Chunk]]) -> None:
+        clock_ms = self.now_ms
+        given = dict(chunks)
+        rows: list[WireRow] = []
+        for number, chunk in chunks:
+            head = json.dumps((number, 0, len(chunk))).encode()
+            rows.append(WireRow(0, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b""))
+        for level, due in self._ticks.due(clock_ms).items():
+            rows.append(WireRow(0, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b""))
+        for level in self.plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
+            store = self._stores[level.index]
+            rows += run_level(self.plan, level.index, 0, mine, store, given.__getitem__, self._witness)
+        acker_level = self.plan.acker_level
+        if self.plan.ackers:
+            rows.append(WireRow(0, acker_level, Kind.CLOCK, 0, 0, clock_ms, b"", b""))
+            mine = [row for row in rows if row.level == acker_level]
+            rows += run_acker(self.plan, 0, mine, self._stores[acker_level])
+        self._tell(rows)
+
+    def _witness(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        self._emitted.setdefault((component, stream), []).extend(map(list, decode_rows(batch)))
+
+    def _tell(self, rows: list[WireRow]) -> None:
+        """What the sink does with Spark: counters, errors, verdicts to the spouts."""
+        verdicts = [Verdicts.from_bytes(row.body) for row in rows if row.kind == Kind.VERDICTS]
+        for row in rows:
+            if row.kind == Kind.STATISTICS:
+                self._counters.merge(Counters.from_bytes(row.body))
+            elif row.kind == Kind.ERROR:
+                for error in json.loads(row.body):
+                    name = row.head.decode()
+                    self.errors.append(
+                        ReportedError(name, error["task"], error["reason"], self.now_ms, error["traceback"])
+                    )
+        for task, mail in mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms)).items():
+            self._tasks[task].deliver(mail)
+        deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]
+        self._deadline_ms = min(deadlines, default=None)
+
+    def _bury(self, wills: Sequence[LastWill]) -> None:
+        for will in wills:
+            self.dead_letters.append(letter_of(will, self.plan.topology, len(self.dead_letters) + 1))
+
+    def _report(self, component: str, task: int, failure: Failure) -> None:
+        self.errors.append(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
+
+    def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
+        mine = [self._tasks[task] for task in tasks]
+        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        oldest = (self.now_ms - min(ages)) / 1000 if ages else None
+        return OpenMessages(sum(task.open_count for task in mine), oldest)
+
+
