@@ -1,1 +1,73 @@
-"""Storm topologies in Python on Spark Structured Streaming, with a verdict for every message."""
+"""Storm topologies in Python on Spark Structured Streaming, with a verdict for every message.
+
+What a user needs stands here; ``acktree.testing`` has what a user's tests need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acktree.bolt import ArrowBolt, BasicBolt, Bolt, bolt
+from acktree.config import Config
+from acktree.core.groupings import CustomGrouping
+from acktree.core.key_value_state import KeyValueState
+from acktree.core.retry import Retry
+from acktree.core.verdicts import Failure
+from acktree.errors import (
+    AcktreeError,
+    BoltError,
+    CheckpointError,
+    ConfigError,
+    ConnectorError,
+    MisuseError,
+    ProtocolError,
+    SpoutError,
+    TopologyError,
+)
+from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout
+from acktree.topology import Topology, TopologyBuilder
+
+if TYPE_CHECKING:
+    from acktree.spark.submit import submit
+
+__all__ = [
+    "AcktreeError",
+    "ArrowBolt",
+    "BasicBolt",
+    "Bolt",
+    "BoltError",
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "ConnectorError",
+    "CustomGrouping",
+    "DataFrameSpout",
+    "EndOfStream",
+    "Failure",
+    "IterableSpout",
+    "KeyValueState",
+    "MisuseError",
+    "ProtocolError",
+    "Retry",
+    "Spout",
+    "SpoutError",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyError",
+    "bolt",
+    "submit",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Fetch ``submit`` when it is asked for: PySpark takes a second, and LocalCluster does without it."""
+    if name == "submit":
+        from acktree.spark.submit import submit  # noqa: PLC0415  # see the line above
+
+        return submit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is here, ``submit`` included although it is not fetched yet."""
+    return sorted({*globals(), *__all__})

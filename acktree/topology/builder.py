@@ -1,0 +1,175 @@
+"""The door: Storm's ``TopologyBuilder`` with Python's keywords.
+
+Rules of this file
+------------------
+1. Nothing is refused while it is being written: components may come in any order. ``create_topology`` sees
+   the whole and refuses the first mistake, with the call it stands in and what to write instead.
+2. ``create_topology`` may be called again; a topology never changes after it was made.
+
+Source: Storm's ``TopologyBuilder``, ``BoltDeclarer`` and ``InputDeclarer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from acktree.bolt import AnyBolt
+from acktree.core.fields import DEFAULT_STREAM
+from acktree.core.groupings import CustomGrouping
+from acktree.core.retry import Retry
+from acktree.errors import TopologyError
+from acktree.spout import Spout
+from acktree.topology.declared import Declared, Input
+from acktree.topology.model import Topology
+from acktree.topology.validate import checked_components
+
+__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder"]
+
+
+class TopologyBuilder:
+    """Draw a topology.
+
+    Args:
+        name: What the topology is called in logs, the UI and error texts.
+
+        builder = TopologyBuilder("word-count")
+        builder.set_spout("lines", Lines(), retry=Retry(max_attempts=5))
+        builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("lines")
+        builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", ["word"])
+        topology = builder.create_topology()
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name: object = name
+        self._declared: list[Declared] = []
+
+    def set_spout(
+        self,
+        id: str,
+        spout: Spout,
+        parallelism: int = 1,
+        retry: Retry | None = None,
+    ) -> SpoutDeclarer:
+        """Add a spout.
+
+        Args:
+            id: What other components call it. Not ``__`` at the start and no colon.
+            spout: An instance; each task works on a deep copy of it, in the process that calls ``submit``.
+            parallelism: Number of tasks, each with a thread of its own.
+            retry: What becomes of a failed message. None: the spout's ``fail`` is called at each failure, as
+                in Storm.
+        """
+        self._declared.append(Declared("set_spout", id, spout, parallelism, retry))
+        return SpoutDeclarer(f"set_spout({id!r}, ...)")
+
+    def set_bolt(
+        self,
+        id: str,
+        bolt: AnyBolt,
+        parallelism: int = 1,
+        *,
+        retry: None = None,
+    ) -> BoltDeclarer:
+        """Add a bolt; chain what it reads to the result.
+
+        Args:
+            id: What other components call it. Not ``__`` at the start and no colon.
+            bolt: An instance of Bolt, BasicBolt or ArrowBolt, or a function under ``@bolt``; each task works
+                on a pickled copy of it.
+            parallelism: Number of tasks.
+            retry: Nothing: here so that ``create_topology`` can say where it belongs.
+        """
+        declared = Declared("set_bolt", id, bolt, parallelism, retry)
+        self._declared.append(declared)
+        return BoltDeclarer(declared)
+
+    def create_topology(self) -> Topology:
+        """Check everything, number the tasks, and freeze.
+
+        Tasks are numbered from 1, components sorted by id as plain strings, as in Storm. Unlike Storm's, the
+        acker's tasks are outside the count: how many there are is settled when the topology is submitted, and
+        must not renumber the user's.
+
+        Bolts are pickled and spouts are copied once, to see that it can be done.
+
+        Raises:
+            TopologyError: The first mistake found, with the call it stands in and what to write instead.
+        """
+        name, components = checked_components(self._name, self._declared)
+        subscriptions = tuple(edge for component in components for edge in component.inputs)
+        return Topology(name, {component.id: component for component in components}, subscriptions)
+
+
+class BoltDeclarer:
+    """What a bolt reads. Every method adds one input and returns the same declarer, so they can be chained.
+
+    ``component`` is the id of a spout or bolt, set before or after; ``stream`` is one of its output streams.
+    A bolt may read many streams, each with one grouping.
+    """
+
+    def __init__(self, declared: Declared) -> None:
+        self._declared = declared
+
+    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Any task, evenly; in the same partition where the level allows it."""
+        return self._add(Input("shuffle_grouping", component, stream))
+
+    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """As ``shuffle_grouping``, which is local already where it can be."""
+        return self._add(Input("local_or_shuffle_grouping", component, stream))
+
+    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Any task, the author does not care; as ``shuffle_grouping``."""
+        return self._add(Input("none_grouping", component, stream))
+
+    def fields_grouping(
+        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Equal values of these fields to the same task, on every run, machine and Python hash seed."""
+        return self._add(Input("fields_grouping", component, stream, fields))
+
+    def partial_key_grouping(
+        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Equal values of these fields to the less used of two tasks: for keys of very unequal weight."""
+        return self._add(Input("partial_key_grouping", component, stream, fields))
+
+    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Everything to the bolt's lowest task."""
+        return self._add(Input("global_grouping", component, stream))
+
+    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """A copy to every task; the message is done when all copies are."""
+        return self._add(Input("all_grouping", component, stream))
+
+    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Only what the source sends to a task by ``emit_direct``."""
+        return self._add(Input("direct_grouping", component, stream))
+
+    def custom_grouping(
+        self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Whichever tasks an instance of the user's own grouping chooses."""
+        return self._add(Input("custom_grouping", component, stream, grouping))
+
+    def _add(self, read: Input) -> BoltDeclarer:
+        self._declared.inputs.append(read)
+        return self
+
+
+class SpoutDeclarer:
+    """What ``set_spout`` returns: nothing can be chained to it, since a spout reads no stream."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    if not TYPE_CHECKING:  # a type checker sees that there is no such method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Answer a grouping chained to a spout with our words instead of Python's."""
+            if not name.endswith("_grouping"):
+                raise AttributeError(name)
+            what = f"a spout is given an input, by {name}"
+            fix = "chain it to the bolt that reads: set_bolt(...)." + name + "(...)"
+            raise TopologyError(what, f"{self._where}.{name}(...)", fix)

@@ -1,0 +1,63 @@
+"""One spout or bolt of a finished topology, and one edge between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from acktree.bolt import AnyBolt
+from acktree.core.fields import StreamDeclaration
+from acktree.core.groupings import Grouping
+from acktree.core.retry import Retry
+from acktree.spout import Spout
+
+__all__ = ["Component", "Kind", "Subscription"]
+
+Kind: TypeAlias = Literal["spout", "bolt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A bolt reads a stream. No bolt has two of the same stream.
+
+    Attributes:
+        subscriber: Id of the bolt that reads.
+        source: Id of the component that emits.
+        stream: The stream of ``source``.
+        grouping: To which of the bolt's tasks each tuple goes.
+    """
+
+    subscriber: str
+    source: str
+    stream: str
+    grouping: Grouping
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A spout or bolt with its place in the topology.
+
+    Attributes:
+        id: As given to ``set_spout`` or ``set_bolt``.
+        kind: ``"spout"`` or ``"bolt"``.
+        user_object: What the user gave, itself and not a copy: copy it for each task, never run it.
+        parallelism: Number of tasks.
+        task_ids: Their numbers in the topology, ascending and without a gap.
+        streams: Stream id -> declaration, in the order declared; empty for a bolt that emits nothing.
+        remembers: Attributes that live on between micro-batches; empty for a stateless bolt.
+        tick_secs: The bolt's own tick interval. None: the configured one.
+        retry: A spout's policy for failed messages. None: they go straight to ``fail``.
+        inputs: What a bolt reads, in the order written; empty for a spout.
+    """
+
+    id: str
+    kind: Kind
+    user_object: Spout | AnyBolt
+    parallelism: int
+    task_ids: tuple[int, ...]
+    streams: Mapping[str, StreamDeclaration]
+    remembers: tuple[str, ...]
+    tick_secs: float | None
+    retry: Retry | None
+    inputs: tuple[Subscription, ...]

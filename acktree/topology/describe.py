@@ -1,0 +1,158 @@
+"""A topology as a value that can be read, compared and drawn.
+
+Rules of this file
+------------------
+1. A description is data first: what JSON can hold, in one order. Text and drawing are made from it alone.
+2. It shows the levels, because what runs together is what a user cannot see in the program.
+
+Source: ours, after Kafka Streams' ``Topology.describe()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acktree.core.groupings import Fields, Grouping, PartialKey
+from acktree.topology.component import Component
+from acktree.topology.levels import Level
+
+__all__ = ["Description", "describe"]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``Topology.describe()`` returns; equal for topologies that are built alike.
+
+    Attributes:
+        data: ``name``, ``partitions``, ``components`` (id -> what it is, its tasks and streams),
+            ``subscriptions`` and ``levels``; dicts, lists, strings and numbers only.
+    """
+
+    data: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Level by level: who runs, on which tasks, and what it reads."""
+        lines = [f"topology {self.data['name']} on {_count(self.data['partitions'], 'partition')}"]
+        for level in self.data["levels"]:
+            lines.append(f"  {_title(level)}")
+            lines += [
+                f"    {line}" for component in level["components"] for line in self._lines_of(component)
+            ]
+        return "\n".join(lines)
+
+    def mermaid(self) -> str:
+        """A Mermaid flowchart: a box for each level; a thick arrow is a shuffle to another level.
+
+        Paste it into Markdown between ```` ```mermaid ```` and ```` ``` ````.
+        """
+        nodes = {component: f"c{number}" for number, component in enumerate(self.data["components"])}
+        level_of = {name: level["index"] for level in self.data["levels"] for name in level["components"]}
+        lines = ["flowchart LR"]
+        for level in self.data["levels"]:
+            lines.append(f'  subgraph level{level["index"]}["{_quoted(_title(level))}"]')
+            for component in level["components"]:
+                about = self.data["components"][component]
+                left, right = ('(["', '"])') if about["kind"] == "spout" else ('["', '"]')
+                label = f"{_quoted(component)}<br/>{_count(about['parallelism'], 'task')}"
+                lines.append(f"    {nodes[component]}{left}{label}{right}")
+            lines.append("  end")
+        for edge in self.data["subscriptions"]:
+            arrow = "-->" if level_of[edge["source"]] == level_of[edge["subscriber"]] else "==>"
+            stream = "" if edge["stream"] == "default" else f"{edge['stream']}: "
+            label = _quoted(stream + edge["grouping"])
+            lines.append(f'  {nodes[edge["source"]]} {arrow}|"{label}"| {nodes[edge["subscriber"]]}')
+        return "\n".join(lines)
+
+    def _lines_of(self, component: str) -> list[str]:
+        about = self.data["components"][component]
+        tasks = about["task_ids"]
+        numbers = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {tasks[0]}-{tasks[-1]}"
+        extra = [f"remembers {', '.join(about['remembers'])}"] if about["remembers"] else []
+        extra += [f"ticks every {about['tick_secs']:g} s"] if about["tick_secs"] else []
+        extra += [about["retry"]] if about["retry"] else []
+        lines = [
+            f"{about['kind']} {component} ({about['class']}), {numbers}" + "".join(f", {e}" for e in extra)
+        ]
+        for edge in self.data["subscriptions"]:
+            if edge["subscriber"] == component:
+                stream = "" if edge["stream"] == "default" else f":{edge['stream']}"
+                lines.append(f"  <- {edge['source']}{stream} by {edge['grouping']}")
+        for stream, names in about["streams"].items():
+            lines.append(f"  -> {stream}({', '.join(names)})")
+        return lines
+
+
+def describe(
+    name: str, components: Mapping[str, Component], levels: Sequence[Level], partitions: int
+) -> Description:
+    """Say what a topology is, as a value.
+
+    Args:
+        name: The topology's.
+        components: Component id -> component, sorted by id.
+        levels: From 0 upwards, for these partitions.
+        partitions: How many partitions a level has.
+    """
+    spouts = [component.id for component in components.values() if component.kind == "spout"]
+    return Description(
+        {
+            "name": name,
+            "partitions": partitions,
+            "components": {component.id: _about(component) for component in components.values()},
+            "subscriptions": [
+                {
+                    "source": edge.source,
+                    "stream": edge.stream,
+                    "subscriber": edge.subscriber,
+                    "grouping": _words(edge.grouping),
+                }
+                for component in components.values()
+                for edge in component.inputs
+            ],
+            "levels": [
+                {
+                    "index": level.index,
+                    "stateful": level.stateful,
+                    "components": [*(spouts if level.index == 0 else ()), *level.bolts],
+                }
+                for level in levels
+            ],
+        }
+    )
+
+
+def _about(component: Component) -> dict[str, Any]:
+    return {
+        "kind": component.kind,
+        "class": type(component.user_object).__name__,
+        "parallelism": component.parallelism,
+        "task_ids": list(component.task_ids),
+        "streams": {stream: list(declared.fields) for stream, declared in component.streams.items()},
+        "remembers": list(component.remembers),
+        "tick_secs": component.tick_secs,
+        "retry": None
+        if component.retry is None
+        else f"retries up to {component.retry.max_attempts} attempts",
+    }
+
+
+def _words(grouping: Grouping) -> str:
+    if isinstance(grouping, (Fields, PartialKey)):
+        return f"{grouping.name} {', '.join(grouping.fields)}"
+    return grouping.name
+
+
+def _title(level: Mapping[str, Any]) -> str:
+    what = "source" if level["index"] == 0 else "remembers" if level["stateful"] else "stateless"
+    return f"level {level['index']}: {what}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _quoted(text: str) -> str:
+    """For Mermaid, whose quoted labels know entities and no backslash."""
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")

@@ -1,0 +1,165 @@
+"""Whether a spout or bolt keeps its contract, as far as that shows before it runs.
+
+Rules of this file
+------------------
+1. A hook that would be called wrongly, or never, is refused: Python would say so in the first micro-batch, in
+   a worker, or (a generator, a coroutine) not at all.
+2. The contract is read from the base classes; no second list of hooks is kept here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+from typing import Final
+
+from acktree.bolt import AnyBolt, ArrowBolt, BasicBolt, Bolt, FunctionBolt
+from acktree.core.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
+from acktree.spout import DataFrameSpout, Spout
+from acktree.topology.declared import Declared, shown
+
+__all__ = ["checked_object", "checked_remembers", "checked_streams", "checked_tick_secs"]
+
+_BOLTS: Final = (Bolt, BasicBolt, ArrowBolt)
+
+
+def checked_object(declared: Declared) -> Spout | AnyBolt:
+    """The spout or bolt that was given, once it is known to be one, with hooks that can be called."""
+    given = declared.user_object
+    call = f"{declared.method}({declared.id!r}, "
+    if isinstance(given, type):
+        fix = f"make one: {call}{given.__name__}(), ...)"
+        raise declared.mistake(f"{declared.name} is the class {given.__name__}, not an instance of it", fix)
+    if isinstance(given, Spout):
+        if declared.kind == "bolt":
+            raise declared.mistake(
+                f"{declared.owner} is a spout", f"add it with set_spout({declared.id!r}, ...)"
+            )
+        redelivers: object = given.redelivers
+        if not isinstance(redelivers, bool):
+            what = f"redelivers of {declared.owner} is {redelivers!r:.60}"
+            raise declared.mistake(what, "True: the queue brings back what was open; False: acktree does")
+        if isinstance(given, DataFrameSpout) and declared.parallelism != 1:
+            what = f"{declared.owner} has parallelism {declared.parallelism!r}, and Spark reads its rows"
+            raise declared.mistake(
+                what, "leave parallelism out: the rows are read in all partitions as it is"
+            )
+        _check_hooks(declared, given, Spout)
+        return given
+    if isinstance(given, _BOLTS):
+        if declared.kind == "spout":
+            raise declared.mistake(
+                f"{declared.owner} is a bolt", f"add it with set_bolt({declared.id!r}, ...)"
+            )
+        _check_hooks(declared, given, next(base for base in _BOLTS if isinstance(given, base)))
+        return given
+    if inspect.isroutine(given):
+        fix = 'put @bolt(outputs=["field"]) above it'
+        if declared.kind == "spout":
+            fix = "for fixed items use IterableSpout(function, outputs=[...]), else derive a class from Spout"
+        raise declared.mistake(f"{declared.name} is a plain function, {shown(given)}", fix)
+    bases = "Spout" if declared.kind == "spout" else "Bolt, BasicBolt or ArrowBolt"
+    what = f"{declared.name} is {shown(given)}, which is no {declared.kind}"
+    raise declared.mistake(what, f"give an instance of a class derived from {bases}")
+
+
+def checked_streams(declared: Declared, user_object: Spout | AnyBolt) -> dict[str, StreamDeclaration]:
+    """The output streams. A spout must have one: there is nothing else that it could do."""
+    streams = declare_streams(user_object.outputs, declared.owner)
+    if isinstance(user_object, Spout) and not streams:
+        class_name = type(user_object).__name__
+        fix = f'name the fields of its tuples: {class_name}.outputs = ["field"]'
+        raise declared.mistake(f"{declared.owner} declares no output", fix)
+    if isinstance(user_object, FunctionBolt) and streams and DEFAULT_STREAM not in streams:
+        what = f"{declared.owner} declares {', '.join(map(repr, streams))} and no default stream"
+        raise declared.mistake(
+            what, "a function emits to the default stream; for others, derive from BasicBolt"
+        )
+    return streams
+
+
+def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple[str, ...]:
+    """The attributes that live on."""
+    names: object = user_object.remembers
+    class_name = type(user_object).__name__
+    if isinstance(names, str):
+        what = f"remembers of {declared.owner} is {names!r}, a string and not a list"
+        raise declared.mistake(what, f"put it in a list: {class_name}.remembers = [{names!r}]")
+    if not isinstance(names, (list, tuple)):
+        what = f"remembers of {declared.owner} is {shown(names)}, which is no list of attribute names"
+        raise declared.mistake(what, f'name the attributes: {class_name}.remembers = ["counts"]')
+    checked: list[str] = []
+    for name in names:
+        what = f"{declared.owner} remembers {name!r:.60}"
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            raise declared.mistake(
+                f"{what}, which is no name of an attribute", 'write "counts" for self.counts'
+            )
+        if name.startswith("__"):
+            fix = f"call it {'_' + name.strip('_')!r}: Python renames what begins with two underscores"
+            raise declared.mistake(f"{what}, which Python stores under another name", fix)
+        if name in checked:
+            raise declared.mistake(f"{what} twice", "name it once")
+        if callable(getattr(type(user_object), name, None)) or hasattr(Spout, name) or hasattr(Bolt, name):
+            fix = "name the attributes that execute changes, without the contract's own and without methods"
+            raise declared.mistake(f"{what}, which is part of its class", fix)
+        checked.append(name)
+    return tuple(checked)
+
+
+def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float | None:
+    """The bolt's own tick interval, if it has one."""
+    secs: object = getattr(user_object, "tick_secs", None)
+    class_name = type(user_object).__name__
+    if isinstance(user_object, ArrowBolt):
+        if secs is not None or hasattr(user_object, "tick"):
+            what = f"{declared.owner} is an ArrowBolt and has {'tick' if secs is None else 'tick_secs'}"
+            raise declared.mistake(what, "an ArrowBolt is never ticked: derive from BasicBolt or Bolt")
+        return None
+    if isinstance(user_object, Spout) or secs is None:
+        return None
+    if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
+        what = f"tick_secs of {declared.owner} is {secs!r:.60}"
+        raise declared.mistake(
+            what, f"give it seconds, more than 0: {class_name}.tick_secs = 5; None for no ticks"
+        )
+    if type(user_object).tick in (Bolt.tick, BasicBolt.tick):
+        arguments = "self, tup" if isinstance(user_object, Bolt) else "self, tup, collector"
+        fix = f"add `def tick({arguments})` to {class_name}, or leave tick_secs out"
+        raise declared.mistake(f"{declared.owner} has tick_secs = {secs} and no tick", fix)
+    return float(secs)
+
+
+def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
+    """Refuse a hook that cannot be called as the contract calls it."""
+    for name, contract in vars(base).items():
+        if name.startswith("_") or not inspect.isfunction(contract):
+            continue
+        own = getattr(user_object, name)
+        what = f"{name} of {declared.owner}"
+        place = f"{type(user_object).__name__}.{name}"
+        if not callable(own):
+            raise declared.mistake(
+                f"{what} is {shown(own)}, not a method",
+                f"call the attribute otherwise: {name} is a hook",
+            )
+        if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
+            raise declared.mistake(
+                f"{what} is async, and nobody would await it", f"write {place} without `async`"
+            )
+        if inspect.isgeneratorfunction(own):
+            fix = f"call collector.emit([...]) in {place} instead of yield"
+            if base is BasicBolt:
+                fix += "; or use a function under @bolt, which may yield"
+            raise declared.mistake(f"{what} has a yield, so calling it would run nothing", fix)
+        try:
+            inspect.signature(own).bind(*list(inspect.signature(contract).parameters)[1:])
+        except ValueError:
+            continue  # something built in that tells nobody what it takes
+        except TypeError:
+            wanted = ", ".join(inspect.signature(contract).parameters)
+            given = str(inspect.signature(own)).split(" ->")[0]
+            what = f"{what} takes {given}, besides self, and a {base.__name__}'s is called otherwise"
+            fix = f"write def {name}({wanted}) in {type(user_object).__name__}"
+            raise declared.mistake(what, fix) from None

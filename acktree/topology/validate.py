@@ -1,0 +1,251 @@
+"""Everything that can be wrong with a drawn topology, and what to write instead.
+
+Rules of this file
+------------------
+1. The first mistake is raised. Its three lines name the component, quote the call and say what to write.
+2. First each component alone, in the order written; then what it reads; then the graph; then, since it costs
+   time, whether it can travel.
+3. What is checked here is checked nowhere else.
+
+Source: Storm's ``StormCommon.validateStructure``, which checks a third of this. Storm checks a fields
+grouping against the union of all the source's streams, and allows cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from acktree.core import groupings
+from acktree.core.groupings import CustomGrouping, Grouping
+from acktree.core.ids import MAX_SPOUT_TASK
+from acktree.core.retry import Retry
+from acktree.errors import TopologyError, nearest
+from acktree.topology.component import Component, Subscription
+from acktree.topology.declared import Declared, Input, shown
+from acktree.topology.travel import check_travels
+from acktree.topology.user_objects import (
+    checked_object,
+    checked_remembers,
+    checked_streams,
+    checked_tick_secs,
+)
+
+__all__ = ["checked_components"]
+
+_WITHOUT_ARGUMENT: Final[Mapping[str, Grouping]] = {
+    "shuffle_grouping": groupings.Shuffle(),
+    "local_or_shuffle_grouping": groupings.LocalOrShuffle(),
+    "none_grouping": groupings.NoneGrouping(),
+    "global_grouping": groupings.Global(),
+    "all_grouping": groupings.All(),
+    "direct_grouping": groupings.Direct(),
+}
+
+
+def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str, list[Component]]:
+    """Turn what was written into components, or raise the first mistake.
+
+    Args:
+        name: The topology's, as given.
+        declared: Every ``set_spout`` and ``set_bolt``, in the order written.
+
+    Returns:
+        The name, and the components sorted by id, with their tasks numbered.
+
+    Raises:
+        TopologyError: See the tests, one for each.
+    """
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        what = f"the topology is called {name!r:.60}"
+        raise TopologyError(what, f"TopologyBuilder({name!r:.60})", "give it a name that can be printed")
+    by_id: dict[str, Declared] = {}
+    for each in declared:
+        by_id[_checked_id(each, by_id)] = each
+    alone = {each_id: _component(each_id, each) for each_id, each in by_id.items()}
+    read = {each_id: _with_inputs(alone[each_id], each, alone) for each_id, each in by_id.items()}
+    components = _numbered([read[each_id] for each_id in sorted(read)], by_id)
+    _refuse_cycle({component.id: component for component in components}, by_id)
+    if not any(component.kind == "spout" for component in components):
+        where = f"TopologyBuilder({name!r})"
+        raise TopologyError(f"topology {name!r} has no spout", where, 'add one: set_spout("id", spout)')
+    for component in components:
+        each = by_id[component.id]
+        check_travels(component.user_object, each.owner, str(each))
+        for edge, written in zip(component.inputs, each.inputs, strict=True):
+            if isinstance(edge.grouping, groupings.Custom):
+                owner = f"the custom grouping of {each.name}"
+                check_travels(edge.grouping.grouping, owner, f"{each}{written}")
+    return name, components
+
+
+def _checked_id(each: Declared, earlier: Mapping[str, Declared]) -> str:
+    given = each.id
+    if not isinstance(given, str) or not given.strip() or not given.isprintable():
+        raise each.mistake(f"a {each.kind} is called {given!r:.60}", "give it an id that can be printed")
+    if given.startswith("__"):
+        what = f"{each.name} has an id that begins with __"
+        raise each.mistake(what, f"call it {given.strip('_') or each.kind!r}: those ids are acktree's own")
+    if ":" in given:
+        what = f"{each.name} has an id with a colon"
+        fix = f"call it {given.replace(':', '-')!r}: statistics write an input as component:stream"
+        raise each.mistake(what, fix)
+    if given in earlier:
+        what = f"{each.kind} {given!r} has the id of another component"
+        raise each.mistake(what, f"call one of them otherwise; the other is {earlier[given]}")
+    return given
+
+
+def _component(each_id: str, each: Declared) -> Component:
+    """A component without its inputs and task ids; what is wrong with it alone is refused."""
+    user_object = checked_object(each)
+    tasks = each.parallelism
+    if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
+        what = f"{each.owner} has parallelism {tasks!r:.60}"
+        raise each.mistake(what, "give a whole number of at least 1: it is the number of tasks")
+    retry = each.retry
+    if retry is not None and each.kind == "bolt":
+        what = f"{each.owner} is given a retry, and only a spout can emit a message again"
+        raise each.mistake(what, 'give it to the spout: set_spout("id", spout, retry=...)')
+    if retry is not None and not isinstance(retry, Retry):
+        what = f"retry of {each.owner} is {shown(retry)}"
+        raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
+    return Component(
+        id=each_id,
+        kind=each.kind,
+        user_object=user_object,
+        parallelism=tasks,
+        task_ids=(),
+        streams=checked_streams(each, user_object),
+        remembers=checked_remembers(each, user_object),
+        tick_secs=checked_tick_secs(each, user_object),
+        retry=retry,
+        inputs=(),
+    )
+
+
+def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Component]) -> Component:
+    """The component with what it reads; what it cannot read is refused."""
+    if alone.kind == "bolt" and not each.inputs:
+        what = f"{each.owner} reads no stream"
+        sources = [other for other in sorted(components) if other != alone.id and components[other].streams]
+        likely = sources[0] if len(sources) == 1 else "id"
+        raise each.mistake(what, f"chain a grouping to it: {each}.shuffle_grouping({likely!r})")
+    inputs: list[Subscription] = []
+    for written in each.inputs:
+        source = _checked_source(each, written, components)
+        stream = _checked_stream(each, written, source)
+        if any((edge.source, edge.stream) == (source.id, stream) for edge in inputs):
+            what = f"{each.owner} reads stream {stream!r} of {source.id!r} twice"
+            fix = "keep one of the two; for two copies of each tuple, add a second bolt of the same class"
+            raise each.mistake(what, fix, written)
+        grouping = _checked_grouping(each, written, source.streams[stream].fields)
+        inputs.append(Subscription(alone.id, source.id, stream, grouping))
+    return replace(alone, inputs=tuple(inputs))
+
+
+def _checked_source(each: Declared, written: Input, components: Mapping[str, Component]) -> Component:
+    if not isinstance(written.source, str):
+        what = f"{each.owner} reads from {shown(written.source)}, which is no component's id"
+        raise each.mistake(what, "give the id, a string, that set_spout or set_bolt was given", written)
+    source = components.get(written.source)
+    if source is None:
+        others = [other for other in components if other != each.id]
+        what = f"{each.owner} reads from {written.source!r}, which is no component"
+        raise each.mistake(what, nearest(written.source, others), written)
+    return source
+
+
+def _checked_stream(each: Declared, written: Input, source: Component) -> str:
+    if isinstance(written.stream, str) and written.stream in source.streams:
+        return written.stream
+    class_name = type(source.user_object).__name__
+    if not source.streams:
+        what = f"{each.owner} reads from {source.id!r}, which declares no output"
+        raise each.mistake(what, f'name the fields that it emits: {class_name}.outputs = ["field"]', written)
+    declared = ", ".join(map(repr, source.streams))
+    what = (
+        f"{each.owner} reads stream {written.stream!r:.60} of {source.id!r}, which declares only {declared}"
+    )
+    fix = f"{nearest(written.stream, source.streams)} If not, add the stream to {class_name}.outputs"
+    raise each.mistake(what, fix, written)
+
+
+def _checked_grouping(each: Declared, written: Input, fields: Sequence[str]) -> Grouping:
+    if written.method == "custom_grouping":
+        return groupings.Custom(_checked_custom(each, written))
+    if written.method == "fields_grouping":
+        return groupings.Fields(_checked_key(each, written, fields))
+    if written.method == "partial_key_grouping":
+        return groupings.PartialKey(_checked_key(each, written, fields))
+    return _WITHOUT_ARGUMENT[written.method]
+
+
+def _checked_custom(each: Declared, written: Input) -> CustomGrouping:
+    given = written.argument
+    if isinstance(given, type):
+        what = f"the custom grouping of {each.owner} is the class {given.__name__}, not an instance of it"
+        raise each.mistake(
+            what, f"make one: .custom_grouping({written.source!r}, {given.__name__}())", written
+        )
+    if not isinstance(given, CustomGrouping):
+        what = f"the custom grouping of {each.owner} is {shown(given)}, which is no CustomGrouping"
+        fix = "derive a class from CustomGrouping, with choose_tasks(task_id, values), and give an instance"
+        raise each.mistake(what, fix, written)
+    return given
+
+
+def _checked_key(each: Declared, written: Input, fields: Sequence[str]) -> tuple[str, ...]:
+    given = written.argument
+    what = f"the {written.method} of {each.owner}"
+    if isinstance(given, str):
+        fix = f"put it in a list: .{written.method}({written.source!r}, [{given!r}])"
+        raise each.mistake(f"{what} is given {given!r}, a string and not a list", fix, written)
+    if not isinstance(given, (list, tuple)):
+        fix = f"list the fields: .{written.method}({written.source!r}, {list(fields)!r})"
+        raise each.mistake(f"{what} is given {shown(given)}, which is no list of fields", fix, written)
+    if not given:
+        fix = f"list some of {list(fields)!r}; if it does not matter who gets what, use shuffle_grouping"
+        raise each.mistake(f"{what} names no field", fix, written)
+    for place, name in enumerate(given):
+        if name not in fields:
+            unknown = f"{what} names field {name!r:.60}, which the stream does not have"
+            raise each.mistake(unknown, nearest(name, fields), written)
+        if name in given[:place]:
+            raise each.mistake(f"{what} names field {name!r} twice", "name it once", written)
+    return tuple(given)
+
+
+def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) -> list[Component]:
+    """The components with their tasks numbered from 1, in the order given."""
+    numbered: list[Component] = []
+    end = 1
+    for component in components:
+        first, end = end, end + component.parallelism
+        if component.kind == "spout" and end - 1 > MAX_SPOUT_TASK:
+            each = by_id[component.id]
+            what = f"{each.owner} would have task {end - 1}, and a spout's tasks end at {MAX_SPOUT_TASK}"
+            fix = "lower the parallelism of it or of the components whose ids come before its"
+            raise each.mistake(what, fix)
+        numbered.append(replace(component, task_ids=tuple(range(first, end))))
+    return numbered
+
+
+def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Declared]) -> None:
+    """Refuse a way back to where a tuple was; the shortest one from the smallest id is told."""
+    for start in components:
+        ways = [[start]]
+        seen: set[str] = set()
+        for way in ways:  # grows while it is read: breadth first, against the arrows
+            for edge in components[way[-1]].inputs:
+                if edge.source == start:
+                    path = " -> ".join(repr(name) for name in [start, *reversed(way)])
+                    what = f"the topology has a cycle: {path}"
+                    reader = by_id[way[-1]]
+                    written = reader.inputs[components[way[-1]].inputs.index(edge)]
+                    fix = "take out one of these edges; what must go round goes out by a queue, in by a spout"
+                    raise reader.mistake(what, fix, written)
+                if edge.source not in seen:
+                    seen.add(edge.source)
+                    ways.append([*way, edge.source])
