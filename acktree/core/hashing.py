@@ -130,21 +130,22 @@ def _hash_distinct(column: pa.Array) -> UInt64s:
         encoded = column.dictionary_encode()
     except pa.ArrowNotImplementedError:
         return hash_values(column.to_pylist())
-    hashes = np.fromiter(map(_hash_known, encoded.dictionary.to_pylist()), dtype=np.uint64)
+    distinct = encoded.dictionary
+    # The same words come in every batch. Remembered are only exact str and bytes, which are never equal.
+    is_text = distinct.type in (pa.string(), pa.binary()) and not distinct.null_count
+    hasher = _hash_known_text if is_text else stable_hash
+    hashes = np.fromiter(map(hasher, distinct.to_pylist()), dtype=np.uint64)
     taken: UInt64s = hashes[encoded.indices.to_numpy()]
     return taken
 
 
-def _hash_known(value: object) -> int:
-    """As :func:`stable_hash`, remembering short texts: the same words come in every batch."""
-    if isinstance(value, str | bytes) and len(value) <= _SHORT:
-        return _hash_short(value)
-    return stable_hash(value)
+def _hash_known_text(value: str | bytes) -> int:
+    """As :func:`stable_hash`, remembering short texts."""
+    return _hash_short_text(value) if len(value) <= _SHORT else stable_hash(value)
 
 
-# Only what came out of Arrow gets here, so the keys are exact str and bytes, which are never equal.
 @lru_cache(maxsize=1 << 16)
-def _hash_short(value: str | bytes) -> int:
+def _hash_short_text(value: str | bytes) -> int:
     return stable_hash(value)
 
 

@@ -16,10 +16,12 @@ for both, or a key would go to another task when it travels in other company.
 from __future__ import annotations
 
 import pickle
+import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
+from operator import itemgetter
 from typing import Any, Final
 
 import cloudpickle
@@ -88,7 +90,8 @@ def encode_rows(
         )
     if not fields:
         return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], schema=_NO_FIELDS)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    # Not zip(*rows): that makes an iterator a row, and with them ten times the work.
+    columns = [list(map(itemgetter(i), rows)) for i in range(len(fields))]
     if schema is not None:
         typed = [_typed_column(field, column) for field, column in zip(schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(typed, schema=schema)
@@ -174,7 +177,8 @@ def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.A
         with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
             return pa.field(name, native), pa.array(column, native)
     # Plain pickle writes the classes of these modules by name, and workers cannot import them by it.
-    by_value = [module.encode() for module in ("__main__", *cloudpickle.list_registry_pickle_by_value())]
+    modules = ("__main__", *cloudpickle.list_registry_pickle_by_value())
+    by_value = re.compile(b"|".join(re.escape(module.encode()) for module in modules))
     payloads = [_pickled(name, value, by_value) for value in column]
     return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), pa.array(payloads, pa.binary())
 
@@ -184,14 +188,14 @@ def _kinds(column: Sequence[object]) -> set[type]:
     return set(map(type, column)) - {type(None)}
 
 
-def _pickled(name: str, value: object, by_value: Sequence[bytes]) -> bytes | None:
+def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | None:
     if value is None:
         return None
     try:
         payload = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001  # a user's __reduce__ raises what it likes; cloudpickle has the last word
         payload = None
-    if payload is not None and not any(module in payload for module in by_value):
+    if payload is not None and not by_value.search(payload):
         return payload
     try:
         by_cloudpickle: bytes = cloudpickle.dumps(value)
@@ -204,22 +208,18 @@ def _pickled(name: str, value: object, by_value: Sequence[bytes]) -> bytes | Non
     return by_cloudpickle
 
 
-def _unpickled(name: str, payload: bytes | None) -> object:
-    if payload is None:
-        return None
+def _decoded(field: pa.Field, column: pa.Array) -> list[object]:
+    cells: list[Any] = column.to_pylist()
+    if _mark_of(field) != _PICKLE:
+        return cells
     try:
-        return pickle.loads(payload)
+        return [None if payload is None else pickle.loads(payload) for payload in cells]
     except Exception as cause:
         raise MisuseError(
             f"a value cannot be unpickled in this process: {type(cause).__name__}: {cause}",
-            f"field {name!r}",
+            f"field {field.name!r}",
             "install the module of its class on the workers too, and let its instances survive pickle",
         ) from cause
-
-
-def _decoded(field: pa.Field, column: pa.Array) -> list[object]:
-    cells: list[Any] = column.to_pylist()
-    return [_unpickled(field.name, cell) for cell in cells] if _mark_of(field) == _PICKLE else cells
 
 
 def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
@@ -275,6 +275,8 @@ def _fits_alone(field: pa.Field, value: object) -> bool:
 
 def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool:
     """Whether the array holds every value of the column, and nulls only where they may be."""
+    if not isinstance(array, pa.Array) or array.type != field.type:
+        return False  # more than 2 GiB come out in chunks, more than 128 texts in a wider dictionary
     if array.null_count and not field.nullable:
         return False
     kinds = _kinds(column)
