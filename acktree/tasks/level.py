@@ -28,8 +28,8 @@ from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import InboundRows
 from acktree.topology.model import Component
 
-ReadChunk = Callable[[int], Chunk]
-"""Gives the chunk of a number, from wherever the inbox is."""
+ReadChunk = Callable[[str], Chunk]
+"""Gives the chunk of a name, from wherever the inbox is."""
 
 
 def run_level(
@@ -59,8 +59,8 @@ def run_level(
         elif row.kind == Kind.TICK:
             ticks |= json.loads(row.head)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
-            number, first, end = json.loads(row.head)
-            _emit_messages(read_chunk(number).slice(first, end), outputs)
+            name, first, end = json.loads(row.head)
+            _emit_messages(read_chunk(name).slice(first, end), outputs)
         else:
             raise ProtocolError(
                 f"a row of kind {row.kind} reached level {index}", f"partition {partition}", "this is a bug in acktree"

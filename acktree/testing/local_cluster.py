@@ -255,10 +255,10 @@ class LocalTopology:
 
     def _micro_batch(self, chunks: list[tuple[int, Chunk]]) -> None:
         clock_ms = self.now_ms
-        given = dict(chunks)
+        given = {str(number): chunk for number, chunk in chunks}
         rows: list[WireRow] = []
         for number, chunk in chunks:
-            head = json.dumps((number, 0, len(chunk))).encode()
+            head = json.dumps((str(number), 0, len(chunk))).encode()
             rows.append(WireRow(0, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b""))
         for level, due in self._ticks.due(clock_ms).items():
             rows.append(WireRow(0, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b""))
