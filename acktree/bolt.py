@@ -336,17 +336,14 @@ class FunctionBolt(BasicBolt):
         self.function = function
         self.outputs = outputs
         self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", repr(function))
 
     def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # whatever the function returns
         """What the function returns for a tuple."""
         return self.function(tup)
 
     def __repr__(self) -> str:
-        return f"@bolt {self._name}"
-
-    @property
-    def _name(self) -> str:
-        return getattr(self.function, "__qualname__", repr(self.function))
+        return f"@bolt {self.__name__}"
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         """Emit every list of values that the function yields or returns; None is nothing.
@@ -366,7 +363,7 @@ class FunctionBolt(BasicBolt):
     def _no_values(self, did: str, value: object) -> MisuseError:
         return MisuseError(
             f"{self!r} {did} {value!r:.80}, which is not a list of values",
-            f"the function {self._name}",
+            f"the function {self.__name__}",
             "yield a list with one value for each field (`yield [word]`), or return a list of such lists",
         )
 

@@ -43,10 +43,13 @@ _MULTILANG: Final = ("bolts are Python already: no subprocess is spoken to", "le
 # By prefix, the longest match counts: which of Storm's settings we do not have, and why.
 _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "workers": ("Spark decides how many workers run", "set partitions, or the cores of the SparkSession"),
-    "tasks": ("a component has as many tasks as its parallelism says", "set_bolt(id, bolt, parallelism=n)"),
+    "tasks": (
+        "a component has as many tasks as its parallelism says",
+        "say it there: set_bolt(id, bolt, parallelism=n)",
+    ),
     "max.task.parallelism": (
         "the number of tasks is settled by create_topology(), before a Config is read",
-        "set_bolt(id, bolt, parallelism=min(n, most))",
+        "say it there: set_bolt(id, bolt, parallelism=min(n, most))",
     ),
     "ras.acker": ("there is no resource-aware scheduler", "set acker_executors"),
     "component.": _SPARK_RUNS,
@@ -259,7 +262,7 @@ class Config:
         raise ConfigError(
             f"{name} is {getattr(self, name)!r:.60}, and must be {wanted}",
             f"Config({name}=...), also written {_dotted(name)}",
-            f"give it {wanted}; leave it out for {default!r}",
+            f"give it {wanted}; leave it out for the default, {default!r}",
         )
 
 
@@ -277,5 +280,9 @@ def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str])
         why, fix = _STORMS_OWN[max(matching, key=len)]
         raise ConfigError(f"{what}: {why}", where, fix)
     if dotted.partition(".")[0] in _DAEMONS:
-        raise ConfigError(f"{what}: it is for a daemon of Storm's", where, "leave it out; Spark has its own")
+        raise ConfigError(
+            f"{what}: it is for a daemon of Storm's",
+            where,
+            "leave it out; Spark is set up in the SparkSession",
+        )
     raise ConfigError(what, where, nearest(name, known))

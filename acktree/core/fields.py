@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from acktree.errors import TopologyError
 
@@ -30,9 +30,7 @@ FieldNames: TypeAlias = "Sequence[str] | pa.Schema"
 Outputs: TypeAlias = "FieldNames | Mapping[str, FieldNames]"
 """What a component may write as ``outputs``: names, typed names, or either for each of several streams."""
 
-_EXAMPLE: Final = (
-    'outputs = ["word", "count"], or outputs = {"default": ["word"], "errors": ["line", "reason"]}'
-)
+_EXAMPLE: Final = 'write outputs = ["word", "count"]; {"default": [...], "late": [...]} for several streams'
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +75,40 @@ def declare_streams(outputs: object, owner: str) -> dict[str, StreamDeclaration]
 
 
 def _stream_id(name: object, owner: str) -> str:
+    what = f"{owner} has a stream called {_shown(name)}"
     if not isinstance(name, str) or not name:
-        _refuse(f"{owner} has a stream called {name!r}", owner, "a stream id is a string and not empty")
+        raise _mistake(what, owner, "a stream id is a string and not empty")
     if name.startswith("__"):
-        fix = f"call it {name.lstrip('_') or 'other'!r}; ids that begin with __ are acktree's own"
-        _refuse(f"{owner} has a stream called {name!r}", owner, fix)
+        fix = f"call it {name.strip('_') or 'other'!r}; ids that begin with __ are acktree's own"
+        raise _mistake(what, owner, fix)
     return name
 
 
 def _declare(stream: str, fields: object, owner: str) -> StreamDeclaration:
     if _is_schema(fields):
         return StreamDeclaration(stream, _names(stream, fields.names, owner), fields)
+    what = f"{owner} gives stream {stream!r} the fields {_shown(fields)}"
     if isinstance(fields, str):
-        fix = f"put it in a list: outputs = [{fields!r}]"
-        _refuse(
-            f"{owner} declares {fields!r} for stream {stream!r}, which is a string, not a list", owner, fix
-        )
+        value = [fields] if stream == DEFAULT_STREAM else {stream: [fields]}
+        raise _mistake(f"{what}: a string, not a list", owner, f"put it in a list: outputs = {value!r}")
     if not isinstance(fields, (list, tuple)):
-        what = f"{owner} declares {_shown(fields)} for stream {stream!r}, which is no list of field names"
-        _refuse(what, owner, f"write {_EXAMPLE}; for typed fields, a pyarrow.schema([...]) instead of a list")
+        fix = f"{_EXAMPLE}; a pyarrow.schema([...]) for types"
+        raise _mistake(f"{what}: no list of field names", owner, fix)
     return StreamDeclaration(stream, _names(stream, fields, owner))
 
 
 def _names(stream: str, names: Sequence[object], owner: str) -> tuple[str, ...]:
     checked: list[str] = []
     for name in names:
+        what = f"{owner} gives stream {stream!r} a field called {_shown(name)}"
         if not isinstance(name, str) or not name:
-            what = f"{owner} has a field called {_shown(name)} in stream {stream!r}"
-            _refuse(what, owner, f"a field's name is a string and not empty: {_EXAMPLE}")
+            raise _mistake(what, owner, f"a field's name is a string and not empty: {_EXAMPLE}")
         if name.startswith("__"):
-            fix = f"call it {name.lstrip('_') or 'other'!r}; names that begin with __ are acktree's own"
-            _refuse(f"{owner} has a field called {name!r} in stream {stream!r}", owner, fix)
+            fix = f"call it {name.strip('_') or 'other'!r}; names that begin with __ are acktree's own"
+            raise _mistake(what, owner, fix)
         if name in checked:
-            what = f"{owner} declares field {name!r} twice in stream {stream!r}"
-            _refuse(
-                what, owner, 'give the fields of a stream different names: tup["field"] must mean one of them'
-            )
+            fix = 'give them different names: tup["field"] must mean one of them'
+            raise _mistake(f"{owner} gives stream {stream!r} the field {name!r} twice", owner, fix)
         checked.append(name)
     return tuple(checked)
 
@@ -123,9 +119,9 @@ def _is_schema(value: object) -> TypeGuard[Any]:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = " ".join(repr(value).split())  # a repr of several lines would break the three of an error
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # what fits on the line
 
 
-def _refuse(what: str, owner: str, fix: str) -> NoReturn:
-    raise TopologyError(what, f"`outputs` of {owner}", fix)
+def _mistake(what: str, owner: str, fix: str) -> TopologyError:
+    return TopologyError(what, f"`outputs` of {owner}", fix)

@@ -11,7 +11,7 @@ from typing import Literal
 from acktree.core.fields import DEFAULT_STREAM
 from acktree.errors import TopologyError
 
-__all__ = ["Declared", "Input"]
+__all__ = ["Declared", "Input", "code_name", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Input:
     argument: object = None
 
     def __str__(self) -> str:
-        given = [repr(self.source)]
+        given = [shown(self.source)]
         if self.method in ("fields_grouping", "partial_key_grouping", "custom_grouping"):
             given.append(shown(self.argument))
         if self.stream != DEFAULT_STREAM:
-            given.append(f"stream={self.stream!r}")
+            given.append(f"stream={shown(self.stream)}")
         return f".{self.method}({', '.join(given)})"
 
 
@@ -60,9 +60,11 @@ class Declared:
     inputs: list[Input] = field(default_factory=list)
 
     def __str__(self) -> str:
-        given = [repr(self.id), shown(self.user_object)]
+        given = [shown(self.id), shown(self.user_object)]
         if self.parallelism != 1 or isinstance(self.parallelism, bool):
-            given.append(f"parallelism={self.parallelism!r}")
+            given.append(f"parallelism={shown(self.parallelism)}")
+        if self.retry is not None:
+            given.append(f"retry={shown(self.retry)}")
         return f"{self.method}({', '.join(given)})"
 
     @property
@@ -78,7 +80,7 @@ class Declared:
     @property
     def owner(self) -> str:
         """The same with its class: ``bolt 'count' (Count)``."""
-        return f"{self.name} ({_type_of(self.user_object).__name__})"
+        return f"{self.name} ({code_name(self.user_object)})"
 
     def mistake(self, what: str, fix: str, written: Input | None = None) -> TopologyError:
         """The error to raise about this call, or about a grouping that is chained to it."""
@@ -89,9 +91,11 @@ def shown(value: object) -> str:
     """A value as it may have been written: a class by its name, an object as its constructor's call."""
     if value is None or isinstance(value, (str, bytes, int, float, list, tuple, set, dict)):
         return f"{value!r:.60}"
-    name = getattr(value, "__qualname__", None)
+    name = getattr(value, "__name__", None)
     return name if isinstance(name, str) else f"{type(value).__name__}(...)"
 
 
-def _type_of(value: object) -> type:
-    return value if isinstance(value, type) else type(value)
+def code_name(value: object) -> str:
+    """What the author would search for: the name of a class, or of a function under ``@bolt``."""
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else type(value).__name__

@@ -16,6 +16,7 @@ from typing import Any
 
 from acktree.core.groupings import Fields, Grouping, PartialKey
 from acktree.topology.component import Component
+from acktree.topology.declared import code_name
 from acktree.topology.levels import Level
 
 __all__ = ["Description", "describe"]
@@ -126,7 +127,7 @@ def describe(
 def _about(component: Component) -> dict[str, Any]:
     return {
         "kind": component.kind,
-        "class": type(component.user_object).__name__,
+        "class": code_name(component.user_object),
         "parallelism": component.parallelism,
         "task_ids": list(component.task_ids),
         "streams": {stream: list(declared.fields) for stream, declared in component.streams.items()},

@@ -41,10 +41,8 @@ def checked_object(declared: Declared) -> Spout | AnyBolt:
             what = f"redelivers of {declared.owner} is {redelivers!r:.60}"
             raise declared.mistake(what, "True: the queue brings back what was open; False: acktree does")
         if isinstance(given, DataFrameSpout) and declared.parallelism != 1:
-            what = f"{declared.owner} has parallelism {declared.parallelism!r}, and Spark reads its rows"
-            raise declared.mistake(
-                what, "leave parallelism out: the rows are read in all partitions as it is"
-            )
+            what = f"{declared.owner} has parallelism {shown(declared.parallelism)}, and Spark reads its rows"
+            raise declared.mistake(what, "leave parallelism out: its rows are read in all partitions anyway")
         _check_hooks(declared, given, Spout)
         return given
     if isinstance(given, _BOLTS):
@@ -102,8 +100,8 @@ def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple
         if name in checked:
             raise declared.mistake(f"{what} twice", "name it once")
         if callable(getattr(type(user_object), name, None)) or hasattr(Spout, name) or hasattr(Bolt, name):
-            fix = "name the attributes that execute changes, without the contract's own and without methods"
-            raise declared.mistake(f"{what}, which is part of its class", fix)
+            fix = f'name what its methods change, not a method: {class_name}.remembers = ["counts"]'
+            raise declared.mistake(f"{what}, which is a method or a part of the contract", fix)
         checked.append(name)
     return tuple(checked)
 
@@ -137,6 +135,8 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
         if name.startswith("_") or not inspect.isfunction(contract):
             continue
         own = getattr(user_object, name)
+        if getattr(own, "__func__", None) is contract:
+            continue  # not overridden
         what = f"{name} of {declared.owner}"
         place = f"{type(user_object).__name__}.{name}"
         if not callable(own):
@@ -158,8 +158,8 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
         except ValueError:
             continue  # something built in that tells nobody what it takes
         except TypeError:
-            wanted = ", ".join(inspect.signature(contract).parameters)
-            given = str(inspect.signature(own)).split(" ->")[0]
-            what = f"{what} takes {given}, besides self, and a {base.__name__}'s is called otherwise"
-            fix = f"write def {name}({wanted}) in {type(user_object).__name__}"
+            wanted = list(inspect.signature(contract).parameters)
+            given = ", ".join(inspect.signature(own).parameters)
+            what = f"{what} takes ({given}) after self, and is called with ({', '.join(wanted[1:])})"
+            fix = f"write def {name}({', '.join(wanted)}) in {type(user_object).__name__}"
             raise declared.mistake(what, fix) from None

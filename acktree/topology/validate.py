@@ -59,7 +59,11 @@ def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str,
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         what = f"the topology is called {name!r:.60}"
-        raise TopologyError(what, f"TopologyBuilder({name!r:.60})", "give it a name that can be printed")
+        raise TopologyError(
+            what,
+            f"TopologyBuilder({name!r:.60})",
+            "give it a name: a string of printable characters, not empty",
+        )
     by_id: dict[str, Declared] = {}
     for each in declared:
         by_id[_checked_id(each, by_id)] = each
@@ -83,7 +87,10 @@ def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str,
 def _checked_id(each: Declared, earlier: Mapping[str, Declared]) -> str:
     given = each.id
     if not isinstance(given, str) or not given.strip() or not given.isprintable():
-        raise each.mistake(f"a {each.kind} is called {given!r:.60}", "give it an id that can be printed")
+        raise each.mistake(
+            f"a {each.kind} is called {given!r:.60}",
+            "give it an id: a string of printable characters, not empty",
+        )
     if given.startswith("__"):
         what = f"{each.name} has an id that begins with __"
         raise each.mistake(what, f"call it {given.strip('_') or each.kind!r}: those ids are acktree's own")
@@ -102,7 +109,7 @@ def _component(each_id: str, each: Declared) -> Component:
     user_object = checked_object(each)
     tasks = each.parallelism
     if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
-        what = f"{each.owner} has parallelism {tasks!r:.60}"
+        what = f"{each.owner} has parallelism {shown(tasks)}"
         raise each.mistake(what, "give a whole number of at least 1: it is the number of tasks")
     retry = each.retry
     if retry is not None and each.kind == "bolt":

@@ -117,7 +117,7 @@ def test_a_wrong_type_or_range_is_refused_with_what_is_wanted(wrong):
     text = refused(**wrong)
     assert text.startswith(f"{name} is ")
     assert "must be" in text
-    assert "leave it out for" in text
+    assert "leave it out for the default" in text
 
 
 def test_a_number_too_large_for_a_float_is_still_a_number():

@@ -57,7 +57,7 @@ def test_a_declaration_survives_a_pickle():
 
 def test_a_plain_string_is_refused_for_its_letters_would_be_the_fields():
     assert "outputs = ['word']" in refused("word")
-    assert "outputs = ['line']" in refused({"late": "line"})
+    assert "outputs = {'late': ['line']}" in refused({"late": "line"})
 
 
 @pytest.mark.parametrize("outputs", [None, 5, {"word"}, object(), {"word": None}, iter(["word"])], ids=repr)

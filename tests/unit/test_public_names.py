@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import acktree
+from acktree import errors
+
+
+def python(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_what_a_user_imports_is_there():
+    promised = """
+        ArrowBolt BasicBolt Bolt Config CustomGrouping DataFrameSpout EndOfStream IterableSpout KeyValueState
+        Retry Spout TopologyBuilder bolt submit
+    """
+    assert set(promised.split()) <= set(acktree.__all__)
+    assert set(acktree.__all__) <= set(dir(acktree))
+
+
+def test_all_is_sorted_and_holds_what_it_names():
+    assert acktree.__all__ == sorted(acktree.__all__)
+    for name in set(acktree.__all__) - {"submit"}:  # which needs PySpark
+        assert getattr(acktree, name).__module__.startswith("acktree.")
+
+
+def test_every_error_is_a_public_name():
+    assert {name for name in errors.__all__ if name.endswith("Error")} <= set(acktree.__all__)
+
+
+def test_importing_acktree_imports_neither_spark_nor_arrow():
+    heavy = "('pyspark', 'pyarrow', 'pandas', 'py4j')"
+    assert python(f"import sys, acktree; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_drawing_a_topology_imports_neither_spark_nor_arrow():
+    program = """
+import sys
+from acktree import IterableSpout, TopologyBuilder, bolt
+
+@bolt(outputs=["word"])
+def split(tup):
+    yield from ([word] for word in tup["line"].split())
+
+builder = TopologyBuilder("words")
+builder.set_spout("lines", IterableSpout(["a b"], outputs=["line"]))
+builder.set_bolt("split", split).shuffle_grouping("lines")
+builder.create_topology().describe()
+print([m for m in ("pyspark", "pyarrow", "pandas") if m in sys.modules])
+"""
+    assert python(program) == "[]"
+
+
+def test_a_name_that_is_not_there_is_pythons_own_error():
+    with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
+        acktree.sumbit  # noqa: B018

@@ -1,0 +1,527 @@
+"""What create_topology refuses, one by one, and what it makes of the rest."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from acktree.bolt import ArrowBolt, BasicBolt, Bolt, FunctionBolt, bolt
+from acktree.core import groupings
+from acktree.core.groupings import CustomGrouping
+from acktree.core.retry import Retry
+from acktree.errors import TopologyError
+from acktree.spout import DataFrameSpout, IterableSpout, Spout
+from acktree.topology import TopologyBuilder
+
+
+class Lines(Spout):
+    outputs = {"default": ["line"], "errors": ["line", "reason"]}  # noqa: RUF012  # as users write it
+
+    def next_tuple(self):
+        pass
+
+
+class Split(BasicBolt):
+    outputs = ("word", "length")
+
+    def execute(self, tup, collector):
+        pass
+
+
+class Sink(BasicBolt):
+    def execute(self, tup, collector):
+        pass
+
+
+class Join(Bolt):
+    outputs = ("pair",)
+
+    def execute(self, tup):
+        pass
+
+
+class Fast(ArrowBolt):
+    outputs = pa.schema([("word", pa.string())])
+
+    def execute_batch(self, batch, collector):
+        pass
+
+
+class ByLength(CustomGrouping):
+    def choose_tasks(self, task_id, values):
+        return []
+
+
+def lines(parallelism=1):
+    builder = TopologyBuilder("words")
+    builder.set_spout("lines", Lines(), parallelism)
+    return builder
+
+
+def with_bolt(user_object, *args, **kwargs):
+    builder = lines()
+    builder.set_bolt("split", user_object, *args, **kwargs).shuffle_grouping("lines")
+    return builder
+
+
+def with_spout(user_object, *args, **kwargs):
+    builder = TopologyBuilder("words")
+    builder.set_spout("lines", user_object, *args, **kwargs)
+    return builder
+
+
+def changed(base, **attributes):
+    """An instance of a class like the one given, with other attributes."""
+    return type(base.__name__, (base,), attributes)()
+
+
+def refused(builder, *says):
+    """The text of the refusal: three lines, with everything in it that is said here."""
+    with pytest.raises(TopologyError) as caught:
+        builder.create_topology()
+    text = str(caught.value)
+    assert len(text.splitlines()) == 3, text
+    assert max(map(len, text.splitlines())) < 320, text
+    for part in says:
+        assert part in text, text
+    return text
+
+
+# --- what is made of a drawing without a mistake
+
+
+def test_a_topology_is_made_of_all_kinds_of_bolts_and_every_grouping():
+    builder = lines(2)
+    builder.set_bolt("fast", Fast()).shuffle_grouping("lines")
+    builder.set_bolt("join", Join(), 3).fields_grouping("lines", ["line"]).all_grouping("fast")
+    builder.set_bolt("split", Split()).none_grouping("lines", stream="errors").direct_grouping("lines")
+    builder.set_bolt("function", bolt()(lambda tup: None)).local_or_shuffle_grouping("split")
+    builder.set_bolt("sink", Sink()).global_grouping("join").partial_key_grouping("split", ["word"])
+    builder.set_bolt("custom", Sink()).custom_grouping("lines", ByLength())
+    topology = builder.create_topology()
+    kinds = {(s.subscriber, s.source, s.stream): type(s.grouping) for s in topology.subscriptions}
+    assert kinds == {
+        ("fast", "lines", "default"): groupings.Shuffle,
+        ("join", "lines", "default"): groupings.Fields,
+        ("join", "fast", "default"): groupings.All,
+        ("split", "lines", "errors"): groupings.NoneGrouping,
+        ("split", "lines", "default"): groupings.Direct,
+        ("function", "split", "default"): groupings.LocalOrShuffle,
+        ("sink", "join", "default"): groupings.Global,
+        ("sink", "split", "default"): groupings.PartialKey,
+        ("custom", "lines", "default"): groupings.Custom,
+    }
+    assert topology.components["join"].inputs[0].grouping == groupings.Fields(("line",))
+
+
+def test_tasks_are_numbered_from_one_by_id_as_plain_strings_without_the_ackers():
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("b", Lines(), 2)
+    builder.set_bolt("_", Sink()).shuffle_grouping("b")
+    builder.set_bolt("Z", Sink(), 3).shuffle_grouping("b")
+    builder.set_bolt("a", Sink()).shuffle_grouping("b")
+    topology = builder.create_topology()
+    assert topology.tasks == {"Z": (1, 2, 3), "_": (4,), "a": (5,), "b": (6, 7)}
+    assert list(topology.components) == ["Z", "_", "a", "b"]
+
+
+def test_a_component_keeps_what_was_said_of_it():
+    counting = changed(Split, remembers=["counts"], tick_secs=5, tick=lambda self, tup, collector: None)
+    builder = TopologyBuilder("words")
+    spout, retry = Lines(), Retry(max_attempts=3)
+    builder.set_spout("lines", spout, retry=retry)
+    builder.set_bolt("count", counting, parallelism=2).fields_grouping("lines", ["line"])
+    topology = builder.create_topology()
+    declared, counted = topology.components["lines"], topology.components["count"]
+    assert declared.user_object is spout
+    assert (declared.kind, declared.retry, list(declared.streams)) == ("spout", retry, ["default", "errors"])
+    assert (counted.kind, counted.parallelism, counted.remembers) == ("bolt", 2, ("counts",))
+    assert counted.tick_secs == 5
+    assert counted.streams["default"].fields == ("word", "length")
+
+
+def test_components_may_be_written_in_any_order():
+    builder = TopologyBuilder("words")
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_spout("lines", Lines())
+    assert [b.id for b in builder.create_topology().bolts] == ["split"]
+
+
+def test_a_topology_stays_as_it_was_when_the_builder_goes_on():
+    builder = with_bolt(Split())
+    before = builder.create_topology()
+    builder.set_bolt("sink", Sink()).shuffle_grouping("split")
+    assert list(before.components) == ["lines", "split"]
+    assert list(builder.create_topology().components) == ["lines", "sink", "split"]
+
+
+def test_a_bolt_may_read_two_streams_of_one_source_and_emit_nothing():
+    builder = lines()
+    builder.set_bolt("sink", Sink()).shuffle_grouping("lines").shuffle_grouping("lines", "errors")
+    assert len(builder.create_topology().subscribers("lines", "errors")) == 1
+
+
+# --- names
+
+
+@pytest.mark.parametrize("name", ["", " ", None, 5, "a\nb"], ids=repr)
+def test_a_topology_without_a_name_is_refused(name):
+    refused(TopologyBuilder(name), "the topology is called", "give it a name")
+
+
+@pytest.mark.parametrize("wrong", ["", " ", None, 5, "a\nb", "\ud800"], ids=ascii)
+def test_an_id_that_cannot_be_printed_is_refused(wrong):
+    builder = lines()
+    builder.set_bolt(wrong, Split()).shuffle_grouping("lines")
+    refused(builder, "a bolt is called", "give it an id")
+
+
+def test_an_id_of_ours_is_refused():
+    builder = TopologyBuilder("words")
+    builder.set_spout("__acker", Lines())
+    refused(builder, "spout '__acker'", "call it 'acker'")
+
+
+def test_an_id_with_a_colon_is_refused():
+    builder = TopologyBuilder("words")
+    builder.set_spout("a:b", Lines())
+    refused(builder, "an id with a colon", "call it 'a-b'")
+
+
+def test_an_id_given_twice_is_refused_and_names_the_other_call():
+    builder = with_bolt(Split())
+    builder.set_bolt("split", Sink(), parallelism=2)
+    text = refused(builder, "bolt 'split' has the id of another component")
+    assert "where: set_bolt('split', Sink(...), parallelism=2)" in text
+    assert "the other is set_bolt('split', Split(...))" in text
+
+
+# --- what was given
+
+
+def test_a_class_instead_of_an_instance_is_refused():
+    refused(with_bolt(Split), "is the class Split", "make one: set_bolt('split', Split(), ...)")
+    refused(with_spout(Lines), "is the class Lines", "make one: set_spout('lines', Lines(), ...)")
+
+
+def test_a_spout_given_as_a_bolt_and_a_bolt_given_as_a_spout_are_refused():
+    refused(with_bolt(Lines()), "bolt 'split' (Lines) is a spout", "set_spout('split', ...)")
+    refused(with_spout(Split()), "spout 'lines' (Split) is a bolt", "set_bolt('lines', ...)")
+
+
+def test_a_function_without_the_decorator_is_refused():
+    def plain(tup):
+        return []
+
+    refused(with_bolt(plain), "is a plain function", "put @bolt(outputs=")
+    refused(with_spout(plain), "is a plain function", "use IterableSpout")
+
+
+@pytest.mark.parametrize("wrong", [None, "Split", object(), 5, {}], ids=str)
+def test_what_is_no_component_is_refused(wrong):
+    refused(with_bolt(wrong), "which is no bolt", "Bolt, BasicBolt or ArrowBolt")
+    refused(with_spout(wrong), "which is no spout", "derived from Spout")
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.0, "2", None, True, Retry(2)], ids=str)
+def test_a_parallelism_that_is_no_number_of_tasks_is_refused(wrong):
+    refused(with_bolt(Split(), wrong), "bolt 'split' (Split) has parallelism", "at least 1")
+    refused(with_spout(Lines(), wrong), "spout 'lines' (Lines) has parallelism", "at least 1")
+
+
+def test_more_spout_tasks_than_a_root_id_can_name_are_refused():
+    refused(with_spout(Lines(), 70_000), "would have task 70000", "lower the parallelism")
+
+
+def test_a_retry_on_a_bolt_is_refused():
+    refused(with_bolt(Split(), retry=Retry(3)), "only a spout can emit a message again", "set_spout")
+
+
+def test_a_retry_that_is_no_policy_is_refused():
+    refused(with_spout(Lines(), retry=5), "retry of spout 'lines' (Lines) is 5", "Retry(max_attempts=5)")
+    refused(with_spout(Lines(), retry=Retry), "is Retry", "Retry(max_attempts=5)")
+
+
+def test_a_data_frame_spout_in_parallel_is_refused():
+    frame = SimpleNamespace(columns=["a"], isStreaming=True)
+    refused(with_spout(DataFrameSpout(frame), 2), "Spark reads its rows", "leave parallelism out")
+
+
+def test_redelivers_is_yes_or_no():
+    refused(with_spout(changed(Lines, redelivers="queue")), "redelivers of spout", "True: the queue")
+
+
+# --- outputs
+
+
+def test_a_spout_without_output_is_refused():
+    refused(with_spout(changed(Lines, outputs=[])), "declares no output", 'Lines.outputs = ["field"]')
+
+
+def test_outputs_that_are_wrong_are_refused_with_the_component_named():
+    refused(with_bolt(changed(Split, outputs="word")), "`outputs` of bolt 'split' (Split)")
+
+
+def test_a_function_that_declares_no_default_stream_is_refused():
+    refused(with_bolt(FunctionBolt(lambda tup: None, {"late": ["x"]})), "no default stream", "BasicBolt")
+
+
+# --- hooks
+
+
+@pytest.mark.parametrize(
+    ("base", "hook"),
+    [
+        (Split, {"execute": lambda self, tup: None}),
+        (Split, {"prepare": lambda self, config, context, collector: None}),
+        (Split, {"tick": lambda self, tup: None}),
+        (Split, {"cleanup": lambda self, now: None}),
+        (Join, {"execute": lambda self, tup, collector: None}),
+        (Join, {"prepare": lambda self, config, context: None}),
+        (Join, {"tick": lambda self: None}),
+        (Fast, {"execute_batch": lambda self, batch: None}),
+    ],
+)
+def test_a_hook_that_would_be_called_with_other_arguments_is_refused(base, hook):
+    (name,) = hook
+    refused(with_bolt(changed(base, **hook)), f"{name} of bolt 'split'", f"write def {name}(self")
+
+
+def test_a_spouts_hook_that_would_be_called_with_other_arguments_is_refused():
+    wrong = changed(Lines, fail=lambda self, message_id: None)
+    refused(with_spout(wrong), "fail of spout 'lines'", "def fail(self, message_id, failure)")
+
+
+def test_a_hook_may_take_what_comes_or_more_with_defaults():
+    flexible = changed(Split, execute=lambda self, *args: None, prepare=lambda self, c, t, extra=1: None)
+    with_bolt(flexible).create_topology()
+
+
+def test_a_hook_that_yields_is_refused_for_it_would_run_nothing():
+    def execute(self, tup, collector):
+        yield ["word"]
+
+    refused(with_bolt(changed(Split, execute=execute)), "has a yield", "collector.emit", "@bolt")
+
+
+def test_an_async_hook_is_refused():
+    async def next_tuple(self):
+        pass
+
+    refused(with_spout(changed(Lines, next_tuple=next_tuple)), "nobody would await", "without `async`")
+
+
+def test_an_attribute_in_the_place_of_a_hook_is_refused():
+    refused(with_bolt(changed(Split, cleanup=True)), "cleanup of bolt", "is True, not a method")
+
+
+# --- memory and ticks
+
+
+@pytest.mark.parametrize(
+    ("remembers", "says"),
+    [
+        ("counts", "remembers = ['counts']"),
+        (5, "no list of attribute names"),
+        ({"counts"}, "no list of attribute names"),
+        (["my counts"], "no name of an attribute"),
+        ([5], "no name of an attribute"),
+        (["class"], "no name of an attribute"),
+        (["__counts"], "call it '_counts'"),
+        (["counts", "counts"], "twice"),
+        (["execute"], "a part of the contract"),
+        (["outputs"], "a part of the contract"),
+        (["helper"], "a part of the contract"),
+    ],
+)
+def test_memory_that_names_no_attribute_is_refused(remembers, says):
+    wrong = changed(Split, remembers=remembers, helper=lambda self: None)
+    refused(with_bolt(wrong), "bolt 'split' (Split)", says)
+
+
+def test_a_spouts_memory_is_checked_too():
+    refused(with_spout(changed(Lines, remembers="position")), "remembers = ['position']")
+
+
+@pytest.mark.parametrize("secs", [0, -1, "5", True, float("nan"), float("inf")], ids=repr)
+def test_a_tick_interval_that_is_no_time_is_refused(secs):
+    wrong = changed(Split, tick_secs=secs, tick=lambda self, tup, collector: None)
+    refused(with_bolt(wrong), "tick_secs of bolt 'split'", "more than 0")
+
+
+def test_ticks_without_a_tick_are_refused():
+    refused(with_bolt(changed(Split, tick_secs=5)), "no tick", "def tick(self, tup, collector)")
+    refused(with_bolt(changed(Join, tick_secs=5)), "no tick", "def tick(self, tup)`")
+
+
+def test_a_tick_without_ticks_is_left_to_the_config():
+    with_bolt(changed(Split, tick=lambda self, tup, collector: None)).create_topology()
+
+
+def test_an_arrow_bolt_that_waits_for_ticks_is_refused():
+    refused(with_bolt(changed(Fast, tick_secs=5)), "has tick_secs", "never ticked")
+    refused(with_bolt(changed(Fast, tick=lambda self, tup: None)), "has tick", "never ticked")
+
+
+# --- inputs
+
+
+def test_a_bolt_that_reads_nothing_is_refused_with_what_it_could_read():
+    builder = lines()
+    builder.set_bolt("split", Split())
+    refused(builder, "reads no stream", "set_bolt('split', Split(...)).shuffle_grouping('lines')")
+
+
+def test_an_input_chained_to_a_spout_is_refused_at_once():
+    with pytest.raises(TopologyError) as caught:
+        lines().set_spout("more", Lines()).shuffle_grouping("lines")
+    assert "set_spout('more', ...).shuffle_grouping" in caught.value.where
+    assert not hasattr(lines().set_spout("more", Lines()), "id")
+
+
+def test_an_unknown_source_is_refused_with_the_nearest_known_one():
+    builder = lines()
+    builder.set_bolt("split", Split()).shuffle_grouping("lnies")
+    text = refused(builder, "reads from 'lnies', which is no component", "did you mean 'lines'?")
+    assert "where: set_bolt('split', Split(...)).shuffle_grouping('lnies')" in text
+
+
+def test_an_object_instead_of_an_id_is_refused():
+    builder = lines()
+    builder.set_bolt("split", Split()).shuffle_grouping(Lines())
+    refused(builder, "reads from Lines(...), which is no component's id", "give the id, a string")
+
+
+def test_an_unknown_stream_is_refused_with_those_that_there_are():
+    builder = lines()
+    builder.set_bolt("split", Split()).shuffle_grouping("lines", stream="erors")
+    text = refused(builder, "declares only 'default', 'errors'", "did you mean 'errors'?", "Lines.outputs")
+    assert ".shuffle_grouping('lines', stream='erors')" in text
+
+
+def test_reading_from_a_bolt_that_emits_nothing_is_refused():
+    builder = lines()
+    builder.set_bolt("sink", Sink()).shuffle_grouping("lines")
+    builder.set_bolt("after", Sink()).shuffle_grouping("sink")
+    refused(builder, "reads from 'sink', which declares no output", 'Sink.outputs = ["field"]')
+
+
+@pytest.mark.parametrize("second", ["shuffle_grouping", "all_grouping"])
+def test_reading_the_same_stream_twice_is_refused_whatever_the_grouping(second):
+    builder = lines()
+    getattr(builder.set_bolt("split", Split()).shuffle_grouping("lines"), second)("lines")
+    refused(builder, "reads stream 'default' of 'lines' twice", "keep one of the two")
+
+
+@pytest.mark.parametrize("method", ["fields_grouping", "partial_key_grouping"])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("line", ["a string and not a list", "['line']"]),
+        (None, ["no list of fields", "['line']"]),
+        ([], ["names no field", "use shuffle_grouping"]),
+        (["lien"], ["field 'lien'", "did you mean 'line'?"]),
+        (["reason"], ["field 'reason'", "there is only 'line'"]),  # of another stream: Storm lets it pass
+        (["line", "line"], ["'line' twice"]),
+        ([["line"]], ["which the stream does not have"]),
+    ],
+    ids=str,
+)
+def test_a_grouping_by_fields_that_the_stream_does_not_have_is_refused(method, fields, says):
+    builder = lines()
+    getattr(builder.set_bolt("split", Split()), method)("lines", fields)
+    refused(builder, f"the {method} of bolt 'split' (Split)", *says)
+
+
+def test_a_custom_grouping_that_is_none_is_refused():
+    for wrong, says in [(ByLength, "make one: "), (len, "no CustomGrouping"), (None, "no CustomGrouping")]:
+        builder = lines()
+        builder.set_bolt("split", Split()).custom_grouping("lines", wrong)
+        refused(builder, "the custom grouping of bolt 'split' (Split)", says)
+
+
+# --- the graph
+
+
+def test_an_empty_topology_is_refused():
+    refused(TopologyBuilder("words"), "topology 'words' has no spout", "set_spout")
+
+
+def test_a_cycle_is_refused_and_the_way_round_is_told():
+    builder = lines()
+    builder.set_bolt("a", Split()).shuffle_grouping("lines").shuffle_grouping("c")
+    builder.set_bolt("b", Split()).shuffle_grouping("a")
+    builder.set_bolt("c", Split()).shuffle_grouping("b")
+    text = refused(builder, "cycle: 'a' -> 'b' -> 'c' -> 'a'", "take out one of these edges")
+    assert "where: set_bolt('b', Split(...)).shuffle_grouping('a')" in text
+
+
+def test_a_bolt_that_reads_itself_is_a_cycle():
+    builder = lines()
+    builder.set_bolt("a", Split()).shuffle_grouping("lines").fields_grouping("a", ["word"])
+    refused(builder, "cycle: 'a' -> 'a'", ".fields_grouping('a', ['word'])")
+
+
+def test_two_ways_to_one_bolt_are_no_cycle():
+    builder = with_bolt(Split())
+    builder.set_bolt("left", Split()).shuffle_grouping("split")
+    builder.set_bolt("right", Split()).shuffle_grouping("split")
+    builder.set_bolt("join", Join()).shuffle_grouping("left").shuffle_grouping("right")
+    builder.create_topology()
+
+
+# --- how it travels
+
+
+def holding(base, **attributes):
+    user_object = base()
+    vars(user_object).update(attributes)
+    return user_object
+
+
+def test_a_bolt_that_cannot_be_pickled_is_refused_and_the_attribute_named():
+    wrong = holding(Split, table={}, lock=threading.Lock())
+    refused(with_bolt(wrong), "cannot be pickled because of its attribute 'lock' (lock)", "in prepare()")
+
+
+def test_a_function_that_cannot_be_pickled_is_refused():
+    lock = threading.Lock()
+
+    @bolt()
+    def locked(tup):
+        with lock:
+            pass
+
+    refused(with_bolt(locked), "its attribute 'function'", "make it inside the function")
+
+
+def test_an_object_that_refuses_by_itself_is_refused_in_one_line():
+    def refuse(self):
+        raise RuntimeError("no\nway " + "x" * 999)
+
+    refused(with_bolt(changed(Split, __reduce__=refuse)), "(Split) cannot be pickled: no", "in prepare()")
+
+
+def test_a_spout_that_cannot_be_copied_is_refused_and_the_attribute_named():
+    refused(with_spout(holding(Lines, lock=threading.Lock())), "cannot be copied", "'lock'", "in open()")
+
+
+def test_a_spout_need_not_be_pickled_and_a_data_frame_spout_not_even_copied():
+    frame = SimpleNamespace(columns=["a"], isStreaming=True, jvm=threading.Lock())
+    with_spout(DataFrameSpout(frame)).create_topology()
+    with_spout(holding(Lines, module=threading), 2)
+
+
+def test_a_custom_grouping_that_cannot_be_pickled_is_refused():
+    builder = lines()
+    grouping = holding(ByLength, lock=threading.Lock())
+    builder.set_bolt("split", Split()).custom_grouping("lines", grouping)
+    text = refused(builder, "the custom grouping of bolt 'split' cannot be pickled", "'lock'")
+    assert ".custom_grouping('lines', ByLength(...))" in text
+
+
+def test_the_ready_made_spout_passes():
+    with_spout(IterableSpout(range(3), outputs=["n"]), 2).create_topology()
