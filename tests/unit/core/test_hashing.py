@@ -163,6 +163,15 @@ def test_a_fraction_over_the_modulus_has_a_hash():
     assert stable_hash(Fraction(1, 2**61 - 1)) == stable_hash(Fraction(2, 2 * (2**61 - 1)))
 
 
+@pytest.mark.parametrize("edge", [2**53, 2**63 - 2**10, 2**63, 2**63 + 2**11, 2**64, 2**70, 2**1023])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_are_equal_on_both_sides_of_every_edge(edge, sign):
+    number = sign * edge
+    hashes = {stable_hash(kind(number)) for kind in (int, float, Decimal, Fraction)}
+    assert hashes == set(hash_column(pa.array([float(number)])).tolist())
+    assert stable_hash(number + 1) not in hashes
+
+
 def test_a_half_is_a_half():
     assert stable_hash(0.5) == stable_hash(Decimal("0.50")) == stable_hash(Fraction(2, 4))
 
