@@ -91,6 +91,7 @@ class SpoutTask:
         self._retries = Retries(component.retry)
         self._mailbox: deque[Mail] = deque()
         self._streams: dict[int, str] = {}
+        self._retried: set[int] = set()  # sequences that an earlier run emitted again before it died
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
         self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
@@ -212,12 +213,22 @@ class SpoutTask:
             first_emitted_ms=chunk.first_emitted_ms,
         )  # fmt: skip
         if chunk.retry_of is not None:
-            self._retries.drop(chunk.retry_of)
+            self._retried.update(chunk.retry_of.tolist())
 
-    def settle_recovered(self, mail: Mail, now_ms: int) -> None:
-        """Apply verdicts that an earlier run journalled, as if they were told now."""
-        self._mailbox.append(mail)
-        self._take_mail(now_ms)
+    def settle_recovered(self, mail: Mail, now_ms: int, *, was_told: bool) -> None:
+        """Apply verdicts that an earlier run journalled; all chunks were recovered before.
+
+        Args:
+            was_told: Whether the spout heard of them then; else it does at the next :meth:`step`.
+        """
+        if not was_told:
+            self._mailbox.append(mail)
+            return
+        self._pending.close(mail.acked)
+        for sequences, failure in mail.failed:
+            for closed in self._pending.close(sequences):
+                self._plan_retries(closed, failure, now_ms)
+        self._retries.bury()  # what was given up then is a dead letter already, and its source knows
 
     def _take_mail(self, now_ms: int) -> bool:
         moved = False
@@ -253,26 +264,35 @@ class SpoutTask:
         stream = self._streams[closed.chunk]
         what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
         self._count(stream, what, len(closed.message_ids))
-        told = []
+        if self.component.retry is None:
+            told = [
+                (message_id, replace(failure, attempt=int(attempt)))
+                for message_id, attempt in zip(_as_list(closed), closed.attempts, strict=True)
+                if not isinstance(message_id, Redriven)
+            ]
+            if told:
+                self._call(self.spout.fail_batch, told)
+        self._plan_retries(closed, failure, now_ms)
+
+    def _plan_retries(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+        """Let failed messages wait for their next attempt, or give them up, as the retry policy says.
+
+        Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
+        """
+        policy = self.component.retry
         roots = root_ids(self.plan.run_salt, self.task, closed.sequences).tolist()
         for index, message_id in enumerate(_as_list(closed)):
-            attempt = int(closed.attempts[index])
-            mine = failure if failure.attempt == attempt else replace(failure, attempt=attempt)
-            first_ms = int(closed.first_emitted_ms[index])
-            if self.component.retry is None and not isinstance(message_id, Redriven):
-                told.append((message_id, mine))
+            sequence, attempt = int(closed.sequences[index]), int(closed.attempts[index])
+            if sequence in self._retried or (policy is None and not isinstance(message_id, Redriven)):
                 continue
-            place = Attempt(
-                message_id, closed.chunk, int(closed.rows[index]), int(closed.sequences[index]), attempt, first_ms, stream
-            )
-            policy = self.component.retry
+            mine, first_ms = replace(failure, attempt=attempt), int(closed.first_emitted_ms[index])
+            stream = self._streams[closed.chunk]
+            place = Attempt(message_id, closed.chunk, int(closed.rows[index]), sequence, attempt, first_ms, stream)
             fate = None if policy is None else policy.decide(mine, roots[index], first_ms, now_ms)
             if isinstance(fate, RetryAt):
                 self._retries.add(fate.due_ms, place)
             else:
                 self._retries.give_up(place, replace(mine, final=True), roots[index])
-        if told:
-            self._call(self.spout.fail_batch, told)
 
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again at the next step."""

@@ -1,0 +1,206 @@
+"""The checkpoint folder: what belongs to one topology across its runs.
+
+::
+
+    acktree.json     the numbers that must not change (salt, partitions, ackers) and the shape they belong to
+    lock             held by the one driver that may run it
+    spark/           Spark's own checkpoint: offsets, commits, state
+    inbox/           what spouts emitted, until committed and done with
+    verdicts/        the journal, where a spout's messages are brought back by us
+    dead_letters.sqlite
+    plan-*           what the workers of the current run read
+
+Everything in it is the user's alone (0700).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from acktree.config import Config
+from acktree.errors import CheckpointError
+from acktree.topology.model import Topology
+
+VERSION: Final = 1
+"""The version of this layout; a checkpoint of a later one is refused."""
+BLOCK: Final = 1 << 28
+"""Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""
+
+
+class Checkpoint:
+    """One checkpoint folder, held by this process until :meth:`close`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder; it is made if it is not there.
+
+        Raises:
+            CheckpointError: Another driver runs on it, or a later acktree wrote it.
+        """
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise CheckpointError(
+                "another driver runs on this checkpoint",
+                str(folder),
+                "stop it first, or give this topology a checkpoint of its own",
+            ) from error
+        try:
+            self._facts = self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def spark(self) -> Path:
+        """Spark's ``checkpointLocation``."""
+        return self.folder / "spark"
+
+    @property
+    def inbox(self) -> Path:
+        """The folder of the inbox."""
+        return self.folder / "inbox"
+
+    @property
+    def verdicts(self) -> Path:
+        """The folder of the journal."""
+        return self.folder / "verdicts"
+
+    @property
+    def dead_letters(self) -> Path:
+        """The file of the dead letters."""
+        return self.folder / "dead_letters.sqlite"
+
+    def new_plan_file(self) -> Path:
+        """Where this run's plan goes; those of earlier runs are deleted."""
+        for old in self.folder.glob("plan-*"):
+            old.unlink()
+        return self.folder / f"plan-{self.run}-{secrets.token_hex(4)}"
+
+    @property
+    def run_salt(self) -> int:
+        """What root ids are mixed with."""
+        return int(self._facts["run_salt"])
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions every level has."""
+        return int(self._facts["partitions"])
+
+    @property
+    def run(self) -> int:
+        """Which run this is, from 1."""
+        return int(self._facts["run"])
+
+    @property
+    def first_sequence(self) -> int:
+        """The first sequence of this run."""
+        return int(self._facts["first_sequence"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an earlier run came to its end: every spout ended, every message had its verdict."""
+        return bool(self._facts.get("ended"))
+
+    def begin_run(self, topology: Topology, config: Config, partitions: int) -> None:
+        """Start a run: pin what must not change, or see that it did not.
+
+        Args:
+            partitions: How many to have in a fresh checkpoint.
+
+        Raises:
+            CheckpointError: The checkpoint belongs to a topology of another shape.
+        """
+        if not self._facts:
+            salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
+            partitions = config.partitions or partitions
+            self._facts = {"version": VERSION, "run_salt": salt, "partitions": partitions, "run": 0, "reserved": 0}
+            self._facts["shape"] = shape_of(topology, config, partitions)
+        else:
+            now = shape_of(topology, config, self.partitions)
+            changed = [name for name in sorted(now | self._facts["shape"]) if now.get(name) != self._facts["shape"].get(name)]
+            if changed:
+                name = changed[0]
+                before = self._facts["shape"].get(name)
+                raise CheckpointError(
+                    f"{name} is {now.get(name)} now and was {before} when this checkpoint was begun",
+                    str(self.folder),
+                    "run the topology as it was, or give the changed one a checkpoint of its own",
+                )
+        self._facts["run"] += 1
+        self._facts["first_sequence"] = self._facts["reserved"]
+        self._write()
+
+    def reserve(self, first: int) -> int:
+        """Reserve the block of sequences that holds ``first``, durably; returns the first that is not reserved."""
+        end = first + BLOCK
+        if end > self._facts["reserved"]:
+            self._facts["reserved"] = end
+            self._write()
+        return end
+
+    def mark_ended(self) -> None:
+        """Note that the topology came to its end."""
+        self._facts["ended"] = True
+        self._write()
+
+    def admitted(self) -> int:
+        """The last inbox number that a logged micro-batch runs over; -1 for none."""
+        offsets = self.spark / "offsets"
+        logged = [int(name) for name in os.listdir(offsets) if name.isdigit()] if offsets.exists() else []
+        if not logged:
+            return -1
+        for line in (offsets / str(max(logged))).read_text().splitlines():
+            if line.startswith('{"chunk"'):
+                return int(json.loads(line)["chunk"])
+        return -1
+
+    def is_committed(self, batch_id: int) -> bool:
+        """Whether Spark has committed a micro-batch."""
+        return (self.spark / "commits" / str(batch_id)).exists()
+
+    def close(self) -> None:
+        """Let the next driver have it."""
+        os.close(self._lock)
+
+    def _read(self) -> dict[str, Any]:
+        file = self.folder / "acktree.json"
+        if not file.exists():
+            return {}
+        facts: dict[str, Any] = json.loads(file.read_text())
+        if facts.get("version") != VERSION:
+            raise CheckpointError(
+                f"this checkpoint has version {facts.get('version')}, and this acktree reads version {VERSION}",
+                str(self.folder),
+                "run it with the acktree that wrote it, or give the topology a new checkpoint",
+            )
+        return facts
+
+    def _write(self) -> None:
+        new = self.folder / "acktree.json.new"
+        new.write_text(json.dumps(self._facts, indent=1))
+        new.chmod(0o600)
+        new.rename(self.folder / "acktree.json")
+
+
+def shape_of(topology: Topology, config: Config, partitions: int) -> Mapping[str, Any]:
+    """What of a topology the state in a checkpoint depends on, as JSON has it."""
+    shape: dict[str, Any] = {
+        f"the level of {name!r}": level.index for level in topology.levels(partitions) for name in level.bolts
+    }
+    for component in topology.components.values():
+        shape[f"the kind of {component.id!r}"] = component.kind
+        shape[f"the task ids of {component.id!r}"] = list(component.task_ids)
+        shape[f"what {component.id!r} remembers"] = sorted(component.remembers)
+    shape["the number of ackers"] = partitions if config.acker_executors is None else config.acker_executors
+    shape["the stateful levels"] = [level.index for level in topology.levels(partitions) if level.stateful]
+    return shape

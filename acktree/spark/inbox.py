@@ -1,0 +1,248 @@
+"""The inbox: what spouts emitted, durable and numbered, until Spark has committed it and nobody needs it.
+
+Rules of this file
+------------------
+1. Same number, same bytes. A chunk is a file that is written beside its place and renamed into it.
+2. Numbers have no gaps. A group of chunks is renamed in last to first: readers stop at the first number
+   that is missing, so the group is there at once or not at all.
+3. A file goes when its micro-batch was committed (told by the one after it) **and** its spout task has let go
+   of it. The newest file that holds a task's position stays.
+4. There is room while what waits and what is kept stay under the limits; asking never blocks.
+
+Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
+beginning of a run, and beats, which only let a micro-batch come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from acktree.tasks.chunk import Chunk
+
+WAKE: Final = "wake"
+"""A named pipe: a byte in it says that there is something new."""
+HOLD: Final = "hold"
+"""While this file is there, the source does not advance."""
+
+
+class ChunkKind(StrEnum):
+    """What an entry of the inbox is."""
+
+    DATA = "data"
+    TICK = "tick"
+    RUN = "run"
+    BEAT = "beat"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the inbox, as its name tells."""
+
+    number: int
+    kind: ChunkKind
+    task: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return f"{self.number:012d}.{self.kind.value}.{self.task}.{self.rows}"
+
+    @classmethod
+    def of_name(cls, name: str) -> Entry | None:
+        """Read a file name; None for files that are not entries."""
+        parts = name.split(".")
+        if len(parts) != 4 or not parts[0].isdigit():  # noqa: PLR2004  # the four of ``name``
+            return None
+        return cls(int(parts[0]), ChunkKind(parts[1]), int(parts[2]), int(parts[3]))
+
+
+def entries_after(folder: Path, number: int) -> list[Entry]:
+    """The entries that follow ``number`` without a gap, ascending."""
+    found = {entry.number: entry for name in os.listdir(folder) if (entry := Entry.of_name(name)) is not None}
+    following: list[Entry] = []
+    while (number := number + 1) in found:
+        following.append(found[number])
+    return following
+
+
+def read_chunk(folder: Path, entry_name: str) -> Chunk:
+    """The chunk in a file of the inbox."""
+    return Chunk.from_bytes((folder / entry_name).read_bytes())
+
+
+class FileInbox:
+    """The driver's side of the inbox. Any thread may call any method."""
+
+    def __init__(self, folder: Path, admitted: int, max_messages: int, max_bytes: int) -> None:
+        """Open the inbox in a folder, which is made if it is not there.
+
+        Args:
+            admitted: The last number that some micro-batch of an earlier run was to run over; -1 for none.
+            max_messages: There is room while fewer messages wait for their micro-batch.
+            max_bytes: And while fewer bytes wait or are kept.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._max_messages, self._max_bytes = max_messages, max_bytes
+        self._lock = Lock()
+        self._entries: dict[int, tuple[Entry, int]] = {}
+        self._released: set[int] = set()
+        self._newest_position: dict[int, int] = {}
+        self._waiting = 0
+        self._bytes = 0
+        self._consumed = self._committed = -1
+        self._next = self._take_stock(admitted)
+        (folder / HOLD).unlink(missing_ok=True)
+        self._pipe: int | None = self._open_pipe()
+
+    def append(self, chunks: Sequence[Chunk]) -> int:
+        """Hand over chunks, all or none; returns the number of the first."""
+        blobs = [(ChunkKind.DATA, chunk.task, len(chunk), chunk.to_bytes()) for chunk in chunks]
+        with self._lock:
+            first = self._write(blobs)
+            for offset, chunk in enumerate(chunks):
+                if chunk.position:
+                    self._move_position(chunk.task, first + offset)
+        self.wake()
+        return first
+
+    def append_control(self, kind: ChunkKind, orders: Mapping[str, object]) -> int:
+        """Hand over a tick, a beat or the beginning of a run; returns its number."""
+        with self._lock:
+            number = self._write([(kind, 0, 0, json.dumps(orders).encode())])
+            self._released.add(number)
+        self.wake()
+        return number
+
+    def read(self, number: int) -> Chunk:
+        """A chunk that was not released."""
+        return read_chunk(self._folder, self._entries[number][0].name)
+
+    def has_room(self) -> bool:
+        """Whether spouts may emit."""
+        return self._waiting < self._max_messages and self._bytes < self._max_bytes
+
+    def release(self, number: int) -> None:
+        """The spout task that appended it needs the chunk no more."""
+        with self._lock:
+            self._released.add(number)
+            self._delete_if_done(number)
+
+    def consumed(self, end: int) -> None:
+        """A micro-batch that ends with this number has run; the one before it is therefore committed."""
+        with self._lock:
+            self._committed = self._consumed
+            for number in range(self._consumed + 1, end + 1):
+                if number in self._entries:
+                    self._waiting -= self._entries[number][0].rows
+            self._consumed = max(self._consumed, end)
+            for number in sorted(self._released):
+                if number > self._committed:
+                    break
+                self._delete_if_done(number)
+
+    @property
+    def last_number(self) -> int:
+        """The newest number; -1 when there was none ever."""
+        return self._next - 1
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether a micro-batch has run over everything there is."""
+        return self._consumed >= self._next - 1
+
+    def recovered(self) -> Iterator[tuple[int, Chunk]]:
+        """The messages that an earlier run left here, ascending."""
+        for number, (entry, _) in sorted(self._entries.items()):
+            if entry.kind is ChunkKind.DATA:
+                yield number, read_chunk(self._folder, entry.name)
+
+    def has_position(self, task: int, number: int) -> None:
+        """Say of a recovered chunk that it holds its task's position."""
+        with self._lock:
+            self._move_position(task, number)
+
+    def hold(self) -> None:
+        """Let the source stop advancing; a new inbox in the same folder lets it go on."""
+        (self._folder / HOLD).touch()
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the source to look."""
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe, b"\0")
+            except BlockingIOError:
+                pass  # it is full of wakes that nobody took yet
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+    def _write(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]]) -> int:
+        first = self._next
+        entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
+        for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+            (self._folder / f"new-{entry.name}").write_bytes(blob)
+        for entry in reversed(entries):
+            (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+        for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+            self._entries[entry.number] = (entry, len(blob))
+            self._waiting += entry.rows
+            self._bytes += len(blob)
+        self._next += len(blobs)
+        return first
+
+    def _move_position(self, task: int, number: int) -> None:
+        before = self._newest_position.get(task)
+        self._newest_position[task] = number
+        if before is not None:
+            self._delete_if_done(before)
+
+    def _delete_if_done(self, number: int) -> None:
+        if number not in self._released or number > self._committed or number in self._newest_position.values():
+            return
+        self._released.discard(number)
+        entry, size = self._entries.pop(number)
+        self._bytes -= size
+        (self._folder / entry.name).unlink(missing_ok=True)
+
+    def _take_stock(self, admitted: int) -> int:
+        """See what an earlier run left; returns the next number.
+
+        What stands behind a gap after ``admitted`` belongs to a group that was never handed over.
+        """
+        following = entries_after(self._folder, admitted)
+        end = admitted + 1 + len(following)
+        for name in os.listdir(self._folder):
+            entry = Entry.of_name(name)
+            if name.startswith("new-") or (entry is not None and entry.number >= end):
+                (self._folder / name).unlink()
+            elif entry is not None:
+                size = (self._folder / name).stat().st_size
+                self._entries[entry.number] = (entry, size)
+                self._bytes += size
+                self._waiting += entry.rows
+                if entry.kind is not ChunkKind.DATA:
+                    self._released.add(entry.number)
+        return end
+
+    def _open_pipe(self) -> int | None:
+        """The pipe that wakes the source; None where the file system has none, and the source looks by itself."""
+        pipe = self._folder / WAKE
+        try:
+            if not pipe.exists():
+                os.mkfifo(pipe, 0o600)
+            return os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        except OSError:
+            return None

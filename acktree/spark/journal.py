@@ -1,0 +1,57 @@
+"""Verdicts on disk, for spouts whose messages only the inbox has.
+
+Written before the sink returns: the micro-batch is then committed and never runs again, so a driver that dies
+before a verdict was told would never hear of it. A queue needs none of this: it brings back what was open.
+
+A file goes with the last chunk that its verdicts could be about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from acktree.core.packing import int64s, pack, unpack
+from acktree.tasks.acker_task import Verdicts
+
+
+class Journal:
+    """The journal of one checkpoint."""
+
+    def __init__(self, folder: Path, told_through: Callable[[], int]) -> None:
+        """Open it.
+
+        Args:
+            told_through: The last micro-batch all of whose verdicts were told to the spouts.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._told_through = told_through
+        self._ends: dict[int, int] = {}
+
+    def write(self, batch_id: int, end: int, verdicts: Sequence[Verdicts]) -> None:
+        """Make the verdicts of a micro-batch durable. ``end``: the last inbox number it ran over."""
+        head = np.array([self._told_through(), end])
+        new = self._folder / f"new-{batch_id}"
+        new.write_bytes(pack(head, *(told.to_bytes() for told in verdicts)))
+        new.rename(self._folder / f"{batch_id:012d}")
+        self._ends[batch_id] = end
+
+    def earlier(self) -> Iterator[tuple[bool, list[Verdicts]]]:
+        """What earlier runs wrote, in order: whether the spouts were told, and the verdicts."""
+        files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
+        parts = {int(file.name): unpack(file.read_bytes()) for file in files}
+        heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
+        told_through = max((told for told, _ in heads.values()), default=-1)
+        self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
+        for batch_id, (_, *packed) in parts.items():
+            yield batch_id <= told_through, [Verdicts.from_bytes(part) for part in packed]
+
+    def forget_before(self, oldest: int) -> None:
+        """Delete what is only about chunks before ``oldest``, none of which has an open message any more."""
+        for batch_id, end in list(self._ends.items()):
+            if end < oldest:
+                (self._folder / f"{batch_id:012d}").unlink(missing_ok=True)
+                del self._ends[batch_id]

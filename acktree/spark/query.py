@@ -1,0 +1,69 @@
+"""The plan: source, levels, acker, one line of operators, never a branch.
+
+A streaming DataFrame that is read twice is computed twice, user code included. So every operator takes all
+rows, works on its own and passes the rest on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
+
+from acktree.spark.operators import RememberingOperator, stateless_level
+from acktree.spark.source import FORMAT, InboxSource
+from acktree.spark.wire import WIRE_DDL
+from acktree.spark.worker import SharedPlan
+from acktree.tasks.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TRIED_KEYS: Final = 64
+"""For each partition so many candidate keys are asked for; some key misses one with probability (1 - 1/n)**64n."""
+
+
+def ladder(session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path) -> DataFrame:
+    """Source, levels and acker as one streaming DataFrame of rows for the driver."""
+    session.dataSource.register(InboxSource)
+    clock_ms = F.unix_millis(F.current_timestamp())  # the micro-batch's: logged, and the same when it is run again
+    rows = (
+        session.readStream.format(FORMAT)
+        .options(inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level)
+        .load()
+        .withColumn("clock_ms", clock_ms)
+    )
+    for level in plan.levels:
+        if level.stateful:
+            rows = _remembering(rows, plan, shared, level.index)
+            continue
+        if level.index > 0:
+            rows = rows.repartitionById(plan.partitions, F.col("partition"))
+        rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox)), WIRE_DDL)
+    return _remembering(rows, plan, shared, plan.acker_level) if plan.ackers else rows
+
+
+def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int) -> DataFrame:
+    keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
+    keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
+    operator: Any = RememberingOperator(shared, level)
+    return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
+
+
+@lru_cache(maxsize=8)
+def partition_keys(session: SparkSession, partitions: int) -> tuple[int, ...]:
+    """For each partition a key that Spark's hash puts there.
+
+    A stateful operator places its keys by murmur3 and takes no other word: keys 0 and 1 of two would share one
+    partition. So Spark is asked once where it puts what.
+    """
+    placed = F.pmod(F.hash(F.col("id")), F.lit(partitions)).alias("partition")
+    candidates = session.range(partitions * _TRIED_KEYS).select("id", placed)
+    first = dict.fromkeys(range(partitions), -1)
+    for row in candidates.collect():
+        if first[row["partition"]] < 0:
+            first[row["partition"]] = row["id"]
+    assert min(first.values()) >= 0, "some partition has no key among the candidates"
+    return tuple(first.values())

@@ -1,0 +1,320 @@
+"""The handle of a running topology: watch it, pause it, stop it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from threading import Condition, Event, Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from acktree.core.statistics import OpenMessages, ReportedError, Stats
+from acktree.core.verdicts import Failure
+from acktree.dead_letters.store import DeadLetters
+from acktree.dead_letters.wills import redriven_letter
+from acktree.errors import AcktreeError, MisuseError
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.sink import Sink
+from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.tasks.mail import Mail
+from acktree.tasks.plan import Plan
+from acktree.tasks.ticks import Ticks
+from acktree.topology.describe import Description
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger("acktree")
+
+ERRORS_KEPT: Final = 100
+_LOOK_SECS: Final = 0.05
+_STOP_SECS: Final = 60.0
+
+
+class Threads:
+    """The spout threads of a run, by task."""
+
+    def __init__(self) -> None:
+        self.by_task: dict[int, SpoutThread] = {}
+
+    def deliver(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
+        """Leave a micro-batch's verdicts at their tasks. A task of an earlier run has no mailbox any more."""
+        for task, thread in self.by_task.items():
+            thread.deliver(mail.get(task), batch_id)
+
+    def told_through(self) -> int:
+        """The last micro-batch whose verdicts every task has told."""
+        return min((thread.told_through for thread in self.by_task.values()), default=-1)
+
+    def wake(self) -> None:
+        """Let all of them look for room."""
+        for thread in self.by_task.values():
+            thread.wake()
+
+    def __iter__(self) -> Iterable[SpoutThread]:  # type: ignore[override]
+        return iter(self.by_task.values())
+
+
+class RunningTopology:
+    """A submitted topology. Made by ``submit``; usable as a context manager, which kills it on leaving.
+
+    All methods may be called from any thread of the driver.
+    """
+
+    def __init__(
+        self, plan: Plan, checkpoint: Checkpoint, inbox: FileInbox, sink: Sink, threads: Mapping[int, SpoutThread],
+        dead_letters: DeadLetters, errors: deque[ReportedError], stop_session: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Take over what ``submit`` put together; :meth:`begin` starts it."""
+        self.plan = plan
+        self.dead_letters = Redrivable(dead_letters, threads)
+        self._checkpoint, self._inbox, self._sink, self._threads = checkpoint, inbox, sink, threads
+        self._errors, self._stop_session = errors, stop_session
+        self._query: StreamingQuery | None = None
+        self._stopped_by: BaseException | None = None
+        self._ended = Event()
+        self._kill_requested = Event()
+        self._change = Condition()
+        self._keeper = Thread(target=self._keep, name=f"acktree {plan.topology.name}", daemon=True)
+
+    def begin(self, query: StreamingQuery) -> None:
+        """Run: the query is there, its first micro-batch warms it up, then the spouts open."""
+        self._query = query
+        self._keeper.start()
+
+    def changed(self) -> None:
+        """Something happened that the keeper may want to act on. Never blocks for long."""
+        with self._change:
+            self._change.notify_all()
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.plan.topology.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+        return not self._ended.is_set()
+
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.plan.topology.describe(self.plan.partitions)
+
+    def stats(self) -> Stats:
+        """The numbers of this run so far: Storm UI's, per component, stream and task."""
+        counters = self._sink.counters()
+        for thread in self._threads.values():
+            counters.merge(thread.task.counters)
+        spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
+        names = self.plan.topology.components
+        return Stats.of(counters, components=names, spouts=spouts, errors=tuple(self._errors))
+
+    def activate(self) -> None:
+        """Let the spouts emit again."""
+        for thread in self._threads.values():
+            thread.set_active(True)
+
+    def deactivate(self) -> None:
+        """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
+        for thread in self._threads.values():
+            thread.set_active(False)
+
+    def rebalance(self, *_: object, **__: object) -> None:
+        """Refused while running: where a task's memory lies is pinned by the checkpoint.
+
+        Raises:
+            MisuseError: Always, with the offline way.
+        """
+        raise MisuseError(
+            "a running topology cannot be rebalanced: its checkpoint pins the number of partitions",
+            f"topology {self.name!r}",
+            "kill it, and submit it with Config(partitions=...) on a new checkpoint",
+        )
+
+    def await_termination(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the topology has ended or was stopped.
+
+        Returns:
+            True when it ended, False when ``timeout_secs`` passed first.
+
+        Raises:
+            SpoutError: A spout could not be opened.
+            AcktreeError, StreamingQueryException: Whatever else stopped it.
+        """
+        if not self._wait(self._ended.is_set, timeout_secs):
+            return False
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        return True
+
+    def await_idle(self, timeout_secs: float) -> bool:
+        """Wait until no message is open, and all that was emitted has run through a committed micro-batch.
+
+        Returns:
+            True when idle, False when the time passed first. Raises what stopped it, if that happens.
+        """
+        if not self._wait(lambda: self._ended.is_set() or self._is_idle(), timeout_secs):
+            return False
+        if self._stopped_by is not None:
+            raise self._stopped_by
+        return True
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Deactivate, wait for open messages, stop between two micro-batches.
+
+        Args:
+            wait_secs: How long to wait for open messages; None: the message timeout. What is open afterwards
+                is brought back by the spouts' queues, or by the same checkpoint.
+        """
+        if self._ended.is_set():
+            return
+        self.deactivate()
+        patience = self.plan.config.message_timeout_secs if wait_secs is None else wait_secs
+        if patience > 0:
+            self._wait(lambda: self._ended.is_set() or self._is_idle(), patience)
+        self._kill_requested.set()
+        self.changed()
+        self._ended.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill(wait_secs=0)
+
+    def _wait(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
+        while not done():
+            left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._ended.wait(left)
+        return True
+
+    def _is_idle(self) -> bool:
+        return (
+            all(thread.is_at_rest for thread in self._threads.values())
+            and self._inbox.is_drained
+            and self._checkpoint.is_committed(self._sink.ended.batch_id)
+        )
+
+    def _keep(self) -> None:
+        """The keeper's thread: beats and ticks when they are due, and the end."""
+        try:
+            self._warm_up()
+            for thread in self._threads.values():
+                thread.start()
+            ticks = Ticks(self.plan, now_ms())
+            while not self._is_over():
+                due = [at for at in (ticks.next_ms(), self._sink.ended.next_deadline_ms) if at is not None]
+                secs = _LOOK_SECS * 10 if not due else min(_LOOK_SECS * 10, max(0.0, (min(due) - now_ms()) / 1000))
+                with self._change:
+                    self._change.wait(secs)
+                self._send_due(ticks)
+        except BaseException as error:  # noqa: BLE001  # told by await_termination
+            self._stopped_by = self._stopped_by or error
+        finally:
+            self._stop()
+
+    def _warm_up(self) -> None:
+        """Wait for the first micro-batch: it compiles for seconds, and no message shall time out meanwhile."""
+        while self._sink.ended.batch_id < 0 and not self._is_over():
+            with self._change:
+                self._change.wait(_LOOK_SECS)
+
+    def _send_due(self, ticks: Ticks) -> None:
+        due = ticks.due(now_ms())
+        if due:
+            orders = {str(level): bolts for level, bolts in due.items()}
+            self._inbox.append_control(ChunkKind.TICK, orders)
+        deadline_ms = self._sink.ended.next_deadline_ms
+        if deadline_ms is not None and deadline_ms <= now_ms() and self._inbox.is_drained:
+            self._sink.ended.next_deadline_ms = None  # the next micro-batch says when the next one is
+            self._inbox.append_control(ChunkKind.BEAT, {})
+
+    def _is_over(self) -> bool:
+        query = self._query
+        assert query is not None, "begin() gave one"
+        for thread in self._threads.values():
+            if thread.broken is not None:
+                self._stopped_by = thread.broken
+                return True
+        if not query.isActive:
+            self._stopped_by = query.exception() or AcktreeError(
+                "the streaming query was stopped from outside",
+                f"topology {self.name!r}",
+                "stop a topology with running.kill(); submit it again on the same checkpoint to go on",
+            )
+            return True
+        if self._kill_requested.is_set():
+            return True
+        if self._threads and all(thread.has_ended for thread in self._threads.values()) and self._is_idle():
+            self._checkpoint.mark_ended()
+            log.info("topology=%s ended: every spout ended, every message has its verdict", self.name)
+            return True
+        return False
+
+    def _stop(self) -> None:
+        """Stop between two micro-batches, then close the spouts."""
+        try:
+            self._stop_query()
+            for thread in self._threads.values():
+                thread.stop()
+        finally:
+            self._inbox.close()
+            self.dead_letters.close()
+            self._checkpoint.close()
+            self._stop_session()
+            self._ended.set()
+
+    def _stop_query(self) -> None:
+        query = self._query
+        assert query is not None, "begin() gave one"
+        if query.isActive:
+            self._inbox.hold()
+            deadline = time.monotonic() + _STOP_SECS
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECS / 5)
+                if query.status["message"].startswith(("Waiting", "Getting offsets")):
+                    break
+        query.stop()
+
+    def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
+        mine = [self._threads[task].task for task in tasks if task in self._threads]
+        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        oldest = (now_ms() - min(ages)) / 1000 if ages else None
+        return OpenMessages(sum(task.open_count for task in mine), oldest)
+
+
+class Redrivable(DeadLetters):
+    """The dead letters of a running topology: they can be sent again."""
+
+    def __init__(self, letters: DeadLetters, threads: Mapping[int, SpoutThread]) -> None:
+        """Look at the same store, with the spouts at hand."""
+        self.__dict__ = letters.__dict__
+        self._threads = threads
+
+    def redrive(self, ids: Iterable[int]) -> int:
+        """Send letters again, as new messages with a first attempt; returns how many.
+
+        Their source is through with them and is told nothing: one that is acked is done, one that fails
+        for good becomes a dead letter again.
+
+        Raises:
+            MisuseError: One of the ids is not in the store; then none is sent.
+        """
+        letters = self.get(list(ids))
+        self.mark_redriven([letter.id for letter in letters if letter.id is not None], now_ms())
+        for letter in letters:
+            thread = self._threads[letter.task_id]
+            thread.deliver(Mail(redriven=[redriven_letter(letter)]), -1)
+        return len(letters)
+
+
+__all__ = ["Failure", "RunningTopology"]

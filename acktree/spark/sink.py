@@ -1,0 +1,112 @@
+"""Where the ladder ends: verdicts come home to the driver, once a micro-batch.
+
+Called by Spark at least once for each micro-batch, again after a crash between its return and the commit. So
+whatever it tells is told idempotently: verdicts find their message closed, counters are of this run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from acktree.core.counters import Counters
+from acktree.core.frames import Kind
+from acktree.core.statistics import ReportedError
+from acktree.spark.inbox import FileInbox
+from acktree.spark.journal import Journal
+from acktree.spark.wire import rows_of
+from acktree.tasks.acker_task import Verdicts
+from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.plan import Plan
+from acktree.tasks.spout_task import timed_out
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class Ended:
+    """What the last micro-batch said; read by the keeper.
+
+    Attributes:
+        batch_id: The last micro-batch whose sink has run; -1 before the first.
+        open_count: Roots open at the ackers.
+        next_deadline_ms: When some acker wants a micro-batch; None for never.
+    """
+
+    batch_id: int = -1
+    open_count: int = 0
+    next_deadline_ms: int | None = None
+
+
+@dataclass
+class Sink:
+    """The function given to ``foreachBatch``.
+
+    Attributes:
+        deliver: Leaves mail at spout tasks of this run, by task.
+        ended: What the last micro-batch said.
+        on_batch: Called when a micro-batch's verdicts were delivered.
+    """
+
+    plan: Plan
+    inbox: FileInbox
+    journal: Journal | None
+    deliver: Callable[[int, Mapping[int, Mail]], None]
+    report: Callable[[ReportedError], None]
+    on_batch: Callable[[], None]
+    ended: Ended = field(default_factory=Ended)
+    _counters: Counters = field(default_factory=Counters)
+    _lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Take what one micro-batch decided."""
+        verdicts: list[Verdicts] = []
+        end = -1
+        for batch in frame.toArrow().to_batches():
+            for row in rows_of(batch):
+                if row.kind == Kind.VERDICTS:
+                    verdicts.append(Verdicts.from_bytes(row.body))
+                elif row.kind == Kind.STATISTICS:
+                    with self._lock:
+                        self._counters.merge(Counters.from_bytes(row.body))
+                elif row.kind == Kind.ERROR:
+                    self._report_all(row.head.decode(), json.loads(bytes(row.body)))
+                elif row.kind == Kind.CLOCK:
+                    end = int(json.loads(row.head)["end"])
+        if self.journal is not None and any(_decided(told) for told in verdicts):
+            self.journal.write(batch_id, end, verdicts)
+        mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms))
+        self.deliver(batch_id, mail)
+        self.inbox.consumed(end)
+        deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]
+        self.ended.open_count = sum(told.open_count for told in verdicts)
+        self.ended.next_deadline_ms = min(deadlines, default=None)
+        self.ended.batch_id = batch_id
+        self.on_batch()
+
+    def counters(self) -> Counters:
+        """A copy of what was counted in this run."""
+        copied = Counters()
+        with self._lock:
+            copied.merge(self._counters)
+        return copied
+
+    def _report_all(self, component: str, errors: list[Mapping[str, object]]) -> None:
+        at_ms = time.time_ns() // 1_000_000
+        for error in errors:
+            traceback = error["traceback"]
+            self.report(
+                ReportedError(
+                    component, int(str(error["task"])), str(error["reason"]), at_ms,
+                    None if traceback is None else str(traceback),
+                )  # fmt: skip
+            )
+
+
+def _decided(told: Verdicts) -> bool:
+    return bool(len(told.acked) or len(told.failed) or len(told.timed_out))

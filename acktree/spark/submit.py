@@ -1,0 +1,136 @@
+"""Start a topology as one streaming query."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acktree.config import Config
+from acktree.core.statistics import ReportedError
+from acktree.core.verdicts import Failure
+from acktree.dead_letters.store import DeadLetters
+from acktree.dead_letters.wills import letter_of
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.journal import Journal
+from acktree.spark.query import ladder
+from acktree.spark.running import ERRORS_KEPT, RunningTopology, Threads
+from acktree.spark.settings import prepare_session, start_session
+from acktree.spark.sink import Sink
+from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.spark.worker import SharedPlan
+from acktree.tasks.mail import mail_of
+from acktree.tasks.plan import Plan
+from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
+from acktree.topology.model import Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("acktree")
+
+
+def submit(
+    topology: Topology, *, checkpoint: str | Path, spark: SparkSession | None = None, config: Config | None = None
+) -> RunningTopology:
+    """Run a topology on Spark.
+
+    Args:
+        topology: What ``create_topology()`` returned.
+        checkpoint: A folder of the topology's own, made if it is not there. The same one resumes: memory,
+            open messages and position are as committed.
+        spark: The session to run in. Without one a local session with our settings is made, and stopped with
+            the topology.
+        config: The settings; each has a default.
+
+    Returns:
+        The handle. The spouts open once the first micro-batch has warmed the query up.
+
+    Raises:
+        CheckpointError: Another driver runs on the checkpoint, or it belongs to a topology of another shape.
+    """
+    config = config or Config()
+    held = Checkpoint(Path(checkpoint).absolute())
+    try:
+        return _start(topology, held, spark, config)
+    except BaseException:
+        held.close()
+        raise
+
+
+def _start(topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config) -> RunningTopology:
+    session = spark or start_session(topology.name)
+    prepare_session(session)
+    wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
+    held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
+    plan = Plan.of(topology, config, held.partitions, held.run_salt)
+    inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
+    letters = DeadLetters(held.dead_letters)
+    errors: deque[ReportedError] = deque(maxlen=ERRORS_KEPT)
+
+    def report(component: str, task: int, failure: Failure) -> None:
+        errors.append(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
+
+    threads = Threads()
+    around = Surroundings(
+        inbox, lambda wills: letters.put(letter_of(will, topology) for will in wills) and None, report, held.reserve
+    )
+    journal = None
+    if any(not _redelivers(spout.user_object) for spout in topology.spouts):
+        journal = Journal(held.verdicts, threads.told_through)
+    sink = Sink(plan, inbox, journal, threads.deliver, errors.append, lambda: None)
+    running = RunningTopology(
+        plan, held, inbox, sink, threads.by_task, letters, errors, lambda: None if spark else session.stop()
+    )
+    sink.on_batch = lambda: (threads.wake(), running.changed()) and None  # type: ignore[func-returns-value]
+    for spout in topology.spouts:
+        bare = plan.topology.components[spout.id]
+        for task_id in spout.task_ids:
+            mine: Any = copy.deepcopy(spout.user_object)
+            task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
+            threads.by_task[task_id] = SpoutThread(task, config, running.changed)
+    _recover(plan, inbox, journal, threads)
+    orders = {str(task): held.first_sequence for task, thread in threads.by_task.items() if thread.task.spout.redelivers}
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": orders})
+    session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
+    shared = SharedPlan.write(plan, held.new_plan_file())
+    query = (
+        ladder(session, plan, shared, held.inbox)
+        .writeStream.queryName(topology.name)
+        .foreachBatch(sink)
+        .option("checkpointLocation", str(held.spark))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    running.begin(query)
+    return running
+
+
+def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads) -> None:
+    """Take up what an earlier run left: open messages of spouts whose queue does not bring them back."""
+    for number, chunk in inbox.recovered():
+        thread = threads.by_task.get(chunk.task)
+        if thread is None or thread.task.spout.redelivers:
+            inbox.release(number)
+            continue
+        if chunk.position:
+            inbox.has_position(chunk.task, number)
+            thread.position = chunk.position
+        if chunk.is_tracked:
+            thread.task.recover(number, chunk)
+        else:
+            inbox.release(number)
+    if journal is not None:
+        for was_told, verdicts in journal.earlier():
+            mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms))
+            for task, letters in mail.items():
+                thread = threads.by_task.get(task)
+                if thread is not None and not thread.task.spout.redelivers:
+                    thread.task.settle_recovered(letters, now_ms(), was_told=was_told)
+
+
+def _redelivers(spout: Any) -> bool:
+    return bool(spout.redelivers)
