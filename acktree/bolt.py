@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from acktree.core.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import MisuseError, TopologyError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     from acktree.core.tuples import Tuple
 
 __all__ = [
+    "AnyBolt",
     "ArrowBolt",
     "ArrowOutputCollector",
     "BasicBolt",
@@ -43,8 +44,8 @@ __all__ = [
 ]
 
 
-class Bolt(ABC):
-    """A bolt that anchors and acks by hand; for joins, windows and whatever holds tuples for a while.
+class AnyBolt:
+    """What every bolt has; derive from one of the three below.
 
     Life of a task: ``prepare``, then ``execute`` and ``tick`` as tuples come, ``cleanup``. All calls are made
     on one thread, never two at once. A worker process serves many micro-batches, and a task may move between
@@ -59,6 +60,16 @@ class Bolt(ABC):
     """Attributes that live on between micro-batches, crashes and restarts. They are saved with the
     micro-batch, so exactly what was committed comes back; a ``KeyValueState`` is saved by changed key,
     anything else whole."""
+
+    def cleanup(self) -> None:
+        """Let go of what ``prepare`` took.
+
+        Called on an orderly end, on the same thread; never when a worker is killed, so nothing may need it.
+        """
+
+
+class Bolt(AnyBolt, ABC):
+    """A bolt that anchors and acks by hand; for joins, windows and whatever holds tuples for a while."""
 
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
@@ -79,32 +90,23 @@ class Bolt(ABC):
         Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
         waits, and no tuple times out meanwhile. A tuple that is neither acked nor failed stays open, over any
         number of micro-batches, until its message times out; keep it in something remembered to ack it later.
-        An exception fails ``tup``, also after its ack; what was emitted or remembered before stands, other
-        tuples are unharmed. After a crash the micro-batch is run again from the remembered state: effects
-        outside acktree may repeat.
+        An exception fails ``tup``, also after its ack, and it alone; what was emitted or remembered before
+        stands. A micro-batch may run again, from the memory before it: effects outside acktree may repeat.
         """
 
     def tick(self, tup: Tuple) -> None:
         """Time has passed: flush, expire, look after held tuples.
 
         Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
-        since the last call; the first comes after one interval. ``tup`` is Storm's tick tuple and belongs to
-        no message: anchors on it are ignored, and acking it is harmless. An exception is reported and fails
-        nothing.
-        """
-
-    def cleanup(self) -> None:
-        """Let go of what ``prepare`` took.
-
-        Called on an orderly end, on the same thread. A killed worker never calls it: nothing may depend on
-        it.
+        since the last call; the first comes after one interval. ``tup`` belongs to no message: anchoring to
+        it and acking it change nothing. An exception is reported and fails nothing.
         """
 
 
-class BasicBolt(ABC):
+class BasicBolt(AnyBolt, ABC):
     """The bolt that most people write: it anchors every emit to its input, and acks when execute returns.
 
-    An exception fails the tuple instead, with its traceback. Life, thread and memory are as in :class:`Bolt`.
+    An exception fails the tuple instead, with its traceback.
 
         class Split(BasicBolt):
             outputs = ["word"]
@@ -114,12 +116,6 @@ class BasicBolt(ABC):
                     collector.emit([word])
     """
 
-    outputs: Outputs = ()
-    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
-
-    remembers: Sequence[str] = ()
-    """Attributes that live on between micro-batches, crashes and restarts; see :class:`Bolt`."""
-
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
@@ -128,8 +124,7 @@ class BasicBolt(ABC):
 
         Called before the first tuple of a task, possibly again in every micro-batch and in another process;
         what is remembered is set *after* it, and replaces what it set. Make connections at first use, or with
-        ``context.cached(key, factory)``. May block, but the micro-batch waits. An exception stops the
-        topology.
+        ``context.cached(key, factory)``. The micro-batch waits for it. An exception stops the topology.
         """
 
     @abstractmethod
@@ -138,26 +133,21 @@ class BasicBolt(ABC):
 
         Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
         waits, and no tuple times out meanwhile. What was emitted or remembered before an exception stands,
-        but the message is failed with everything that hangs on it. Keep no tuple: it is done when this
-        returns.
+        but the message is failed. Keep no tuple: it is done when this returns.
         """
 
     def tick(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         """Time has passed: flush, expire.
 
         Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
-        since the last call. What is emitted here belongs to no message. An exception is reported and fails
-        nothing.
+        since the last call. What it emits belongs to no message. An exception is reported and fails nothing.
         """
 
-    def cleanup(self) -> None:
-        """Let go of what ``prepare`` took; called on an orderly end only, on the same thread."""
 
-
-class ArrowBolt(ABC):
+class ArrowBolt(AnyBolt, ABC):
     """A bolt over whole Arrow batches: no Python object per tuple.
 
-    Life, thread and memory are those of :class:`Bolt`; there is no tick.
+    It has no tick.
 
         class Split(ArrowBolt):
             outputs = pa.schema([("word", pa.string())])
@@ -168,12 +158,6 @@ class ArrowBolt(ABC):
                 collector.emit_batch(out, parents=pc.list_parent_indices(words))
     """
 
-    outputs: Outputs = ()
-    """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
-
-    remembers: Sequence[str] = ()
-    """Attributes that live on between micro-batches, crashes and restarts; see :class:`Bolt`."""
-
     def prepare(self, config: Config, context: TaskContext) -> None:
         """Get ready; give what is remembered its first value. As for :class:`BasicBolt`."""
 
@@ -182,20 +166,20 @@ class ArrowBolt(ABC):
         """Work on the tuples of one batch; return to ack them, but for those given to ``fail_rows``.
 
         Called with one or more rows of one stream, in the order in which their sender emitted them; how many
-        is not promised, and tuples of one message may come in different batches. An exception fails the whole
-        batch; what was emitted or remembered before it stands. May block; the micro-batch waits, and nothing
-        times out.
+        is not promised: one message's may come in several batches. An exception fails the whole batch; what
+        was emitted or remembered before stands. May block; the micro-batch waits, and nothing times out.
         """
 
-    def cleanup(self) -> None:
-        """Let go of what ``prepare`` took; called on an orderly end only, on the same thread."""
+
+class _Collector(ABC):
+    """What all collectors can do."""
+
+    @abstractmethod
+    def report_error(self, exception: BaseException) -> None:
+        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
 
 
-AnyBolt: TypeAlias = Bolt | BasicBolt | ArrowBolt
-"""What ``set_bolt`` takes."""
-
-
-class OutputCollector(ABC):
+class OutputCollector(_Collector):
     """What a :class:`Bolt` emits into and acks with; use it on the bolt's own thread, inside its hooks."""
 
     @abstractmethod
@@ -252,12 +236,8 @@ class OutputCollector(ABC):
     def reset_timeout(self, tup: Tuple) -> None:
         """Start the message timeout of this tuple's messages anew: for work that is slow but alive."""
 
-    @abstractmethod
-    def report_error(self, exception: BaseException) -> None:
-        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
 
-
-class BasicOutputCollector(ABC):
+class BasicOutputCollector(_Collector):
     """What a :class:`BasicBolt` emits into, anchored to the tuple at hand. Valid during the call."""
 
     @abstractmethod
@@ -285,12 +265,8 @@ class BasicOutputCollector(ABC):
     def reset_timeout(self) -> None:
         """Start the message timeout of the current tuple's messages anew: for work that is slow but alive."""
 
-    @abstractmethod
-    def report_error(self, exception: BaseException) -> None:
-        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
 
-
-class ArrowOutputCollector(ABC):
+class ArrowOutputCollector(_Collector):
     """What an :class:`ArrowBolt` emits into. Valid during the call."""
 
     @abstractmethod
@@ -323,10 +299,6 @@ class ArrowOutputCollector(ABC):
         Raises:
             MisuseError: A number that is no row of the input.
         """
-
-    @abstractmethod
-    def report_error(self, exception: BaseException) -> None:
-        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
 
 
 class FunctionBolt(BasicBolt):

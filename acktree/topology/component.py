@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from acktree.bolt import AnyBolt
 from acktree.core.fields import StreamDeclaration
 from acktree.core.groupings import Grouping
 from acktree.core.retry import Retry
-from acktree.spout import Spout
 
 __all__ = ["Component", "Kind", "Subscription"]
 
@@ -41,7 +39,8 @@ class Component:
     Attributes:
         id: As given to ``set_spout`` or ``set_bolt``.
         kind: ``"spout"`` or ``"bolt"``.
-        user_object: What the user gave, itself and not a copy: copy it for each task, never run it.
+        user_object: The spout or bolt that the user gave, itself and not a copy: copy it for each task, never
+            run it. None in a plan, which travels without it.
         parallelism: Number of tasks.
         task_ids: Their numbers in the topology, ascending and without a gap.
         streams: Stream id -> declaration, in the order declared; empty for a bolt that emits nothing.
@@ -53,7 +52,7 @@ class Component:
 
     id: str
     kind: Kind
-    user_object: Spout | AnyBolt
+    user_object: Any
     parallelism: int
     task_ids: tuple[int, ...]
     streams: Mapping[str, StreamDeclaration]

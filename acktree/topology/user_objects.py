@@ -115,7 +115,7 @@ def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float
             what = f"{declared.owner} is an ArrowBolt and has {'tick' if secs is None else 'tick_secs'}"
             raise declared.mistake(what, "an ArrowBolt is never ticked: derive from BasicBolt or Bolt")
         return None
-    if isinstance(user_object, Spout) or secs is None:
+    if not isinstance(user_object, (Bolt, BasicBolt)) or secs is None:
         return None
     if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
         what = f"tick_secs of {declared.owner} is {secs!r:.60}"
@@ -131,9 +131,7 @@ def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float
 
 def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
     """Refuse a hook that cannot be called as the contract calls it."""
-    for name, contract in vars(base).items():
-        if name.startswith("_") or not inspect.isfunction(contract):
-            continue
+    for name, contract in inspect.getmembers(base, inspect.isfunction):
         own = getattr(user_object, name)
         if getattr(own, "__func__", None) is contract:
             continue  # not overridden

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -42,6 +43,7 @@ def test_importing_acktree_imports_neither_spark_nor_arrow():
 def test_drawing_a_topology_imports_neither_spark_nor_arrow():
     program = """
 import sys
+from types import ModuleType
 from acktree import IterableSpout, TopologyBuilder, bolt
 
 @bolt(outputs=["word"])
@@ -55,6 +57,13 @@ builder.create_topology().describe()
 print([m for m in ("pyspark", "pyarrow", "pandas") if m in sys.modules])
 """
     assert python(program) == "[]"
+
+
+def test_submit_is_fetched_when_it_is_asked_for(monkeypatch):
+    spark = ModuleType("acktree.spark.submit")
+    spark.submit = "the real one"
+    monkeypatch.setitem(sys.modules, "acktree.spark.submit", spark)
+    assert acktree.submit == "the real one"
 
 
 def test_a_name_that_is_not_there_is_pythons_own_error():

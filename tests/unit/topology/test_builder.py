@@ -307,6 +307,18 @@ def test_a_hook_that_yields_is_refused_for_it_would_run_nothing():
     refused(with_bolt(changed(Split, execute=execute)), "has a yield", "collector.emit", "@bolt")
 
 
+def test_a_spout_that_yields_is_not_sent_to_a_bolts_decorator():
+    def next_tuple(self):
+        yield ["line"]
+
+    text = refused(with_spout(changed(Lines, next_tuple=next_tuple)), "has a yield", "collector.emit")
+    assert "@bolt" not in text
+
+
+def test_a_hook_that_tells_nobody_what_it_takes_is_given_the_benefit_of_the_doubt():
+    with_bolt(holding(Split, cleanup=iter)).create_topology()
+
+
 def test_an_async_hook_is_refused():
     async def next_tuple(self):
         pass
@@ -380,6 +392,11 @@ def test_an_input_chained_to_a_spout_is_refused_at_once():
         lines().set_spout("more", Lines()).shuffle_grouping("lines")
     assert "set_spout('more', ...).shuffle_grouping" in caught.value.where
     assert not hasattr(lines().set_spout("more", Lines()), "id")
+
+
+def test_only_a_grouping_chained_to_a_spout_is_answered_by_us():
+    with pytest.raises(AttributeError, match="paralellism"):
+        _ = lines().set_spout("more", Lines()).paralellism
 
 
 def test_an_unknown_source_is_refused_with_the_nearest_known_one():
