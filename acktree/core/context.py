@@ -38,10 +38,11 @@ class TaskContext:
         """What ``factory`` made the first time this process was asked for ``key``.
 
         For what is dear to make and may be shared by the tasks of a component: connections, models, tables.
-        ``prepare`` may run in every micro-batch; a worker process stays. Never put what must be remembered here:
-        another process will not have it.
+        ``prepare`` may run in every micro-batch; a worker process stays. Never put what must be remembered
+        here: another process will not have it. Two threads that ask first at the same moment may both make
+        one; both are given the same, and the other is let go.
         """
         place = (self.topology_name, self.component_id, key)
         if place not in _cached:
-            _cached[place] = factory()
+            _cached.setdefault(place, factory())
         return _cached[place]  # type: ignore[no-any-return]  # what factory made

@@ -30,7 +30,7 @@ Int32s = npt.NDArray[np.int32]
 UInt64s = npt.NDArray[np.uint64]
 
 SEQUENCE_BITS: Final = 48
-"""A spout task may emit 2**48 tracked tuples in the life of a checkpoint: nine years at a million a second."""
+"""A spout task may emit 2**48 tracked tuples in the life of a checkpoint: nine years, a million a second."""
 MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
 """The largest task id that a spout task may have: what 16 bits hold."""
 
@@ -57,7 +57,7 @@ def mix64(values: UInt64s) -> UInt64s:
 
 def unmix64(mixed: UInt64s) -> UInt64s:
     """Undo :func:`mix64`."""
-    values = mixed ^ (mixed >> _S31) ^ (mixed >> _S62)
+    values: UInt64s = mixed ^ (mixed >> _S31) ^ (mixed >> _S62)
     values *= _SECOND_INVERSE
     values ^= (values >> _S27) ^ (values >> _S54)
     values *= _FIRST_INVERSE

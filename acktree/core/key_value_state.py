@@ -11,12 +11,14 @@ ends, as ``shelve`` does with ``writeback``: what was read is pickled again and 
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from acktree.core.hashing import stable_hash
-from acktree.core.state import StateStore
+from acktree.core.state import MemoryStore, StateStore
+from acktree.errors import ProtocolError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,25 +29,29 @@ KEYS_PER_BUCKET: Final = 256
 _UNCHANGING: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Shelf:
-    """Where a bound state lies, and how values become bytes."""
+    """Where a state lies, and how values become bytes."""
 
     store: StateStore
     dumps: Callable[[object], bytes]
     loads: Callable[[bytes], Any]
 
 
+_NOWHERE: Final = _Shelf(MemoryStore(), pickle.dumps, pickle.loads)
+"""Where a state lies until it is bound: nothing is ever put there."""
+
+
 class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     """A mapping for ``remembers``: make it in ``prepare``, use it as a dict.
 
-    Keys are what a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …); equal keys are
-    one key, as in a dict. Values are anything that pickles, held tuples included. Iteration reads everything.
-    Outside a topology it is a plain dict in memory.
+    Keys are what a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …); equal keys
+    are one key, as in a dict. Values are anything that pickles, held tuples included. Iteration reads
+    everything, in no order that means anything. Outside a topology it is a plain dict in memory.
     """
 
     def __init__(self, initial: Mapping[K, V] | None = None) -> None:
-        self._shelf: _Shelf | None = None
+        self._shelf = _NOWHERE
         self._bits = 0
         self._count = 0
         self._stored_meta: bytes | None = None
@@ -76,8 +82,11 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         return key in self._bucket_of(key)[1]
 
     def __iter__(self) -> Iterator[K]:
+        count = self._count
         for number in range(1 << self._bits):
             yield from self._bucket(number)
+            if self._count != count:  # a dict would have noticed; each bucket only notices for itself
+                raise RuntimeError("KeyValueState changed size during iteration")
 
     def __len__(self) -> int:
         return self._count
@@ -92,43 +101,58 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     @property
     def is_bound(self) -> bool:
         """Whether it lies in a state store already."""
-        return self._shelf is not None
+        return self._shelf is not _NOWHERE
 
-    def bind(self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]) -> None:
+    def clear(self) -> None:
+        for number in range(1 << self._bits):
+            self._bucket(number).clear()
+            self._written.add(number)
+        self._count = 0
+
+    def bind(
+        self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
+    ) -> None:
         """Continue from what ``store`` holds; where it holds nothing, from what is here.
 
         Called by the task between ``prepare`` and the first tuple.
         """
-        self._shelf = _Shelf(store, dumps, loads)
         self._stored_meta = store.get("meta")
         if self._stored_meta is not None:
             meta = json.loads(self._stored_meta)
             self._bits, self._count = meta["bits"], meta["count"]
-            self._buckets, self._written = {}, set()
+            self._buckets = {}
+        else:
+            for number in range(1 << self._bits):  # what still lies where this was bound before
+                self._bucket(number)
+        self._shelf = _Shelf(store, dumps, loads)
+        self._stored, self._written = {}, set(self._buckets)
 
     def save(self) -> None:
         """Write what changed since :meth:`bind`; called by the task when its micro-batch ends."""
-        assert self._shelf is not None, "save() before bind()"
+        if not self.is_bound:
+            raise ProtocolError(
+                "a state was saved that lies nowhere", repr(self), "bind it first: please report it"
+            )
         for number in sorted(self._buckets):
-            self._save_bucket(number, self._buckets[number], self._shelf)
+            self._save_bucket(number, self._buckets[number])
         meta = json.dumps({"bits": self._bits, "count": self._count}).encode()
         if meta != self._stored_meta:
             self._shelf.store.put("meta", meta)
             self._stored_meta = meta
         self._written.clear()
 
-    def _save_bucket(self, number: int, bucket: dict[K, V], shelf: _Shelf) -> None:
+    def _save_bucket(self, number: int, bucket: dict[K, V]) -> None:
         if number not in self._written and _UNCHANGING.issuperset(map(type, bucket.values())):
             return
         before = self._stored.get(number)
         if not bucket:
             if before is not None:
-                shelf.store.delete(f"bucket/{number}")
+                self._shelf.store.delete(f"bucket/{number}")
                 del self._stored[number]
             return
-        blob = shelf.dumps(bucket)
+        blob = self._shelf.dumps(bucket)
         if blob != before:
-            shelf.store.put(f"bucket/{number}", blob)
+            self._shelf.store.put(f"bucket/{number}", blob)
             self._stored[number] = blob
 
     def _bucket_of(self, key: object) -> tuple[int, dict[K, V]]:
@@ -138,7 +162,6 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     def _bucket(self, number: int) -> dict[K, V]:
         bucket = self._buckets.get(number)
         if bucket is None:
-            assert self._shelf is not None, "only a bound state has buckets elsewhere"
             blob = self._shelf.store.get(f"bucket/{number}")
             bucket = self._buckets[number] = {} if blob is None else self._shelf.loads(blob)
             if blob is not None:

@@ -12,11 +12,12 @@ seen twice. XOR commutes, so order and batching cannot matter. XOR is not idempo
 is a delta never added: the caller owes exactly-once, and Spark's checkpoint is how it pays. A sum of an
 unfinished tree is zero with probability 2**-64: at 10,000 tests a second, once in 58 million years.
 
-Open roots lie in **buckets** by the moment from which their age counts, eight to a message timeout, each a
-blob of the state store; what opens and closes in one micro-batch never enters one. An age counts from the
-micro-batch after the one that admitted the root (slow is not lost), rounded up to an eighth of the timeout:
-a root is timed out never before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh
-an age, ``reset_timeout`` does.
+Open roots lie in **buckets** by the moment from which their age counts, each a blob of the state store; what
+opens and closes in one micro-batch never enters one. An age counts from the end of the micro-batch that
+admitted the root (slow is not lost), and that end is known when the next one comes. T / 16 may pass until a
+micro-batch is asked for if none comes by itself, and T / 16 is lost by rounding up to a bucket: a root is
+timed out never before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age,
+``reset_timeout`` does. With timeouts off no age begins.
 
 A message about a root that is not open is left from a root already judged: an init is never later than its
 acks' micro-batch. It is dropped, so nothing here can grow for ever.
@@ -37,9 +38,10 @@ from acktree.core.deltas import Deltas, sum_by_root
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.packing import int32s, int64s, pack, unpack
 from acktree.core.state import StateStore
+from acktree.errors import ProtocolError
 
-BUCKETS: Final = 8
-"""How many buckets a message timeout is cut into; the bound on lateness is T / BUCKETS."""
+BUCKETS: Final = 16
+"""How many buckets a message timeout is cut into; the bound on lateness is twice the width of one."""
 
 _DIRECTORY: Final = "buckets"
 _FRESH: Final = -1
@@ -93,16 +95,29 @@ class _Bucket:
         found = np.flatnonzero(self.roots[at] == roots)
         return at[found], found
 
+    @classmethod
+    def of(cls, roots: Int64s, sums: Int64s, owners: Int32s) -> _Bucket:
+        """From roots in any order, each once: a root that is open twice would get two verdicts."""
+        order = np.argsort(roots)
+        ascending = roots[order]
+        twice = np.flatnonzero(ascending[1:] == ascending[:-1])
+        if len(twice):
+            root = int(ascending[twice[0]])
+            raise ProtocolError(
+                f"root {root} is open twice, from spout task {owners[roots == root].tolist()}",
+                f"an acker's ledger, {len(twice)} such of {len(roots)} roots",
+                "a bug in acktree, or one run_salt used again on other messages: please report it",
+            )
+        return cls(ascending, sums[order], owners[order])
+
     def keep(self, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Bucket:
         return _Bucket(self.roots[kept], self.sums[kept], self.owners[kept])
 
     def and_also(self, other: _Bucket) -> _Bucket:
-        roots = np.concatenate((self.roots, other.roots))
-        order = np.argsort(roots)
-        return _Bucket(
-            roots[order],
-            np.concatenate((self.sums, other.sums))[order],
-            np.concatenate((self.owners, other.owners))[order],
+        return _Bucket.of(
+            np.concatenate((self.roots, other.roots)),
+            np.concatenate((self.sums, other.sums)),
+            np.concatenate((self.owners, other.owners)),
         )
 
     def to_bytes(self) -> bytes:
@@ -111,7 +126,7 @@ class _Bucket:
     @classmethod
     def from_bytes(cls, blob: bytes) -> _Bucket:
         roots, sums, owners = unpack(blob)
-        return cls(int64s(roots), int64s(sums).copy(), int32s(owners))
+        return cls(int64s(roots), int64s(sums), int32s(owners))
 
 
 _EMPTY: Final = _Bucket(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -128,9 +143,9 @@ class Ledger:
         """
         self._store = store
         self._timeout_ms = timeout_ms
-        blob = store.get(_DIRECTORY)
+        blob = store.get(_DIRECTORY) or b"{}"
         # How many roots each bucket holds, by the moment (ms) from which their age counts.
-        self._counts: dict[int, int] = {} if blob is None else {int(k): n for k, n in json.loads(blob).items()}
+        self._counts: dict[int, int] = {int(since): count for since, count in json.loads(blob).items()}
         self._as_stored = dict(self._counts)
         self._loaded: dict[int, _Bucket] = {}
         self._changed: set[int] = set()
@@ -143,8 +158,7 @@ class Ledger:
             now_ms: The micro-batch's clock.
         """
         self._stamp_fresh(now_ms)
-        known = np.argsort(deltas.init_roots)
-        init = _Bucket(deltas.init_roots[known], deltas.init_sums[known], deltas.init_owners[known])
+        init = _Bucket.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
 
@@ -164,11 +178,11 @@ class Ledger:
             self._set(since, kept.keep(~moved))
 
         timed_out = self._expire(now_ms)
-        self._set(_FRESH, _together([left, *reset]))
-        self._write()
+        self._set(_FRESH, _together([self._bucket(_FRESH), left, *reset]))
+        acked = _together(closed)
         lost = _together(failed)
         place = np.searchsorted(fail_roots, lost.roots)
-        acked = _together(closed)
+        self._write()
         return Settlement(
             Judged(acked.roots, acked.owners),
             Judged(lost.roots, lost.owners),
@@ -216,15 +230,12 @@ class Ledger:
 
     def _stamp_fresh(self, now_ms: int) -> None:
         """Let the age of what the last micro-batch left open begin now, rounded up to a bucket."""
-        if _FRESH not in self._counts:
+        if self._timeout_ms is None or _FRESH not in self._counts:
             return
-        since = 0
-        if self._timeout_ms is not None:
-            width = max(1, self._timeout_ms // BUCKETS)
-            since = -(-now_ms // width) * width
-        fresh = self._bucket(_FRESH)
+        width = _width_ms(self._timeout_ms)
+        since = -(-now_ms // width) * width
+        self._set(since, _together([self._bucket(_FRESH), self._bucket(since)]))
         self._set(_FRESH, _EMPTY)
-        self._set(since, fresh if since not in self._counts else fresh.and_also(self._bucket(since)))
 
     def _expire(self, now_ms: int) -> _Bucket:
         """Take out every bucket whose roots are older than the timeout."""
@@ -241,22 +252,33 @@ class Ledger:
             return None
         ends = [since + self._timeout_ms for since in self._counts if since != _FRESH]
         if _FRESH in self._counts:  # an age that has not begun begins at the next micro-batch: let one come
-            ends.append(now_ms + max(1, self._timeout_ms // BUCKETS))
+            ends.append(now_ms + _width_ms(self._timeout_ms))
         return min(ends)
 
     def _bucket(self, since: int) -> _Bucket:
+        if since not in self._counts:
+            return _EMPTY
         if since not in self._loaded:
             blob = self._store.get(f"bucket/{since}")
-            self._loaded[since] = _EMPTY if blob is None else _Bucket.from_bytes(blob)
+            if blob is None:
+                raise ProtocolError(
+                    f"{self._counts[since]} open roots are gone: their bucket {since} is not in the store",
+                    "an acker's ledger",
+                    "go on from an older checkpoint, or submit on a new one; please report it",
+                )
+            self._loaded[since] = _Bucket.from_bytes(blob)
         return self._loaded[since]
 
     def _set(self, since: int, bucket: _Bucket) -> None:
-        self._loaded[since] = bucket
+        if bucket is self._bucket(since):
+            return
         self._changed.add(since)
         if len(bucket.roots):
             self._counts[since] = len(bucket.roots)
+            self._loaded[since] = bucket
         else:
-            self._counts.pop(since, None)
+            del self._counts[since]
+            self._loaded.pop(since, None)
 
     def _write(self) -> None:
         for since in sorted(self._changed):
@@ -268,6 +290,10 @@ class Ledger:
         if self._counts != self._as_stored:
             self._store.put(_DIRECTORY, json.dumps(self._counts).encode())
             self._as_stored = dict(self._counts)
+
+
+def _width_ms(timeout_ms: int) -> int:
+    return max(1, timeout_ms // BUCKETS)
 
 
 def _together(buckets: list[_Bucket]) -> _Bucket:

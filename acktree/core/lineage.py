@@ -253,7 +253,8 @@ class Sparse(Lineage):
 
     def children(self, parents: Int64s, edges: Int64s) -> Sparse:
         # The row after the last has no pairs: an unanchored child takes its lineage from there.
-        anchorless = Sparse(np.append(self.offsets, self.offsets[-1:]), self.roots, self.edges, self.pair_attempts)
+        offsets = np.append(self.offsets, self.offsets[-1:])
+        anchorless = Sparse(offsets, self.roots, self.edges, self.pair_attempts)
         taken = anchorless.take(np.where(parents < 0, len(self), parents))
         return Sparse(taken.offsets, taken.roots, edges[taken.row_of_pair], taken.pair_attempts)
 
@@ -275,18 +276,16 @@ def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
     """One lineage after the other, as for frames put together. At least one part."""
     if len(parts) == 1:
         return parts[0]
-    attempts = np.concatenate([part.attempts() for part in parts])
-    if all(isinstance(part, Runs) for part in parts):
-        runs = [part for part in parts if isinstance(part, Runs)]
-        roots = np.concatenate([part.roots[part.run_of_row] for part in runs])
-        return Runs.of_rows(roots, np.concatenate([part.edges for part in runs]), attempts)
     pieces = [part.sparse() for part in parts]
+    roots = np.concatenate([piece.roots for piece in pieces])
+    edges = np.concatenate([piece.edges for piece in pieces])
+    attempts = None
+    if any(piece.pair_attempts is not None for piece in pieces):
+        first = [np.ones(len(piece.roots), dtype=np.int32) for piece in pieces]
+        tries = [piece.pair_attempts for piece in pieces]
+        attempts = np.concatenate([a if b is None else b for a, b in zip(first, tries, strict=True)])
+    if all(isinstance(part, Runs) for part in parts):
+        return Runs.of_rows(roots, edges, attempts)
     shifts = np.cumsum([0, *(len(piece.roots) for piece in pieces)])
     offsets = [piece.offsets[:-1] + shift for piece, shift in zip(pieces, shifts[:-1], strict=True)]
-    tries = [np.ones(len(p.roots), np.int32) if p.pair_attempts is None else p.pair_attempts for p in pieces]
-    return Sparse(
-        np.concatenate((*offsets, shifts[-1:])),
-        np.concatenate([piece.roots for piece in pieces]),
-        np.concatenate([piece.edges for piece in pieces]),
-        np.concatenate(tries),
-    )
+    return Sparse(np.concatenate((*offsets, shifts[-1:])), roots, edges, attempts)

@@ -23,7 +23,8 @@ def pack(*parts: Int64s | Int32s | Buffer) -> bytes:
     """Put arrays and byte strings one after the other; each begins on a multiple of eight."""
     out: list[bytes | memoryview] = [_LENGTH.pack(len(parts))]
     for part in parts:
-        data = part if isinstance(part, bytes | memoryview) else memoryview(np.ascontiguousarray(part)).cast("B")
+        view = np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part
+        data = view if isinstance(view, bytes) else view.cast("B")
         out += (_LENGTH.pack(len(data)), data, bytes(-len(data) % 8))
     return b"".join(out)
 

@@ -16,11 +16,25 @@ from typing import Any, Protocol
 class Rows(Protocol):
     """What the tuples of one frame have in common, and who keeps account of them."""
 
-    component: str
-    stream: str
-    task_id: int
-    fields: tuple[str, ...]
-    positions: Mapping[str, int]
+    @property
+    def component(self) -> str:
+        """Who emitted them."""
+
+    @property
+    def stream(self) -> str:
+        """The stream they came on."""
+
+    @property
+    def task_id(self) -> int:
+        """The task that emitted them."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of their values."""
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """Field -> its place among the values."""
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""
@@ -81,13 +95,13 @@ class Tuple:
         """Whether this came from the clock and not from a component."""
         return self._rows.component == "__system"
 
-    def __getitem__(self, field: str | int) -> Any:
-        if field.__class__ is str:
+    def __getitem__(self, field: str | int) -> Any:  # noqa: ANN401  # a value is whatever was emitted
+        if isinstance(field, str):
             try:
-                return self.values[self._rows.positions[field]]  # type: ignore[index]  # a str here
+                return self.values[self._rows.positions[field]]
             except KeyError:
                 raise KeyError(f"no field {field!r} in {self!r}; it has {', '.join(self.fields)}") from None
-        return self.values[field]  # type: ignore[index]  # an int here
+        return self.values[field]
 
     def __contains__(self, field: object) -> bool:
         return field in self._rows.positions
