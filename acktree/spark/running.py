@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from acktree.core.statistics import OpenMessages, ReportedError, Stats
-from acktree.core.verdicts import Failure
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import redriven_letter
 from acktree.errors import AcktreeError, MisuseError
@@ -38,6 +37,7 @@ class Threads:
     """The spout threads of a run, by task."""
 
     def __init__(self) -> None:
+        """None yet."""
         self.by_task: dict[int, SpoutThread] = {}
 
     def deliver(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
@@ -53,9 +53,6 @@ class Threads:
         """Let all of them look for room."""
         for thread in self.by_task.values():
             thread.wake()
-
-    def __iter__(self) -> Iterable[SpoutThread]:  # type: ignore[override]
-        return iter(self.by_task.values())
 
 
 class RunningTopology:
@@ -84,6 +81,10 @@ class RunningTopology:
         """Run: the query is there, its first micro-batch warms it up, then the spouts open."""
         self._query = query
         self._keeper.start()
+
+    def begin_ended(self) -> None:
+        """Be over from the start: an earlier run on this checkpoint came to its end."""
+        self._close()
 
     def changed(self) -> None:
         """Something happened that the keeper may want to act on. Never blocks for long."""
@@ -267,11 +268,13 @@ class RunningTopology:
             for thread in self._threads.values():
                 thread.stop()
         finally:
-            self._inbox.close()
-            self.dead_letters.close()
-            self._checkpoint.close()
-            self._stop_session()
-            self._ended.set()
+            self._close()
+
+    def _close(self) -> None:
+        self._inbox.close()
+        self._checkpoint.close()
+        self._stop_session()
+        self._ended.set()
 
     def _stop_query(self) -> None:
         query = self._query
@@ -316,5 +319,3 @@ class Redrivable(DeadLetters):
             thread.deliver(Mail(redriven=[redriven_letter(letter)]), -1)
         return len(letters)
 
-
-__all__ = ["Failure", "RunningTopology"]

@@ -58,7 +58,7 @@ class Sink:
     journal: Journal | None
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], None]
-    on_batch: Callable[[], None]
+    on_batch: Callable[[], None] = lambda: None
     ended: Ended = field(default_factory=Ended)
     _counters: Counters = field(default_factory=Counters)
     _lock: Lock = field(default_factory=Lock)

@@ -91,9 +91,9 @@ class SpoutThread:
     def _run(self) -> None:
         task = self.task
         try:
-            task.open()
             if self.position:
                 task.remember(self.position)
+            task.open()
         except Exception as error:  # noqa: BLE001  # user code: the topology stops with it
             self.broken = SpoutError(
                 f"spout {task.component.id!r} could not be opened: {type(error).__name__}: {error}",

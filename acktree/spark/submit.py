@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from acktree.config import Config
 from acktree.core.statistics import ReportedError
@@ -24,11 +25,13 @@ from acktree.spark.spouts import SpoutThread, now_ms
 from acktree.spark.worker import SharedPlan
 from acktree.tasks.mail import mail_of
 from acktree.tasks.plan import Plan
+from acktree.tasks.retries import LastWill
 from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
 from acktree.topology.model import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger("acktree")
 
@@ -70,43 +73,69 @@ def _start(topology: Topology, held: Checkpoint, spark: SparkSession | None, con
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     letters = DeadLetters(held.dead_letters)
     errors: deque[ReportedError] = deque(maxlen=ERRORS_KEPT)
-
-    def report(component: str, task: int, failure: Failure) -> None:
-        errors.append(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
-
     threads = Threads()
-    around = Surroundings(
-        inbox, lambda wills: letters.put(letter_of(will, topology) for will in wills) and None, report, held.reserve
-    )
-    journal = None
-    if any(not _redelivers(spout.user_object) for spout in topology.spouts):
-        journal = Journal(held.verdicts, threads.told_through)
-    sink = Sink(plan, inbox, journal, threads.deliver, errors.append, lambda: None)
-    running = RunningTopology(
-        plan, held, inbox, sink, threads.by_task, letters, errors, lambda: None if spark else session.stop()
-    )
-    sink.on_batch = lambda: (threads.wake(), running.changed()) and None  # type: ignore[func-returns-value]
+    replays = any(not spout.user_object.redelivers for spout in topology.spouts)
+    journal = Journal(held.verdicts, threads.told_through) if replays else None
+    sink = Sink(plan, inbox, journal, threads.deliver, errors.append)
+    stop_session = (lambda: None) if spark else session.stop
+    running = RunningTopology(plan, held, inbox, sink, threads.by_task, letters, errors, stop_session)
+    if held.has_ended:
+        log.warning(
+            "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s", topology.name, held.folder
+        )
+        running.begin_ended()
+        return running
+
+    def on_batch() -> None:
+        threads.wake()
+        running.changed()
+
+    sink.on_batch = on_batch
+    around = Surroundings(inbox, _burier(letters, topology), _reporter(errors), held.reserve)
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
-            mine: Any = copy.deepcopy(spout.user_object)
+            mine = copy.deepcopy(spout.user_object)
             task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
     _recover(plan, inbox, journal, threads)
-    orders = {str(task): held.first_sequence for task, thread in threads.by_task.items() if thread.task.spout.redelivers}
-    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": orders})
-    session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-    shared = SharedPlan.write(plan, held.new_plan_file())
-    query = (
-        ladder(session, plan, shared, held.inbox)
-        .writeStream.queryName(topology.name)
-        .foreachBatch(sink)
-        .option("checkpointLocation", str(held.spark))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-    running.begin(query)
+    queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)})
+    running.begin(_query(session, plan, held, sink))
     return running
+
+
+def _query(session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink) -> StreamingQuery:
+    shared = SharedPlan.write(plan, held.new_plan_file())
+    # A query takes the session's settings with it when it starts: the user's own number is put back.
+    before = session.conf.get("spark.sql.shuffle.partitions", "200")
+    session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
+    try:
+        return (
+            ladder(session, plan, shared, held.inbox)
+            .writeStream.queryName(plan.topology.name)
+            .foreachBatch(sink)
+            .option("checkpointLocation", str(held.spark))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+    finally:
+        session.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def _burier(letters: DeadLetters, topology: Topology) -> Callable[[Sequence[LastWill]], None]:
+    def bury(wills: Sequence[LastWill]) -> None:
+        letters.put(letter_of(will, topology) for will in wills)
+
+    return bury
+
+
+def _reporter(errors: deque[ReportedError]) -> Callable[[str, int, Failure], None]:
+    def report(component: str, task: int, failure: Failure) -> None:
+        errors.append(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
+        log.warning("component=%s task=%s error=%s", component, task, failure.reason)
+
+    return report
 
 
 def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads) -> None:
@@ -131,6 +160,3 @@ def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Thr
                 if thread is not None and not thread.task.spout.redelivers:
                     thread.task.settle_recovered(letters, now_ms(), was_told=was_told)
 
-
-def _redelivers(spout: Any) -> bool:
-    return bool(spout.redelivers)

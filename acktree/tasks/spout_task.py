@@ -101,7 +101,7 @@ class SpoutTask:
         self.spout.open(self.plan.config, self.plan.context(self.component, self.task), self._collector)
 
     def remember(self, position: bytes) -> None:
-        """After ``open``: set what the spout remembered when it emitted its last message of an earlier run."""
+        """Before ``open``: set what the spout remembered when it emitted its last message of an earlier run."""
         for name, value in pickle.loads(position).items():
             setattr(self.spout, name, value)
 
