@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SPARK_TESTS = Path(__file__).parent / "spark"
 
@@ -22,3 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests that can share one: the session that ``submit`` would make."""
+    from acktree.spark.settings import start_session  # noqa: PLC0415 - the unit tests run without PySpark
+
+    session = start_session("acktree-tests")
+    yield session
+    session.stop()
