@@ -101,6 +101,11 @@ class RunningTopology:
         """Whether it has neither ended nor been stopped."""
         return not self._ended.is_set()
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether the first micro-batch has run, which takes seconds, and the spouts are being opened."""
+        return self._sink.ended.batch_id >= 0
+
     def describe(self) -> Description:
         """What runs where."""
         return self.plan.topology.describe(self.plan.partitions)

@@ -47,7 +47,7 @@ class SpoutThread:
         self._wake = Event()
         self._is_wanted = True
         self._is_stopping = False
-        self._is_open = Event()
+        self._rests = False
         self._mail_through = -1
         self._thread = Thread(target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True)
 
@@ -81,7 +81,8 @@ class SpoutThread:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or told."""
-        return self.broken is not None or (self._is_open.is_set() and self.task.is_idle)
+        # In this order: the thread says that it works before it takes its mail.
+        return self.broken is not None or (not self.task.has_mail and self._rests)
 
     @property
     def has_ended(self) -> bool:
@@ -103,7 +104,6 @@ class SpoutThread:
             self.broken.__cause__ = error
             self._on_change()
             return
-        self._is_open.set()
         try:
             self._loop()
             task.deactivate()
@@ -124,6 +124,7 @@ class SpoutThread:
         first_wait = self._config.spout_wait_progressive_level3_sleep_millis / 1000
         idle_secs, buffered_since = first_wait, 0.0
         while not self._is_stopping:
+            self._rests = False
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
             moved = task.step(now_ms())
@@ -140,6 +141,7 @@ class SpoutThread:
                 idle_secs = first_wait
                 continue
             if task.is_idle:
+                self._rests = True
                 self._on_change()
             # Asked and nothing there: try again soon. Not asked: only mail, room or a retry can change that.
             secs = idle_secs if task.may_emit() else 0.05

@@ -136,6 +136,11 @@ class SpoutTask:
         return not (self.open_count or self._collector.row_count or self._mailbox)
 
     @property
+    def has_mail(self) -> bool:
+        """Whether verdicts wait to be taken. May be asked from any thread."""
+        return bool(self._mailbox)
+
+    @property
     def buffered_count(self) -> int:
         """Messages emitted and not handed over yet."""
         return self._collector.row_count
