@@ -1,0 +1,139 @@
+"""Topologies that the Spark tests run, in an importable module: workers are to find them beside the tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from acktree import BasicBolt, Bolt, IterableSpout, KeyValueState, Topology, TopologyBuilder, bolt
+from acktree.spout import Spout
+
+
+class Tally(BasicBolt):
+    """Counts by key, and emits every count."""
+
+    outputs = ["key", "count"]
+    remembers = ["counts"]
+
+    def prepare(self, config, context):
+        self.counts = KeyValueState()
+
+    def execute(self, tup, collector):
+        key = tup["key"]
+        self.counts[key] = self.counts.get(key, 0) + 1
+        collector.emit([key, self.counts[key]])
+
+
+class Notebook(BasicBolt):
+    """Writes every tuple it is given on a line of a file of its own: an effect, to be counted from outside."""
+
+    outputs = []
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def prepare(self, config, context):
+        self.file = self.folder / f"{context.component_id}-{context.task_id}-{os.getpid()}"
+
+    def execute(self, tup, collector):
+        with self.file.open("a") as file:
+            file.write("\t".join(map(str, tup.values)) + "\n")
+
+
+def notes(folder: Path, component: str) -> list[list[str]]:
+    """What all tasks of a notebook wrote."""
+    lines = [line for file in sorted(folder.glob(f"{component}-*")) for line in file.read_text().splitlines()]
+    return [line.split("\t") for line in lines]
+
+
+class PoisonedEvery(BasicBolt):
+    """Raises on every so manieth number."""
+
+    outputs = ["n"]
+
+    def __init__(self, every: int):
+        self.every = every
+
+    def execute(self, tup, collector):
+        if tup["n"] % self.every == 0:
+            raise ValueError(f"{tup['n']} is poison")
+        collector.emit([tup["n"]])
+
+
+class ToldIterableSpout(IterableSpout):
+    """Notes every verdict it is told in a file, across runs."""
+
+    def __init__(self, items: Iterable[object], outputs: list[str], told: Path):
+        super().__init__(items, outputs)
+        self.told = told
+
+    def ack(self, message_id):
+        with self.told.open("a") as file:
+            file.write(f"acked {message_id}\n")
+
+    def fail(self, message_id, failure):
+        with self.told.open("a") as file:
+            file.write(f"failed {message_id}\n")
+
+
+class FileQueueSpout(Spout):
+    """A queue in a folder: a file a message, gone when it is acked; what is not acked is there after a restart."""
+
+    outputs = ["n"]
+
+    def __init__(self, folder: Path, told: Path):
+        self.folder, self.told = folder, told
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.ready = sorted(self.folder.iterdir(), key=lambda file: int(file.name))[::-1]
+
+    def next_tuple(self):
+        if self.ready:
+            number = int(self.ready.pop().name)
+            with self.told.open("a") as file:
+                file.write(f"delivered {number}\n")
+            self.collector.emit([number], message_id=number)
+
+    def ack(self, message_id):
+        (self.folder / str(message_id)).unlink(missing_ok=True)
+        with self.told.open("a") as file:
+            file.write(f"acked {message_id}\n")
+
+
+@bolt(outputs=["key"])
+def slow_key(tup):
+    """A millisecond of work; ten keys."""
+    time.sleep(0.001)
+    yield [f"key {tup['n'] % 10}"]
+
+
+class Hoard(Bolt):
+    """Holds every tuple until it has four, then joins them into one and acks them."""
+
+    outputs = ["total"]
+    remembers = ["held"]
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+        self.held = []
+
+    def execute(self, tup):
+        self.held.append(tup)
+        if len(self.held) == 4:  # noqa: PLR2004
+            self.collector.emit([sum(held["n"] for held in self.held)], anchors=self.held)
+            for held in self.held:
+                self.collector.ack(held)
+            self.held = []
+
+
+def counted(spout: Spout, notebook: Path) -> Topology:
+    """numbers -> ten keys -> a remembered count, and every number in a notebook."""
+    builder = TopologyBuilder("counted")
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("key", slow_key, parallelism=2).shuffle_grouping("numbers")
+    builder.set_bolt("tally", Tally(), parallelism=2).fields_grouping("key", ["key"])
+    builder.set_bolt("notes", Notebook(notebook), parallelism=2).fields_grouping("tally", ["key"])
+    return builder.create_topology()
