@@ -74,6 +74,10 @@ class Lineage(ABC):
         """Root -> edge of one row: Storm's MessageId. Empty when untracked."""
 
     @abstractmethod
+    def root_attempts(self, row: int) -> dict[int, int]:
+        """Root -> the attempt it stands for, of one row, where it is not the first. Empty when all are."""
+
+    @abstractmethod
     def attempts(self) -> Int32s:
         """The attempt that each row belongs to (the latest, if its roots differ); 1 when untracked. (n,)."""
 
@@ -151,6 +155,10 @@ class Runs(Lineage):
 
     def anchors(self, row: int) -> dict[int, int]:
         return {int(self.roots[self.run_of_row[row]]): int(self.edges[row])}
+
+    def root_attempts(self, row: int) -> dict[int, int]:
+        run = self.run_of_row[row]
+        return {} if self.run_attempts is None else {int(self.roots[run]): int(self.run_attempts[run])}
 
     def attempts(self) -> Int32s:
         if self.run_attempts is None:
@@ -244,6 +252,12 @@ class Sparse(Lineage):
     def anchors(self, row: int) -> dict[int, int]:
         pairs = slice(self.offsets[row], self.offsets[row + 1])
         return dict(zip(self.roots[pairs].tolist(), self.edges[pairs].tolist(), strict=True))
+
+    def root_attempts(self, row: int) -> dict[int, int]:
+        if self.pair_attempts is None:
+            return {}
+        pairs = slice(self.offsets[row], self.offsets[row + 1])
+        return dict(zip(self.roots[pairs].tolist(), self.pair_attempts[pairs].tolist(), strict=True))
 
     def attempts(self) -> Int32s:
         attempts = np.ones(len(self), dtype=np.int32)

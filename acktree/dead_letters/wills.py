@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from acktree.core.values import batch_from_bytes
+from typing import Final
+
+from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.dead_letters.letter import DeadLetter
+from acktree.errors import ProtocolError
 from acktree.tasks.retries import LastWill, RedrivenLetter
 from acktree.topology.model import Topology
+
+_TARGET: Final = b"acktree.target"
+"""Beside the schema of a payload that was emitted directly: the task it was for."""
 
 
 def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) -> DeadLetter:
     """The dead letter of a message that was given up."""
-    failure, place = will.failure, will.attempt
+    failure, place, values = will.failure, will.attempt, will.values
+    if will.target is not None:
+        metadata = {**(values.schema.metadata or {}), _TARGET: str(will.target).encode()}
+        values = values.replace_schema_metadata(metadata)
     return DeadLetter(
         id=letter_id,
         topology=topology.name,
@@ -20,7 +29,7 @@ def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) 
         root=will.root,
         message_id_repr=repr(place.message_id),
         fields=topology.components[will.component].streams[place.stream].fields,
-        payload=will.payload,
+        payload=batch_to_bytes(values),
         reason=failure.reason,
         kind=failure.kind,
         cause=failure.cause,
@@ -35,5 +44,13 @@ def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) 
 
 def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
     """What the spout task that gave it up needs to try it again. The letter must be stored."""
-    assert letter.id is not None, "only a stored letter can be tried again"
-    return RedrivenLetter(letter.id, letter.stream, batch_from_bytes(letter.payload))
+    if letter.id is None:
+        what = f"the letter of message {letter.message_id_repr} was not stored, and cannot be tried again"
+        raise ProtocolError(what, "dead_letters/wills.py", "this is a bug in acktree: please report it")
+    values = batch_from_bytes(letter.payload)
+    metadata = dict(values.schema.metadata or {})
+    target = metadata.pop(_TARGET, None)
+    if target is None:
+        return RedrivenLetter(letter.id, letter.stream, values)
+    values = values.replace_schema_metadata(metadata or None)
+    return RedrivenLetter(letter.id, letter.stream, values, int(target))

@@ -74,8 +74,9 @@ class Verdicts:
         head, acked, a_owners, failed, f_owners, failures, others, late, l_owners, *reasons = unpack(blob)
         open_count, next_deadline_ms = json.loads(bytes(head))
         return cls(
-            int64s(acked), int32s(a_owners), int64s(failed), int32s(f_owners), int64s(failures), int64s(others),
-            int64s(late), int32s(l_owners), tuple(map(bytes, reasons)), open_count, next_deadline_ms,
+            int64s(acked), int32s(a_owners), int64s(failed), int32s(f_owners), int64s(failures),
+            int64s(others), int64s(late), int32s(l_owners), tuple(map(bytes, reasons)),
+            open_count, next_deadline_ms,
         )  # fmt: skip
 
 
@@ -86,7 +87,8 @@ def run_acker(plan: Plan, partition: int, rows: Iterable[WireRow], store: StateS
         rows: Rows of the acker's level: DELTAS, and a CLOCK for each micro-batch that has one.
         store: State of this partition.
     """
-    mine = sorted(rows, key=lambda row: (row.source, row.sequence))
+    # By body too: of several failures the first is told, and must be the same when Spark shuffles anew.
+    mine = sorted(rows, key=lambda row: (row.source, row.sequence, bytes(row.body)))
     if not mine:
         return []
     clock_ms = _steady(mine[0].clock_ms, store)
@@ -98,7 +100,9 @@ def run_acker(plan: Plan, partition: int, rows: Iterable[WireRow], store: StateS
         ledger = Ledger(Below(store, f"acker/{acker}/"), plan.timeout_ms)
         for order in orders:  # a new run began: what queues bring back is not open any more
             ledger.forget_before(plan.run_salt, {int(task): first for task, first in order.items()})
-        deltas = [Deltas.from_bytes(row.body) for row in mine if row.kind == Kind.DELTAS and row.source == acker]
+        deltas = [
+            Deltas.from_bytes(row.body) for row in mine if row.kind == Kind.DELTAS and row.source == acker
+        ]
         summed = concat_deltas(deltas)
         verdicts = Verdicts.of(ledger.settle(summed, clock_ms), summed.reasons)
         body = verdicts.to_bytes()

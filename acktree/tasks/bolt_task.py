@@ -14,24 +14,30 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.bolt import ArrowBolt, BasicBolt
+from acktree.config import Config
+from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
+from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
 from acktree.core.tuples import Tuple
-from acktree.core.values import native_batch
+from acktree.core.values import decode_rows, native_batch
 from acktree.core.verdicts import FailureCause
-from acktree.errors import MisuseError
-from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, Outlets
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, Outlets, Unfit
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission, Router
-from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows
+from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
@@ -44,7 +50,12 @@ class BoltTask(ABC):
     """Whether the bolt takes Python values."""
 
     def __init__(
-        self, bolt: Any, component: Component, task: int, outputs: Outputs, store: StateStore | None
+        self,
+        bolt: Any,  # noqa: ANN401  # it quacks as its kind does, which the kinds of task know
+        component: Component,
+        task: int,
+        outputs: Outputs,
+        store: StateStore | None,
     ) -> None:
         """Prepare the task's copy of the bolt.
 
@@ -57,24 +68,36 @@ class BoltTask(ABC):
         self.outlets = Outlets(component, outputs.plan)
         self.router = Router(component, task, outputs)
         self.memory: TaskMemory | None = None
-        self.broken: Exception | None = None
+        self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
         self.bolt = bolt
-        self._seen: list[InboundRows] = []
-        try:
-            if isinstance(bolt, Exception):
-                raise bolt
-            self.prepare(self.plan.config, self.plan.context(component, task))
-            if component.remembers:
-                assert store is not None, "a remembering bolt opens a level with state"
-                self.memory = TaskMemory(component.remembers, Below(store, f"task/{task}/"))
-                self.memory.restore(self.bolt)
-            self.guard = Guard(self.bolt, component.remembers, component.id)
-        except Exception as error:  # noqa: BLE001  # user code: every tuple of this task fails with it
-            self.broken = error
-            self._report(error)
+        self.seen: list[InboundRows] = []
+        """All rows that were worked on, if something is remembered: they fail if that cannot be saved."""
+        self.keeper = self.make_collector()
+        if self.broken is None:
+            self.broken = self._raised_by(lambda: self._begin(store))
+        if self.broken is not None:
+            self._report(self.broken)
+
+    def _begin(self, store: StateStore | None) -> None:
+        self.prepare(self.plan.config, self.plan.context(self.component, self.task))
+        if self.component.remembers:
+            if store is None:
+                raise ProtocolError(
+                    f"bolt {self.component.id!r} remembers, and is on a level without state",
+                    f"level {self.outputs.level}",
+                    "this is a bug in acktree: please report it",
+                )
+            corner = Below(store, f"task/{self.task}/")
+            self.memory = TaskMemory(self.component.remembers, corner, self.keeper)
+            self.memory.restore(self.bolt)
+        self.guard = Guard(self.bolt, self.component.remembers, self.component.id)
 
     @abstractmethod
-    def prepare(self, config: Any, context: Any) -> None:
+    def make_collector(self) -> object:
+        """Make the collector; it is also the name under which this task owns its rows."""
+
+    @abstractmethod
+    def prepare(self, config: Config, context: TaskContext) -> None:
         """Call the bolt's own ``prepare``."""
 
     @abstractmethod
@@ -87,17 +110,43 @@ class BoltTask(ABC):
 
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
+        if self.broken is not None or not self.decodes:
+            self._run(frame, (), self.broken)
+            return
+        try:
+            values = decode_rows(frame.values)
+        except MisuseError:
+            self._run_one_by_one(frame)
+            return
+        self._run(frame, values, None)
+
+    def _run_one_by_one(self, frame: Frame) -> None:
+        """Some value of the frame cannot be unpickled here: its tuple fails alone."""
+        for row in range(len(frame.lineage)):
+            lineage = frame.lineage.take(np.array([row]))
+            alone = replace(frame, values=frame.values.slice(row, 1), lineage=lineage)
+            try:
+                values = decode_rows(alone.values)
+            except MisuseError as error:
+                self._run(alone, (), error)
+                self._report(error)
+            else:
+                self._run(alone, values, None)
+
+    def _run(self, frame: Frame, values: Sequence[tuple[Any, ...]], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
-        decode = self.decodes and self.broken is None
-        rows = InboundRows.of_frame(frame, stream.fields, decode=decode)
+        rows = InboundRows(
+            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, values
+        )
+        rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
         if self.memory is not None:
-            self._seen.append(rows)
+            self.seen.append(rows)
         started = perf_counter()
-        if self.broken is None:
+        if refused is None:
             self.execute(frame, rows)
         else:
-            self.fail_rows(rows, np.arange(count), self.broken)
+            self.fail_rows(rows, np.arange(count), refused)
         counters, name = self.outputs.counters, self.component.id
         counters.add(name, self.task, source, "executed", count)
         counters.add_latency(name, self.task, source, "execute_ms", (perf_counter() - started) * _MS, count)
@@ -109,11 +158,11 @@ class BoltTask(ABC):
         if self.broken is not None:
             return
         rows = InboundRows.of_clock(secs)
-        try:
-            self.call_tick(rows)
-            self.guard.check()
-        except Exception as error:  # noqa: BLE001  # user code
-            self._report(error)
+        rows.keeper = self.keeper
+        for call in (lambda: self.call_tick(rows), self.guard.check_all):
+            error = self._raised_by(call)
+            if error is not None:
+                self._report(error)
         rows.fate[0] = OPEN  # to ack a tick is harmless
         self.send(rows)
 
@@ -121,28 +170,29 @@ class BoltTask(ABC):
         """Save what is remembered and let go of the bolt."""
         if self.broken is not None:
             return
-        try:
-            if self.memory is not None:
-                self.memory.save(self.bolt)
-        except Exception as error:  # noqa: BLE001  # what the user keeps will not pickle
-            for rows in self._seen:
+        memory = self.memory
+        error = None if memory is None else self._raised_by(lambda: memory.save(self.bolt))
+        if error is not None:  # what the user keeps will not pickle; the memory stays as it was before
+            for rows in self.seen:
                 self.fail_rows(rows, np.arange(len(rows.lineage)), error)
             self._report(error)
-        try:
-            self.bolt.cleanup()
-        except Exception as error:  # noqa: BLE001  # user code
+        error = self._raised_by(self.bolt.cleanup)
+        if error is not None:
             self._report(error)
 
-    def emissions(self) -> list[Emission]:
-        """What was emitted since last asked."""
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        """What was emitted since last asked, and what of it cannot travel."""
         return self.outlets.take()
 
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
-        for emission in self.emissions():
-            refused = self.router.route(emission, rows)
-            for emitted, error in refused.items():
-                self._refuse(emission, emitted, error, rows)
+        emissions, unfit = self.emissions()
+        for emission in emissions:
+            for emitted, error in self.router.route(emission, rows).items():
+                anchors = emission.joins.get(emitted, ())
+                unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
+        for refused in unfit:
+            self._refuse(refused, rows)
         self.report_acked(rows)
 
     def report_acked(self, rows: InboundRows) -> None:
@@ -155,9 +205,7 @@ class BoltTask(ABC):
         if deltas is not None:
             self.outputs.ack(*deltas)
 
-    def fail_rows(
-        self, rows: InboundRows, which: np.ndarray[Any, Any], error: Exception | None, reason: str = ""
-    ) -> None:
+    def fail_rows(self, rows: InboundRows, which: Int64s, error: Exception | None, reason: str = "") -> None:
         """Fail rows, all for one reason, whatever was said of them before."""
         for row in which.tolist():
             rows.fate[row] = FAILED
@@ -168,15 +216,57 @@ class BoltTask(ABC):
             cause = FailureCause.MISUSE
         self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason, cause))
 
-    def _refuse(self, emission: Emission, emitted: int, error: Exception, rows: InboundRows) -> None:
-        """A custom grouping raised on an emitted tuple: what it hangs on fails."""
-        for anchor in emission.joins.get(emitted, ()):
-            anchored: InboundRows = anchor._rows  # type: ignore[assignment]  # noqa: SLF001  # the engine's own rows
-            self.fail_rows(anchored, np.array([anchor._row]), error)  # noqa: SLF001
-        parent = int(emission.parents[emitted])
-        if parent >= 0:
-            self.fail_rows(rows, np.array([parent]), error)
+    def execute_each(
+        self,
+        rows: InboundRows,
+        collector: BasicCollector | HandCollector,
+        execute: Callable[..., None],
+        *further: object,
+    ) -> None:
+        """Call user code for each row: one that raises, or writes what it may not, fails alone.
+
+        Args:
+            further: What ``execute`` takes beside the tuple.
+        """
+        guard = self.guard
+        collector.rows = rows
+        for row, values in enumerate(rows.values):
+            collector.row = row
+            try:
+                execute(Tuple(values, rows, row), *further)
+            except Exception as error:  # noqa: BLE001  # user code
+                self._fail(rows, np.array([row]), error)
+            if guard.watches:
+                try:
+                    guard.check()
+                except MisuseError as error:  # asked although it raised: its neighbour shall not be blamed
+                    self._fail(rows, np.array([row]), error)
+        if guard.watches:
+            error_of_all = self._raised_by(guard.check_all)
+            if error_of_all is not None:
+                self._fail(rows, np.arange(len(rows.values)), error_of_all)
+
+    def _fail(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+        self.fail_rows(rows, which, error)
         self._report(error)
+
+    def _refuse(self, unfit: Unfit, rows: InboundRows) -> None:
+        """An emitted tuple cannot be delivered: what it hangs on fails."""
+        for anchor in unfit.anchors:
+            anchored, row = account_of(anchor)
+            self.fail_rows(anchored, np.array([row]), unfit.error)
+        if unfit.parent >= 0:
+            self.fail_rows(rows, np.array([unfit.parent]), unfit.error)
+        self._report(unfit.error)
+
+    def _raised_by(self, call: Callable[[], None]) -> Exception | None:
+        try:
+            call()
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001  # user code
+            return error
+        return None
 
     def _report(self, error: Exception) -> None:
         self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
@@ -185,67 +275,47 @@ class BoltTask(ABC):
 class BasicBoltTask(BoltTask):
     """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
 
-    def prepare(self, config: Any, context: Any) -> None:
+    def make_collector(self) -> object:
         self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
         self.bolt.prepare(config, context)
 
-    def execute(self, frame: Frame, rows: InboundRows) -> None:
-        collector, execute, guard = self.collector, self.bolt.execute, self.guard
-        collector.rows = rows
-        for row, values in enumerate(rows.values):
-            collector.row = row
-            try:
-                execute(Tuple(values, rows, row), collector)
-                if guard.watches:
-                    guard.check()
-            except Exception as error:  # noqa: BLE001  # user code
-                self.fail_rows(rows, np.array([row]), error)
-                self._report(error)
-        if guard.watches:
-            try:
-                guard.check_all()
-            except MisuseError as error:
-                self.fail_rows(rows, np.arange(len(rows.values)), error)
+    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
+        self.execute_each(rows, self.collector, self.bolt.execute, self.collector)
         _ack_the_rest(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows, self.collector.row = rows, -1
-        self.bolt.tick(rows.tuple(0), self.collector)
+        self.bolt.tick(rows.handle(0), self.collector)
 
 
 class HandBoltTask(BoltTask):
     """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
 
-    def prepare(self, config: Any, context: Any) -> None:
+    def make_collector(self) -> object:
         self.collector = HandCollector(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
         self.bolt.prepare(config, context, self.collector)
 
-    def execute(self, frame: Frame, rows: InboundRows) -> None:
-        execute, guard = self.bolt.execute, self.guard
-        self.collector.rows = rows
-        for row, values in enumerate(rows.values):
-            try:
-                execute(Tuple(values, rows, row))
-                if guard.watches:
-                    guard.check()
-            except Exception as error:  # noqa: BLE001  # user code
-                self.fail_rows(rows, np.array([row]), error)
-                self._report(error)
-        if guard.watches:
-            try:
-                guard.check_all()
-            except MisuseError as error:
-                self.fail_rows(rows, np.arange(len(rows.values)), error)
+    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
+        self.execute_each(rows, self.collector, self.bolt.execute)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows
-        self.bolt.tick(rows.tuple(0))
+        self.bolt.tick(rows.handle(0))
 
     def send(self, rows: InboundRows) -> None:
         super().send(rows)
-        for elsewhere in self.collector.elsewhere.values():
-            self.report_acked(elsewhere)
+        elsewhere = list(self.collector.elsewhere.values())
         self.collector.elsewhere.clear()
+        for others in elsewhere:
+            self.report_acked(others)
+        if self.memory is not None:
+            self.seen += elsewhere
 
 
 class ArrowBoltTask(BoltTask):
@@ -253,19 +323,20 @@ class ArrowBoltTask(BoltTask):
 
     decodes = False
 
-    def prepare(self, config: Any, context: Any) -> None:
+    def make_collector(self) -> object:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
         self.bolt.prepare(config, context)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:
         collector, count = self.collector, len(rows.lineage)
         collector.row_count, collector.failed = count, {}
-        try:
-            self.bolt.execute_batch(native_batch(frame.values), collector)
-            self.guard.check_all()
-        except Exception as error:  # noqa: BLE001  # user code
-            self.fail_rows(rows, np.arange(count), error)
-            self._report(error)
+        for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
+            error = self._raised_by(call)
+            if error is not None:
+                self._fail(rows, np.arange(count), error)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:
@@ -274,12 +345,19 @@ class ArrowBoltTask(BoltTask):
             self.fail_rows(rows, np.array(sorted(which)), None, reason)
         _ack_the_rest(rows)
 
-    def call_tick(self, rows: InboundRows) -> None:
-        raise AssertionError("create_topology() refuses tick_secs on an ArrowBolt")
+    def _execute_batch(self, values: pa.RecordBatch) -> None:
+        self.bolt.execute_batch(native_batch(values), self.collector)
 
-    def emissions(self) -> list[Emission]:
+    def call_tick(self, rows: InboundRows) -> None:
+        raise ProtocolError(
+            f"a tick of {rows.values[0]} for ArrowBolt {self.component.id!r}, which has none",
+            "create_topology() refuses tick_secs there",
+            "this is a bug in acktree: please report it",
+        )
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         emissions, self.collector.emissions = self.collector.emissions, []
-        return emissions
+        return emissions, []
 
 
 def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:

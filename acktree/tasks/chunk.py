@@ -67,9 +67,10 @@ class Chunk:
         def cut(array: Int32s | None) -> Int32s | None:
             return None if array is None else array[first:end]
 
+        sequence, rows = self.first_sequence + first, self.values.slice(first, end - first)
         return Chunk(
-            self.component, self.task, self.stream, self.is_tracked, self.first_sequence + first, self.emitted_ms,
-            self.values.slice(first, end - first), cut(self.attempts), cut(self.tasks),
+            self.component, self.task, self.stream, self.is_tracked, sequence, self.emitted_ms, rows,
+            cut(self.attempts), cut(self.tasks),
         )  # fmt: skip
 
     def to_bytes(self) -> bytes:

@@ -1,12 +1,13 @@
 """The collectors that bolts are handed: they write down what user code says, and refuse what it may not say.
 
-Nothing is sent from here. Emitted values wait in an :class:`Outlet` per stream until the frame is done and are
-then routed together; acks and fails are one byte each in the rows' account.
+Nothing is sent from here. Emitted values wait in an :class:`Outlet` per stream until the frame is done and
+are then routed together; acks and fails are one byte each in the rows' account.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,31 +23,74 @@ from acktree.errors import MisuseError
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission
-from acktree.tasks.rows import ACKED, FAILED, FATES, OPEN, InboundRows
+from acktree.tasks.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
 from acktree.topology.model import Component
 
 Anchors = Tuple | Iterable[Tuple] | None
 
 
+@dataclass(frozen=True)
+class Unfit:
+    """A tuple that was emitted and cannot travel; what it hangs on fails."""
+
+    parent: int
+    anchors: Sequence[Tuple]
+    error: Exception
+
+
 class Outlet:
     """Tuples emitted on one stream while one frame is worked on."""
 
-    __slots__ = ("declaration", "joins", "parents", "tasks", "values", "width")
+    __slots__ = ("_joins", "_parents", "_tasks", "_values", "declaration", "width")
 
-    def __init__(self, declaration: StreamDeclaration, *, direct: bool) -> None:
+    def __init__(self, declaration: StreamDeclaration) -> None:
         self.declaration = declaration
         self.width = len(declaration.fields)
-        self.values: list[tuple[Any, ...]] = []
-        self.parents: list[int] = []
-        self.joins: dict[int, list[Tuple]] = {}
-        self.tasks: list[int] | None = [] if direct else None
+        self._values: list[tuple[Any, ...]] = []
+        self._parents: list[int] = []
+        self._joins: dict[int, Sequence[Tuple]] = {}
+        self._tasks: list[int] = []
 
-    def emission(self) -> Emission:
-        """What was emitted so far, as a batch."""
-        batch = encode_rows(self.declaration.fields, self.values, self.declaration.schema)
-        tasks = None if self.tasks is None else np.array(self.tasks, dtype=np.int32)
-        parents = np.array(self.parents, dtype=np.int64)
-        return Emission(self.declaration.name, batch, parents, self.joins, tasks)
+    def add(
+        self, values: tuple[Any, ...], parent: int, anchors: Sequence[Tuple] = (), task: int | None = None
+    ) -> None:
+        """Write down one tuple.
+
+        Args:
+            parent: The row of the frame at hand that it is anchored to; -1 for none.
+            anchors: What it is anchored to instead: several tuples, or one of another frame.
+            task: The task it is for, if the bolt named one. On one stream it always does or never.
+        """
+        if anchors:
+            self._joins[len(self._values)] = anchors
+        self._values.append(values)
+        self._parents.append(parent)
+        if task is not None:
+            self._tasks.append(task)
+
+    def emission(self, unfit: list[Unfit]) -> Emission:
+        """All that was written down, as a batch.
+
+        Args:
+            unfit: Is given the tuples with values that do not fit the stream's types, or do not pickle.
+        """
+        name, fields, schema = self.declaration.name, self.declaration.fields, self.declaration.schema
+        parents = np.array(self._parents, dtype=np.int64)
+        tasks = np.array(self._tasks, dtype=np.int32) if self._tasks else None
+        try:
+            return Emission(name, encode_rows(fields, self._values, schema), parents, self._joins, tasks)
+        except MisuseError:
+            pass  # some tuple's fault: look at each, which is slow but seldom
+        fits: list[int] = []
+        for row, values in enumerate(self._values):
+            try:
+                encode_rows(fields, [values], schema)
+                fits.append(row)
+            except MisuseError as error:
+                unfit.append(Unfit(self._parents[row], self._joins.get(row, ()), error))
+        batch = encode_rows(fields, [self._values[row] for row in fits], schema)
+        joins = {at: self._joins[row] for at, row in enumerate(fits) if row in self._joins}
+        return Emission(name, batch, parents[fits], joins, None if tasks is None else tasks[fits])
 
 
 class Outlets:
@@ -58,25 +102,23 @@ class Outlets:
         self._direct: dict[str, Outlet] = {}
 
     def of(self, stream: str) -> Outlet:
-        """Where ``emit`` on a stream goes. MisuseError when it is not declared, or has a direct subscriber."""
+        """Where ``emit`` on a stream goes. MisuseError when it is not declared, or is read directly."""
         outlet = self._open.get(stream)
         if outlet is None:
             declaration = self._declared(stream)
             for subscription in self._plan.topology.subscribers(self._component.id, stream):
                 if isinstance(subscription.grouping, Direct):
-                    raise MisuseError(
-                        f"emit() on stream {stream!r}, which {subscription.subscriber!r} reads by direct grouping",
-                        f"component {self._component.id!r}",
-                        "name the task: emit_direct(task_id, values, stream=...)",
-                    )
-            outlet = self._open[stream] = Outlet(declaration, direct=False)
+                    what = f"emit() on stream {stream!r}, read by {subscription.subscriber!r} directly"
+                    fix = "name the task: emit_direct(task_id, values, stream=...)"
+                    raise MisuseError(what, f"component {self._component.id!r}", fix)
+            outlet = self._open[stream] = Outlet(declaration)
         return outlet
 
     def direct(self, stream: str, task: int) -> Outlet:
         """Where ``emit_direct`` goes. MisuseError when the task is not of a direct-grouped subscriber."""
         outlet = self._direct.get(stream)
         if outlet is None:
-            outlet = self._direct[stream] = Outlet(self._declared(stream), direct=True)
+            outlet = self._direct[stream] = Outlet(self._declared(stream))
         topology = self._plan.topology
         for subscription in topology.subscribers(self._component.id, stream):
             tasks = topology.components[subscription.subscriber].task_ids
@@ -85,18 +127,15 @@ class Outlets:
         raise MisuseError(
             f"emit_direct() to task {task}, which does not read stream {stream!r} by direct grouping",
             f"component {self._component.id!r}",
-            f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, and one of "
-            "context.task_ids(receiver)",
+            f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, "
+            "and one of context.task_ids(receiver)",
         )
 
     def check_width(self, outlet: Outlet, values: object) -> tuple[Any, ...]:
         """The values as a tuple. MisuseError when they are not as many as the stream has fields."""
-        if not isinstance(values, str | bytes | Mapping):
-            try:
-                row = tuple(values)  # type: ignore[arg-type]  # that it iterates is what is tried here
-            except TypeError:
-                row = None
-            if row is not None and len(row) == outlet.width:
+        if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
+            row = tuple(values)
+            if len(row) == outlet.width:
                 return row
         fields = list(outlet.declaration.fields)
         raise MisuseError(
@@ -105,12 +144,13 @@ class Outlets:
             f"emit a list of {outlet.width} values, in the order of the fields",
         )
 
-    def take(self) -> list[Emission]:
-        """All that was emitted since last taken, stream by stream."""
-        used = [outlet for outlet in (*self._open.values(), *self._direct.values()) if outlet.values]
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """All that was emitted since last taken, stream by stream; and what of it cannot travel."""
+        used = (*self._open.values(), *self._direct.values())
         self._open.clear()
         self._direct.clear()
-        return [outlet.emission() for outlet in used]
+        unfit: list[Unfit] = []
+        return [outlet.emission(unfit) for outlet in used], unfit
 
     def _declared(self, stream: str) -> StreamDeclaration:
         declaration = self._component.streams.get(stream)
@@ -129,23 +169,17 @@ class BasicCollector(BasicOutputCollector):
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
         self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
-        self.rows: InboundRows | None = None
-        self.row = -1
+        self.rows, self.row = InboundRows.of_clock(0), -1
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         outlet = self._outlets.of(stream)
-        outlet.values.append(self._outlets.check_width(outlet, values))
-        outlet.parents.append(self.row)
+        outlet.add(self._outlets.check_width(outlet, values), self.row)
 
     def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
         outlet = self._outlets.direct(stream, task_id)
-        outlet.values.append(self._outlets.check_width(outlet, values))
-        outlet.parents.append(self.row)
-        assert outlet.tasks is not None, "a direct outlet"
-        outlet.tasks.append(task_id)
+        outlet.add(self._outlets.check_width(outlet, values), self.row, task=task_id)
 
     def reset_timeout(self) -> None:
-        assert self.rows is not None, "a collector is used while its bolt executes"
         self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
 
     def report_error(self, exception: BaseException) -> None:
@@ -153,83 +187,84 @@ class BasicCollector(BasicOutputCollector):
 
 
 class HandCollector(OutputCollector):
-    """For a ``Bolt``: anchors, acks and fails are the bolt's own words, and are held against the rows' account."""
+    """For a ``Bolt``: anchors, acks and fails are its own words, and held against the rows' account.
+
+    Attributes:
+        rows, row: The frame at hand, and the tuple of it.
+        elsewhere: Rows of other frames of which something was acked or failed since last cleared, by id().
+    """
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
         self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
-        self.rows: InboundRows | None = None
+        self.rows, self.row = InboundRows.of_clock(0), -1
         self.elsewhere: dict[int, InboundRows] = {}
 
     def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
-        self._emit(self._outlets.of(stream), values, anchors)
+        self._emit(self._outlets.of(stream), values, anchors, None)
 
     def emit_direct(
         self, task_id: int, values: Sequence[Any], stream: str = "default", anchors: Anchors = None
     ) -> None:
-        outlet = self._outlets.direct(stream, task_id)
-        self._emit(outlet, values, anchors)
-        assert outlet.tasks is not None, "a direct outlet"
-        outlet.tasks.append(task_id)
+        self._emit(self._outlets.direct(stream, task_id), values, anchors, task_id)
 
-    def _emit(self, outlet: Outlet, values: Sequence[Any], anchors: Anchors) -> None:
-        row = self._outlets.check_width(outlet, values)
-        parent = -1
-        if anchors is not None:
-            several = [anchors] if isinstance(anchors, Tuple) else list(anchors)
-            named: dict[tuple[int, int], Tuple] = {}
-            for anchor in several:
-                named[id(self._open_rows(anchor, "emitted anchored to")), anchor._row] = anchor  # noqa: SLF001
-            if len(named) == 1 and several[0]._rows is self.rows:  # noqa: SLF001
-                parent = several[0]._row  # noqa: SLF001
-            elif named:
-                outlet.joins[len(outlet.values)] = list(named.values())
-        outlet.values.append(row)
-        outlet.parents.append(parent)
+    def _emit(self, outlet: Outlet, values: Sequence[Any], anchors: Anchors, task: int | None) -> None:
+        checked = self._outlets.check_width(outlet, values)
+        several = [] if anchors is None else [anchors] if isinstance(anchors, Tuple) else list(anchors)
+        accounts = [self._open(anchor, "emitted anchored to") for anchor in several]
+        named = {(id(rows), row): anchor for (rows, row), anchor in zip(accounts, several, strict=True)}
+        if len(named) == 1 and accounts[0][0] is self.rows:
+            outlet.add(checked, accounts[0][1], task=task)
+        else:
+            outlet.add(checked, -1, list(named.values()), task)
 
     def ack(self, tup: Tuple) -> None:
-        rows = self._open_rows(tup, "acked")
-        rows.fate[tup._row] = ACKED  # noqa: SLF001
-        self._done(rows, tup, acked=True)
+        rows, row = self._open(tup, "acked")
+        rows.fate[row] = ACKED
+        if rows is not self.rows:  # else it is counted with its frame
+            self.elsewhere[id(rows)] = rows
 
     def fail(self, tup: Tuple, reason: str = "") -> None:
-        rows = self._open_rows(tup, "failed")
-        rows.fate[tup._row] = FAILED  # noqa: SLF001
+        rows, row = self._open(tup, "failed")
+        rows.fate[row] = FAILED
         failure = failure_of(None, self._component.id, reason, FailureCause.FAILED_BY_BOLT)
-        self._outputs.fail(rows.lineage.roots_of(np.array([tup._row])), failure)  # noqa: SLF001
-        self._done(rows, tup, acked=False)
+        self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
+        if rows is not self.rows:
+            self.elsewhere[id(rows)] = rows
+            source = f"{tup.component}:{tup.stream}"
+            self._outputs.counters.add(
+                self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1
+            )
 
     def reset_timeout(self, tup: Tuple) -> None:
-        rows = self._open_rows(tup, "reset the timeout of")
-        self._outputs.reset(rows.lineage.roots_of(np.array([tup._row])))  # noqa: SLF001
+        rows, row = self._open(tup, "reset the timeout of")
+        self._outputs.reset(rows.lineage.roots_of(np.array([row])))
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
 
-    def _done(self, rows: InboundRows, tup: Tuple, *, acked: bool) -> None:
-        if rows is self.rows:
-            return  # counted with its frame
-        self.elsewhere[id(rows)] = rows
-        if not acked and not tup.is_tick:
-            source = f"{tup.component}:{tup.stream}"
-            self._outputs.counters.add(self._component.id, self._task, source, "failed", 1)
-
-    def _open_rows(self, tup: Tuple, doing: str) -> InboundRows:
-        """The rows of an open tuple. MisuseError when it is done, or no tuple at all."""
+    def _open(self, tup: object, doing: str) -> tuple[InboundRows, int]:
+        """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
+        where = f"component {self._component.id!r}, task {self._task}"
         if not isinstance(tup, Tuple):
             raise MisuseError(
                 f"{doing} {tup!r:.80}, which is not a tuple of the topology",
-                f"component {self._component.id!r}, task {self._task}",
+                where,
                 "give the Tuple that execute() was handed, not its values",
             )
-        rows: InboundRows = tup._rows  # type: ignore[assignment]  # noqa: SLF001  # the engine's own rows
-        fate = rows.fate[tup._row]  # noqa: SLF001
-        if fate != OPEN:
+        rows, row = account_of(tup)
+        if rows.keeper is not self:
             raise MisuseError(
-                f"{doing} a tuple that was {FATES[fate]} before: {tup!r}",
-                f"component {self._component.id!r}, task {self._task}, stream {tup.stream!r} of {tup.component!r}",
+                f"{doing} a tuple that this task was not given in this micro-batch: {tup!r}",
+                where,
+                "keep tuples in attributes that the bolt `remembers`, and nowhere else",
+            )
+        if rows.fate[row] != OPEN:
+            raise MisuseError(
+                f"{doing} a tuple that was {FATES[rows.fate[row]]} before: {tup!r}",
+                f"{where}, {tup.component}:{tup.stream}",
                 "ack or fail a tuple once, after everything that is anchored to it was emitted",
             )
-        return rows
+        return rows, row
 
 
 class ArrowCollector(ArrowOutputCollector):
@@ -256,16 +291,18 @@ class ArrowCollector(ArrowOutputCollector):
         if isinstance(parents, pa.Array):
             parents = parents.to_numpy(zero_copy_only=False)
         rows = np.asarray(parents)
-        if rows.shape != (count,) or (count and (rows.dtype.kind not in "iu" or not _within(rows, self.row_count))):
+        is_index = rows.shape == (count,) and (not count or rows.dtype.kind in "iu")
+        if not is_index or (count and not _within(rows, self.row_count)):
             raise MisuseError(
                 f"emit_batch() of {count} rows with parents {parents!r:.80}",
                 f"component {self._component.id!r}, task {self._task}",
-                f"one integer for each emitted row: the input row (0 to {self.row_count - 1}) it was made from",
+                f"for each emitted row the input row that it was made from, 0 to {self.row_count - 1}",
             )
         return rows.astype(np.int64)
 
     def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
-        wanted = [int(row) for row in (rows.to_pylist() if isinstance(rows, pa.Array) else rows)]
+        listed = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else rows
+        wanted = [int(row) for row in listed]
         wrong = [row for row in wanted if not 0 <= row < self.row_count]
         if wrong:
             raise MisuseError(
@@ -274,7 +311,7 @@ class ArrowCollector(ArrowOutputCollector):
                 f"rows of the batch that execute_batch() was handed: 0 to {self.row_count - 1}",
             )
         for row in wanted:
-            self.failed.setdefault(row, reason)
+            self.failed.setdefault(row, str(reason))
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
@@ -291,13 +328,13 @@ def batch_of_stream(batch: pa.RecordBatch, declaration: StreamDeclaration, where
         raise MisuseError(what, where, "give a pyarrow.RecordBatch: pa.record_batch({field: array, ...})")
     fields = list(declaration.fields)
     if sorted(batch.schema.names) != sorted(fields):
-        what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r}, which has {fields}"
+        what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r} of {fields}"
         raise MisuseError(what, where, "name each field of the stream once")
     chosen = batch.select(fields)
     if declaration.schema is None or chosen.schema.equals(declaration.schema):
         return chosen
     try:
         return chosen.cast(declaration.schema)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, ValueError) as error:
         what = f"emit_batch() with types {chosen.schema.types} on stream {declaration.name!r}: {error}"
         raise MisuseError(what, where, f"declared: {declaration.schema.types}") from error

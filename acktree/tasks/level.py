@@ -17,7 +17,7 @@ import numpy as np
 
 from acktree.core.frames import Frame, Kind, WireRow
 from acktree.core.ids import root_ids
-from acktree.core.lineage import Runs, Sparse
+from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
 from acktree.errors import ProtocolError
 from acktree.tasks.bolt_task import BoltTask, bolt_task
@@ -33,9 +33,14 @@ ReadChunk = Callable[[str], Chunk]
 
 
 def run_level(
-    plan: Plan, index: int, partition: int, rows: Iterable[WireRow], store: StateStore | None = None,
-    read_chunk: ReadChunk | None = None, witness: Witness | None = None,
-) -> Iterator[WireRow]:  # fmt: skip
+    plan: Plan,
+    index: int,
+    partition: int,
+    rows: Iterable[WireRow],
+    store: StateStore | None = None,
+    read_chunk: ReadChunk | None = None,
+    witness: Witness | None = None,
+) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
     Args:
@@ -62,9 +67,8 @@ def run_level(
             name, first, end = json.loads(row.head)
             _emit_messages(read_chunk(name).slice(first, end), outputs)
         else:
-            raise ProtocolError(
-                f"a row of kind {row.kind} reached level {index}", f"partition {partition}", "this is a bug in acktree"
-            )
+            what = f"a row of kind {row.kind} reached level {index}"
+            raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
@@ -73,7 +77,11 @@ def run_level(
 
 
 def _run_bolt(
-    component: Component, frames: list[Frame], tick_secs: float | None, outputs: Outputs, store: StateStore | None
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    outputs: Outputs,
+    store: StateStore | None,
 ) -> None:
     for task in outputs.plan.hosted(component, outputs.partition):
         given = [part for frame in frames if (part := frame.of_task(task)) is not None]
@@ -94,13 +102,12 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
     fields = component.streams[chunk.stream].fields
     if chunk.is_tracked:
         roots = root_ids(plan.run_salt, chunk.task, chunk.sequences)
-        rows = InboundRows.of_roots(chunk.component, chunk.stream, chunk.task, fields, roots)
-        if chunk.attempts is not None:
-            rows.lineage = Runs.of_rows(roots, roots, chunk.attempts)
+        rows = InboundRows.of_roots(chunk.component, chunk.stream, chunk.task, fields, roots, chunk.attempts)
     else:
+        roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
-    # A subscriber gets one frame of a slice in each partition, so its place in the spout's order is order enough.
-    router = Router(component, chunk.task, outputs, sequence=chunk.first_sequence)
+    # A subscriber gets one frame of a slice in each partition: its first sequence is order enough.
+    router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
     refused = router.route(Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks), rows)
     if chunk.is_tracked:
         outputs.init(roots, rows.ack_values, chunk.task)

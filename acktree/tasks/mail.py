@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
-
-if TYPE_CHECKING:  # the annotation of what redrive hands over; nothing here looks inside
-    from acktree.tasks.retries import RedrivenLetter
+from acktree.tasks.retries import RedrivenLetter
 
 
 def _none() -> Int64s:

@@ -4,7 +4,7 @@ Rules of this file
 ------------------
 1. A tuple in remembered state is saved as a name. What it is and what it still owes (edges, ordinal, done)
    stands once, in the table of held tuples, however many copies of the name there are.
-2. The table is saved with the state, in the same commit.
+2. The table is saved with the state, in the same commit; what cannot be saved whole changes nothing.
 3. A held tuple that no remembered value names any more can never be acked: it is dropped, and times out.
 
 Each blob carries the names of the tuples in it, so that the table can count who still names a tuple without
@@ -13,9 +13,10 @@ reading what did not change.
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,10 +29,14 @@ from acktree.core.lineage import lineage_from_bytes
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.state import Below, StateStore
 from acktree.core.tuples import Tuple
-from acktree.tasks.rows import FAILED, OPEN, REPORTED, InboundRows
+from acktree.errors import MisuseError
+from acktree.tasks.rows import InboundRows, account_of
+
+__all__ = ["HeldTuples", "TaskMemory"]
 
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
+_NOTHING: Final = object()
 
 
 @dataclass
@@ -52,10 +57,17 @@ class _Held:
     @classmethod
     def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
         return cls(
-            rows.component, rows.stream, rows.task_id, rows.fields, rows.values[row],
-            rows.lineage.take(np.array([row])).to_bytes(), rows.fate[row],
-            int(rows.ordinals[row]), int(rows.ack_values[row]), named_by,
-        )  # fmt: skip
+            rows.component,
+            rows.stream,
+            rows.task_id,
+            rows.fields,
+            rows.values[row],
+            rows.lineage.take(np.array([row])).to_bytes(),
+            rows.fate[row],
+            int(rows.ordinals[row]),
+            int(rows.ack_values[row]),
+            named_by,
+        )
 
     def rows(self) -> InboundRows:
         """The tuple as a frame of one row, with its account as it was."""
@@ -70,20 +82,32 @@ class _Held:
 class HeldTuples:
     """The table of one task's held tuples, by name."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: StateStore, keeper: object) -> None:
+        """Open the table.
+
+        Args:
+            keeper: Who alone may ack the tuples; see :class:`InboundRows`.
+        """
         self._saved: KeyValueState[object, Any] = KeyValueState()
         self._saved.bind(store, _plain_dumps, pickle.loads)
+        self._keeper = keeper
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
 
     def name_of(self, tup: Tuple) -> int:
         """The name under which a tuple is saved; a new one the first time."""
-        rows: InboundRows = tup._rows  # type: ignore[assignment]  # noqa: SLF001  # the engine's own rows
-        name = rows.held_id.get(tup._row)  # noqa: SLF001
+        rows, row = account_of(tup)
+        if rows.keeper is not self._keeper:
+            raise MisuseError(
+                f"a tuple is remembered that this task was not given in this micro-batch: {tup!r}",
+                "remembered attributes",
+                "keep tuples in attributes that the bolt `remembers`, and nowhere else",
+            )
+        name = rows.held_id.get(row)
         if name is None:
             name = int(self._saved.get(_NEXT_ID, 0))
             self._saved[_NEXT_ID] = name + 1
-            rows.held_id[tup._row] = name  # noqa: SLF001
+            rows.held_id[row] = name
             self._handles[name] = tup
             self._named_by[name] = 0
         return name
@@ -94,7 +118,8 @@ class HeldTuples:
             held: _Held = self._saved[name]
             rows = held.rows()
             rows.held_id[0] = name
-            self._handles[name] = rows.tuple(0)
+            rows.keeper = self._keeper
+            self._handles[name] = rows.handle(0)
             self._named_by[name] = held.named_by
         return self._handles[name]
 
@@ -108,8 +133,7 @@ class HeldTuples:
         """Write the tuples that were touched; forget those that nothing names."""
         for name, tup in self._handles.items():
             if self._named_by[name]:
-                rows: InboundRows = tup._rows  # type: ignore[assignment]  # noqa: SLF001
-                self._saved[name] = _Held.of(rows, tup._row, self._named_by[name])  # noqa: SLF001
+                self._saved[name] = _Held.of(*account_of(tup), self._named_by[name])
             else:
                 self._saved.pop(name, None)
         self._saved.save()
@@ -144,70 +168,116 @@ class _CountingStore:
             self._held.count(self._names.pop(name), -1)
 
 
+class _Draft:
+    """A store whose changes are made all at once, by :meth:`commit`, or not at all."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._changed: dict[str, bytes | None] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self._changed[name] if name in self._changed else self._store.get(name)
+
+    def put(self, name: str, blob: bytes) -> None:
+        self._changed[name] = blob
+
+    def delete(self, name: str) -> None:
+        self._changed[name] = None
+
+    def commit(self) -> None:
+        for name, blob in self._changed.items():
+            if blob is not None:
+                self._store.put(name, blob)
+            elif self._store.get(name) is not None:
+                self._store.delete(name)
+        self._changed.clear()
+
+
 class TaskMemory:
     """The remembered attributes of one task: restored after ``prepare``, saved when its micro-batch ends."""
 
-    def __init__(self, names: Sequence[str], store: StateStore) -> None:
+    def __init__(self, names: Sequence[str], store: StateStore, keeper: object) -> None:
         """Open the memory of a task.
 
         Args:
             names: The attributes that the component ``remembers``.
             store: The task's own corner of the state store.
+            keeper: Who alone may ack the tuples that are held.
         """
         self._names = names
-        self._held = HeldTuples(Below(store, "held/"))
-        self._attributes = _CountingStore(Below(store, "attribute/"), self._held)
-        self._store = store
+        self._store = _Draft(store)
+        self._held = HeldTuples(Below(self._store, "held/"), keeper)
+        self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
         self._blobs: dict[str, bytes] = {}
+        self._states: dict[str, KeyValueState[Any, Any]] = {}
 
     def restore(self, user_object: object) -> None:
         """Give the attributes their remembered values; where nothing is remembered they stay as prepared."""
-        attributes: Mapping[str, Any] = vars(user_object)
         for name in self._names:
             blob = self._attributes.get(name)
-            value = self._loads(blob) if blob is not None else attributes.get(name)
-            if isinstance(value, KeyValueState):
-                # Its keys lie beside the attribute; the attribute's own blob only says that it is one.
-                state: KeyValueState[Any, Any] = KeyValueState() if blob is not None else value
-                corner = _CountingStore(Below(self._store, f"state/{name}/"), self._held)
-                state.bind(corner, self._dumps, self._loads)
-                value = state
             if blob is not None:
                 self._blobs[name] = blob
-            if blob is not None or name in attributes:
+            value = _first_value(user_object, name) if blob is None else self._loads(blob)
+            if isinstance(value, KeyValueState):
+                # Its keys lie beside the attribute; the attribute's own blob only says that it is one.
+                self._bind(name, value)
+            if value is not _NOTHING:
                 setattr(user_object, name, value)
 
     def save(self, user_object: object) -> None:
-        """Write what changed since :meth:`restore`."""
+        """Write what changed since :meth:`restore`.
+
+        Raises:
+            Exception: Something remembered does not pickle; then nothing was written.
+        """
         for name in self._names:
             value = getattr(user_object, name, None)
+            state = self._states.get(name)
+            if state is not None and state is not value:  # something else took its place: it is forgotten
+                state.clear()
+                state.save()
             if isinstance(value, KeyValueState):
-                if not value.is_bound:
-                    self._adopt(name, value)
+                if state is not value:
+                    self._replace(name, value)
                 value.save()
                 value = KeyValueState()
             blob = self._dumps(value)
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
-                self._blobs[name] = blob
         self._held.save()
+        self._store.commit()
 
-    def _adopt(self, name: str, state: KeyValueState[Any, Any]) -> None:
-        """The bolt put a new state in the attribute's place: what the old one held is forgotten."""
-        corner = _CountingStore(Below(self._store, f"state/{name}/"), self._held)
-        old: KeyValueState[Any, Any] = KeyValueState()
-        old.bind(corner, self._dumps, self._loads)
+    def _bind(self, name: str, state: KeyValueState[Any, Any]) -> None:
+        if state.is_bound:
+            others = [other for other, bound in self._states.items() if bound is state]
+            raise MisuseError(
+                f"the remembered attributes {[*others, name]} are one KeyValueState, and would be two later",
+                "remembers",
+                "give each attribute a KeyValueState of its own",
+            )
+        state.bind(_CountingStore(Below(self._store, f"state/{name}/"), self._held), self._dumps, self._loads)
+        self._states[name] = state
+
+    def _replace(self, name: str, state: KeyValueState[Any, Any]) -> None:
+        """The bolt put a new state where another one was, or none."""
         fresh = dict(state)
-        old.clear()
-        old.save()
-        state.bind(corner, self._dumps, self._loads)
+        self._bind(name, state)
         state.update(fresh)
 
     def _dumps(self, value: object) -> bytes:
-        return dump_state(value, self._held)
+        file = io.BytesIO()
+        pickler = _Pickler(file, self._held)
+        pickler.dump(value)
+        return pack(np.array(sorted(pickler.names), dtype=np.int64), file.getvalue())
 
-    def _loads(self, blob: bytes) -> Any:
-        return load_state(blob, self._held)
+    def _loads(self, blob: bytes) -> Any:  # noqa: ANN401  # what the user remembers
+        return _Unpickler(io.BytesIO(unpack(blob)[1]), self._held).load()
+
+
+def _first_value(user_object: object, name: str) -> object:
+    """What ``prepare`` or ``__init__`` set; of a class's own value a copy, which other tasks do not share."""
+    value = getattr(user_object, name, _NOTHING)
+    return value if value is _NOTHING or name in vars(user_object) else copy.deepcopy(value)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -235,19 +305,6 @@ class _Unpickler(pickle.Unpickler):
         return self._held.tuple_of(name)
 
 
-def dump_state(value: object, held: HeldTuples) -> bytes:
-    """A remembered value as a blob, with the names of the tuples in it in front."""
-    file = io.BytesIO()
-    pickler = _Pickler(file, held)
-    pickler.dump(value)
-    return pack(np.array(sorted(pickler.names), dtype=np.int64), file.getvalue())
-
-
-def load_state(blob: bytes, held: HeldTuples) -> Any:
-    """Undo :func:`dump_state`."""
-    return _Unpickler(io.BytesIO(unpack(blob)[1]), held).load()
-
-
 def _names_in(blob: bytes) -> Int64s:
     return int64s(unpack(blob)[0]) if _holds_names(blob) else np.zeros(0, dtype=np.int64)
 
@@ -258,6 +315,3 @@ def _holds_names(blob: bytes) -> bool:
 
 def _plain_dumps(value: object) -> bytes:
     return bytes(cloudpickle.dumps(value, protocol=5))
-
-
-__all__ = ["FAILED", "OPEN", "REPORTED", "HeldTuples", "TaskMemory", "dump_state", "load_state"]

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.counters import NO_STREAM, Counters
 from acktree.core.deltas import Deltas
 from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.counters import Counters
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
 from acktree.tasks.plan import Plan
-
-_ERRORS_KEPT = 5
 
 Witness = Callable[[str, str, pa.RecordBatch], None]
 """Is shown (component, stream, batch)."""
@@ -74,9 +72,10 @@ class Outputs:
         self._resets.append(roots)
 
     def error(self, component: str, task: int, failure: Failure) -> None:
-        """Something to show to a person; a few a component and micro-batch are kept."""
+        """Something to show to a person: all are counted, a few of a component and micro-batch are kept."""
+        self.counters.add(component, task, NO_STREAM, "errors", 1)
         kept = self._errors.setdefault(component, [])
-        if len(kept) < _ERRORS_KEPT:
+        if len(kept) < self.plan.config.max_error_report_per_interval:
             kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
 
     def wire_rows(self) -> Iterator[WireRow]:
@@ -120,18 +119,36 @@ class Outputs:
 
 
 def failure_of(
-    exception: BaseException | None, component: str, reason: str = "", cause: FailureCause = FailureCause.EXCEPTION,
-) -> Failure:  # fmt: skip
+    exception: BaseException | None,
+    component: str,
+    reason: object = "",
+    cause: FailureCause = FailureCause.EXCEPTION,
+) -> Failure:
     """The failure that an exception, or a bolt's own word, makes of a tuple.
 
     The attempt is not known to a bolt's task; the spout's task fills it in.
     """
-    text = None
+    words, text = str(reason), None
     if exception is not None:
         text = "".join(tb.format_exception(exception))
-        words = str(exception)
-        reason = reason or (f"{type(exception).__name__}: {words}" if words else type(exception).__name__)
+        words = words or _words_of(exception)
     return Failure(
-        reason=reason, kind=FailureKind.FAILED, cause=cause, component=component, exception=exception,
-        exception_types=exception_type_names(exception), traceback=text, attempt=1, final=False,
-    )  # fmt: skip
+        reason=words,
+        kind=FailureKind.FAILED,
+        cause=cause,
+        component=component,
+        exception=exception,
+        exception_types=exception_type_names(exception),
+        traceback=text,
+        attempt=1,
+        final=False,
+    )
+
+
+def _words_of(exception: BaseException) -> str:
+    name = type(exception).__name__
+    try:
+        words = str(exception)
+    except Exception:  # noqa: BLE001  # user code, and while another exception is being told
+        words = "its own text cannot be had"
+    return f"{name}: {words}" if words else name

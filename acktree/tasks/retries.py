@@ -7,29 +7,32 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from acktree.core.ids import Int64s
+from acktree.core.ids import Int32s
 from acktree.core.retry import Retry
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
+from acktree.errors import ProtocolError
 from acktree.tasks.chunk import Chunk
 
 
 @dataclass(frozen=True)
 class Redriven:
-    """The message id of a dead letter that is tried again: its source is through with it and is told nothing."""
+    """The message id of a dead letter that is tried again; its source is through with it and told nothing."""
 
     letter_id: int
 
 
 @dataclass(frozen=True, eq=False)
 class RedrivenLetter:
-    """A dead letter on its way back: its stream, its one-row batch, and what it is called."""
+    """A dead letter on its way back: its stream, its one-row batch, what it is called, and for which task."""
 
     letter_id: int
     stream: str
     values: pa.RecordBatch
+    target: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,18 @@ class Attempt:
 
 @dataclass(frozen=True)
 class LastWill:
-    """Everything a dead letter is made of."""
+    """What a dead letter is made of.
+
+    ``values`` is a batch of one row; ``target`` is the task it was emitted to directly, if it was.
+    """
 
     component: str
     task: int
     attempt: Attempt
     failure: Failure
     root: int
-    payload: bytes
+    values: pa.RecordBatch
+    target: int | None
     dead_ms: int
 
 
@@ -111,23 +118,17 @@ class Retries:
                 self._forget(place.chunk)
         return due
 
-    def values_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> pa.RecordBatch:
-        """The payloads of these attempts, one row each, in order."""
+    def payloads_of(
+        self, attempts: list[Attempt], read: Callable[[int], Chunk]
+    ) -> tuple[pa.RecordBatch, Int32s | None]:
+        """What these attempts of one stream carry, a row each, in order; and for which tasks, if directly."""
         chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
-        rows = [
-            chunks[place.chunk].values.slice(place.row, 1) if place.letter is None else place.letter.values
-            for place in attempts
-        ]
-        return concat_rows(rows)
-
-    def drop(self, sequences: Int64s) -> None:
-        """These attempts were emitted again by an earlier run: they wait no more."""
-        gone = set(sequences.tolist())
-        for due_ms, order, place in self._waiting:
-            if place.sequence in gone:
-                self._forget(place.chunk)
-                self._waiting.remove((due_ms, order, place))
-        heapq.heapify(self._waiting)
+        payloads = [payload_of(place, chunks.get(place.chunk)) for place in attempts]
+        targets = [target for _, target in payloads if target is not None]
+        # A stream that is read directly takes nothing else: all of them have a target, or none has.
+        return concat_rows([row for row, _ in payloads]), np.array(
+            targets, dtype=np.int32
+        ) if targets else None
 
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""
@@ -148,11 +149,20 @@ class Retries:
             del self._needed[chunk]
 
 
+def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int | None]:
+    """The row that an attempt emitted, and the task it was for if that was named."""
+    if place.letter is not None:
+        return place.letter.values, place.letter.target
+    if chunk is None:
+        raise ProtocolError(f"chunk {place.chunk} was not read", "tasks/retries.py", "please report it")
+    target = None if chunk.tasks is None else int(chunk.tasks[place.row])
+    return chunk.values.slice(place.row, 1), target
+
+
 def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one stream as one; where their columns differ (native here, pickled there) all are encoded anew."""
-    if len(rows) == 1:
-        return rows[0]
+    """Batches of one stream as one; where columns differ (native, pickled) all are encoded anew."""
     if all(row.schema.equals(rows[0].schema, check_metadata=True) for row in rows):
-        return pa.concat_batches(rows)
+        joined: pa.RecordBatch = pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+        return joined
     fields = [name for name in rows[0].schema.names if name != "__rows"]
     return encode_rows(fields, [values for row in rows for values in decode_rows(row)])

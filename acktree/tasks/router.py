@@ -4,8 +4,10 @@ Rules of this file
 ------------------
 1. Every delivered copy has an edge of its own, for every anchor. One ordinal step of the anchor is spent for
    each copy, so that no two of its edges are equal, whatever the grouping does.
-2. Nothing depends on time, arrival order between tasks, or chance: a second run names the same edges.
+2. Nothing depends on arrival order between tasks, or chance: a second run names the same edges. What hangs
+   on nothing has no parent to choose its task by; it is spread by the micro-batch's clock and its place.
 3. An anchor named twice counts once.
+4. What a custom grouping or a value raises is data: the tuples at hand are refused, the others delivered.
 
 Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorImpl``.
 """
@@ -21,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.frames import Frame
-from acktree.core.groupings import Chooser, Direct, make_chooser
+from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edge_ids, mix64
 from acktree.core.lineage import Lineage, Sparse
 from acktree.core.tuples import Tuple
+from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.outputs import Outputs
-from acktree.tasks.rows import InboundRows
+from acktree.tasks.rows import InboundRows, account_of
 from acktree.topology.model import Component, Subscription
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -55,24 +58,32 @@ class Emission:
 
 @dataclass(frozen=True, eq=False)
 class _Route:
+    """A subscription at work. ``chooser`` is None for direct grouping, an exception if none could be made."""
+
     subscription: Subscription
-    chooser: Chooser | None
-    is_fused: bool
+    chooser: Chooser | Exception | None
 
 
 class Router:
     """The groupings of one task's streams."""
 
-    def __init__(self, component: Component, task: int, outputs: Outputs, sequence: int | None = None) -> None:
+    def __init__(
+        self, component: Component, task: int, outputs: Outputs, chunk_at: int | None = None
+    ) -> None:
         """Open the streams of a task.
 
         Args:
-            sequence: The number that every frame gets; None to number them one by one.
+            chunk_at: For a slice of a spout's messages: the sequence of its first row, which is then the
+                number of every frame. None for a bolt: frames are numbered one by one.
         """
         self._component, self._task, self._outputs = component, task, outputs
         self._plan = outputs.plan
-        self._sequence, self._step = (0, 1) if sequence is None else (sequence, 0)
+        self._sequence, self._step = (0, 1) if chunk_at is None else (chunk_at, 0)
         self._routes: dict[str, list[_Route]] = {}
+        # What hangs on nothing: a message has its sequence to go by, a bolt's tuple only its moment.
+        self._place = 0 if chunk_at is None else chunk_at
+        moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
+        self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
 
     def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, Exception]:
         """Send an emission on its way and charge its edges to its anchors.
@@ -81,28 +92,55 @@ class Router:
             rows: The frame that ``emission.parents`` counts in.
 
         Returns:
-            Emitted rows that a custom grouping raised on, with the exception; they were not delivered there.
+            Emitted rows that a grouping raised on, with the exception; they were not delivered there.
         """
         outputs, count = self._outputs, emission.batch.num_rows
+        if not count:
+            return {}
         outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
         if outputs.witness is not None:
             outputs.witness(self._component.id, emission.stream, emission.batch)
+        mixes = self._mixes(emission.parents, rows)
         refused: dict[int, Exception] = {}
         for route in self._routes_of(emission.stream):
-            if emission.tasks is None:
-                choice = self._choose(route, emission, rows)
-                refused |= choice.refused
-                emitted, tasks = choice.rows, choice.tasks
-            else:
-                emitted, tasks = _for_subscriber(emission.tasks, self._targets(route.subscription))
-            if len(tasks):
-                outputs.counters.add(self._component.id, self._task, emission.stream, "transferred", len(tasks))
-                self._deliver(route, emission, rows, emitted, tasks)
+            choice = self._choose(route, emission, mixes)
+            refused |= choice.refused
+            if len(choice.tasks):
+                outputs.counters.add(
+                    self._component.id, self._task, emission.stream, "transferred", len(choice.tasks)
+                )
+                self._deliver(route, emission, rows, choice.rows, choice.tasks)
         return refused
 
-    def _choose(self, route: _Route, emission: Emission, rows: InboundRows):  # type: ignore[no-untyped-def]
-        assert route.chooser is not None, "emit() on a stream with a direct-grouped subscriber was let through"
-        return route.chooser.choose(emission.batch, _mixes(emission.parents, rows))
+    def _choose(self, route: _Route, emission: Emission, mixes: UInt64s) -> Choice:
+        if emission.tasks is not None:
+            is_mine = np.isin(emission.tasks, np.asarray(self._targets(route.subscription), dtype=np.int32))
+            return Choice(np.flatnonzero(is_mine), emission.tasks[is_mine])
+        if route.chooser is None:
+            raise ProtocolError(
+                f"emit() on stream {emission.stream!r} was let through, although it is read directly",
+                f"component {self._component.id!r}",
+                "this is a bug in acktree: please report it",
+            )
+        if isinstance(route.chooser, Exception):
+            return _nobody(len(mixes), route.chooser)
+        try:
+            return route.chooser.choose(emission.batch, mixes)
+        except MisuseError:
+            return _choose_one_by_one(route.chooser, emission.batch, mixes)
+
+    def _mixes(self, parents: Int64s, rows: InboundRows) -> UInt64s:
+        """One well-mixed number for each emitted tuple, which is what shuffles choose by; shape (n,).
+
+        From its parent and its place among that parent's children; without one, from its place in all.
+        """
+        folds = np.append(rows.folds, np.uint64(0))[parents]  # -1 takes the zero
+        places = np.append(rows.ordinals, 0)[parents] + _ranks(parents)
+        loose = np.flatnonzero(folds == 0)
+        places[loose] = np.arange(self._place, self._place + len(loose))
+        self._place += len(loose)
+        folds[loose] = self._unanchored
+        return mix64(folds + (places.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
     def _deliver(
         self, route: _Route, emission: Emission, rows: InboundRows, emitted: Int64s | None, tasks: Int32s
@@ -121,7 +159,9 @@ class Router:
                 lineage = _joined(lineage, copies, joins, channels)
         self._send(route, emission.stream, batch, lineage, tasks)
 
-    def _send(self, route: _Route, stream: str, batch: pa.RecordBatch, lineage: Lineage, tasks: Int32s) -> None:
+    def _send(
+        self, route: _Route, stream: str, batch: pa.RecordBatch, lineage: Lineage, tasks: Int32s
+    ) -> None:
         """One frame for each partition that hosts a target."""
         partitions = tasks % self._plan.partitions
         first = int(partitions[0])
@@ -134,7 +174,13 @@ class Router:
             self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
 
     def _frame(
-        self, route: _Route, stream: str, partition: int, batch: pa.RecordBatch, lineage: Lineage, tasks: Int32s
+        self,
+        route: _Route,
+        stream: str,
+        partition: int,
+        batch: pa.RecordBatch,
+        lineage: Lineage,
+        tasks: Int32s,
     ) -> None:
         target: Int32s | int = int(tasks[0]) if (tasks == tasks[0]).all() else tasks
         subscriber, sequence = route.subscription.subscriber, self._sequence
@@ -145,29 +191,39 @@ class Router:
     def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
         """The channel of each copy; shape (n,), or (1,) when all go to one task."""
         distinct, index = np.unique(tasks, return_inverse=True)
-        named = np.array([_channel(self._component.id, stream, int(task)) for task in distinct], dtype=np.uint64)
+        channels = [_channel(self._component.id, stream, int(task)) for task in distinct]
+        named = np.array(channels, dtype=np.uint64)
         return named if len(distinct) == 1 else named[index]
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
         if routes is None:
-            routes = [self._route_to(sub) for sub in self._plan.topology.subscribers(self._component.id, stream)]
-            self._routes[stream] = routes
+            subscribers = self._plan.topology.subscribers(self._component.id, stream)
+            routes = self._routes[stream] = [self._route_to(subscription) for subscription in subscribers]
         return routes
 
     def _route_to(self, subscription: Subscription) -> _Route:
         bolt = self._plan.topology.components[subscription.subscriber]
-        is_fused = self._plan.level_of[bolt.id] == self._outputs.level
         if isinstance(subscription.grouping, Direct):
-            return _Route(subscription, None, is_fused)
-        stream = self._component.streams[subscription.stream]
-        # Fused bolts get their tuples without leaving the partition: only the tasks that live here can be chosen.
-        targets = self._plan.hosted(bolt, self._outputs.partition) if is_fused else bolt.task_ids
-        chooser = make_chooser(
-            subscription.grouping, fields=stream.fields, targets=targets, source_task=self._task,
-            context=self._plan.context(self._component, self._task), stream=stream.name,
-        )  # fmt: skip
-        return _Route(subscription, chooser, is_fused)
+            return _Route(subscription, None)
+        stream, targets = self._component.streams[subscription.stream], bolt.task_ids
+        if self._plan.level_of[bolt.id] == self._outputs.level:
+            # Fused: its tuples do not leave the partition, so only the tasks that live here can be chosen.
+            targets = self._plan.hosted(bolt, self._outputs.partition)
+        try:
+            chooser = make_chooser(
+                subscription.grouping,
+                fields=stream.fields,
+                targets=targets,
+                source_task=self._task,
+                context=self._plan.context(self._component, self._task),
+                stream=stream.name,
+            )
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+            return _Route(subscription, error)
+        return _Route(subscription, chooser)
 
     def _targets(self, subscription: Subscription) -> tuple[int, ...]:
         return self._plan.topology.components[subscription.subscriber].task_ids
@@ -195,47 +251,67 @@ def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
         return np.concatenate((np.zeros(unanchored, dtype=np.int64), charged))
     starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
     lengths = np.diff(np.r_[starts, len(parents)])
-    rank = np.arange(len(parents)) - np.repeat(starts, lengths)
-    edges = edge_ids(rows.folds[parents], channels, rows.ordinals[parents] + rank)
+    edges = edge_ids(rows.folds[parents], channels, rows.ordinals[parents] + _ranks(parents))
     charged_rows = parents[starts]
     rows.ordinals[charged_rows] += lengths
     rows.ack_values[charged_rows] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges
 
 
-def _joined(lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channels: UInt64s) -> Lineage:
+def _ranks(parents: Int64s) -> Int64s:
+    """How many of those before it have the same parent, for each of these; shape (n,)."""
+    if (parents[1:] > parents[:-1]).all():
+        return np.zeros(len(parents), dtype=np.int64)
+    if (parents[1:] < parents[:-1]).any():
+        order = np.argsort(parents, kind="stable")
+        ranks = np.empty_like(parents)
+        ranks[order] = _ranks(parents[order])
+        return ranks
+    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
+    lengths = np.diff(np.r_[starts, len(parents)])
+    return np.arange(len(parents)) - np.repeat(starts, lengths)
+
+
+def _nobody(count: int, error: Exception) -> Choice:
+    """No task for any of so many tuples, because of one error."""
+    none = np.zeros(0, dtype=np.int64)
+    return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))
+
+
+def _choose_one_by_one(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
+    """Choose for each tuple alone: some tuple of the batch cannot be looked at, and only that is refused."""
+    choices: list[Choice] = []
+    for row in range(batch.num_rows):
+        try:
+            choices.append(chooser.choose(batch.slice(row, 1), mixes[row : row + 1]))
+        except MisuseError as error:
+            choices.append(_nobody(1, error))
+    return Choice(
+        np.repeat(np.arange(len(choices)), [len(choice.tasks) for choice in choices]),
+        np.concatenate([choice.tasks for choice in choices]),
+        {row: error for row, choice in enumerate(choices) for error in choice.refused.values()},
+    )
+
+
+def _joined(
+    lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channels: UInt64s
+) -> Lineage:
     """Give the copies that have several anchors, or anchors of other frames, their lineage."""
     plain = lineage.sparse()
     maps: list[dict[int, int]] = []
     attempts: dict[int, int] = {}
     for copy, emitted in enumerate(copies.tolist()):
-        anchors = joins.get(emitted)
-        if anchors is None:
+        if emitted not in joins:
             maps.append(plain.anchors(copy))
+            attempts |= plain.root_attempts(copy)
             continue
         channel = channels[:1] if len(channels) == 1 else channels[copy : copy + 1]
         mapped: dict[int, int] = {}
-        for anchor in anchors:
-            rows: InboundRows = anchor._rows  # type: ignore[assignment]  # noqa: SLF001  # the engine's own rows
-            edge = int(charge(rows, np.array([anchor._row]), channel)[0])  # noqa: SLF001
-            for root in rows.anchors_of(anchor._row):  # noqa: SLF001
+        for anchor in joins[emitted]:
+            rows, row = account_of(anchor)
+            edge = int(charge(rows, np.array([row]), channel)[0])
+            for root in rows.anchors_of(row):
                 mapped[root] = mapped.get(root, 0) ^ edge
-                attempts[root] = anchor.attempt
+            attempts |= rows.lineage.root_attempts(row)
         maps.append(mapped)
-    if plain.pair_attempts is not None:
-        attempts |= dict(zip(plain.roots.tolist(), plain.pair_attempts.tolist(), strict=True))
     return Sparse.of_anchors(maps, attempts)
-
-
-def _mixes(parents: Int64s, rows: InboundRows) -> UInt64s:
-    """One well-mixed number for each emitted tuple, from its parent and its place: what shuffles choose by."""
-    places = np.arange(1, len(parents) + 1, dtype=np.uint64) * _GOLDEN
-    if len(rows.folds):
-        places += np.where(parents >= 0, rows.folds[parents], np.uint64(0))
-    return mix64(places)
-
-
-def _for_subscriber(tasks: Int32s, targets: Sequence[int]) -> tuple[Int64s, Int32s]:
-    """Which directly emitted tuples are for one subscriber."""
-    mine = np.flatnonzero(np.isin(tasks, np.asarray(targets, dtype=np.int32)))
-    return mine, tasks[mine]

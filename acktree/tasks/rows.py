@@ -1,22 +1,22 @@
 """The tuples of one frame while a task works on them, and what each still owes.
 
 Everything that Storm keeps in a tuple object stands here in arrays with a place per row: was it acked, how
-many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here.
+many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here, and so do their
+copies: two accounts of one tuple would hand out the same edge twice, which XORs to nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 
-from acktree.core.frames import Frame
-from acktree.core.ids import Int64s, UInt64s
+from acktree.core.ids import Int32s, Int64s, UInt64s
 from acktree.core.lineage import Lineage, Runs, Sparse
 from acktree.core.tuples import Tuple
-from acktree.core.values import decode_rows
+from acktree.errors import MisuseError, ProtocolError
 
 OPEN: Final = 0
 ACKED: Final = 1
@@ -35,41 +35,62 @@ class InboundRows:
         ordinals: How many copies were anchored to each row so far, shape (n,).
         ack_values: XOR of the edges of those copies, shape (n,).
         held_id: The name under which a row is kept between micro-batches; set for rows that are.
+        keeper: Whose tuples these are: the collector that alone may ack them; None where nobody acks.
     """
 
     def __init__(
-        self, component: str, stream: str, task_id: int, fields: tuple[str, ...], lineage: Lineage,
+        self,
+        component: str,
+        stream: str,
+        task_id: int,
+        fields: tuple[str, ...],
+        lineage: Lineage,
         values: Sequence[tuple[Any, ...]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.component, self.stream, self.task_id, self.fields = component, stream, task_id, fields
-        self.positions = {name: index for index, name in enumerate(fields)}
+        self.positions: Mapping[str, int] = {name: index for index, name in enumerate(fields)}
         self.lineage = lineage
         self.values = values
         self.fate = bytearray(len(lineage))
         self.ordinals: Int64s = np.zeros(len(lineage), dtype=np.int64)
         self.ack_values: Int64s = np.zeros(len(lineage), dtype=np.int64)
         self.held_id: dict[int, int] = {}
+        self.keeper: object = None
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """A copied tuple is another handle of the same one."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickle; remembered state, where tuples are saved by name, does not ask."""
+        raise MisuseError(
+            "a tuple was pickled outside of its bolt's memory, and would be two tuples then",
+            f"a tuple of {self.component!r}, stream {self.stream!r}",
+            "keep tuples in attributes that the bolt `remembers`; to send one on, emit its values",
+        )
 
     @classmethod
-    def of_frame(cls, frame: Frame, fields: tuple[str, ...], *, decode: bool) -> InboundRows:
-        """The rows of a frame; ``decode`` makes Python values of them, for bolts that take tuples."""
-        values = decode_rows(frame.values) if decode else ()
-        return cls(frame.component, frame.stream, frame.source_task, fields, frame.lineage, values)
-
-    @classmethod
-    def of_roots(cls, component: str, stream: str, task_id: int, fields: tuple[str, ...], roots: Int64s) -> InboundRows:
+    def of_roots(
+        cls,
+        component: str,
+        stream: str,
+        task_id: int,
+        fields: tuple[str, ...],
+        roots: Int64s,
+        attempts: Int32s | None,
+    ) -> InboundRows:
         """What a spout's messages hang on: each message is its own root, and a copy of it a child of that.
 
         Its ``ack_values`` after routing are the init values that Storm's spouts send to the acker.
         """
-        return cls(component, stream, task_id, fields, Runs.of_rows(roots, roots))
+        return cls(component, stream, task_id, fields, Runs.of_rows(roots, roots, attempts))
 
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
         """A tick: one unanchored tuple from ``__system`` that says the interval."""
         return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), ((secs,),))
 
-    def tuple(self, row: int) -> Tuple:
+    def handle(self, row: int) -> Tuple:
         """The handle of one row."""
         return Tuple(self.values[row], self, row)
 
@@ -105,3 +126,11 @@ class InboundRows:
         rows = None if acked.all() else np.flatnonzero(acked)
         fate[acked] = REPORTED
         return self.lineage.acks(rows, self.ack_values)
+
+
+def account_of(tup: Tuple) -> tuple[InboundRows, int]:
+    """Where the account of a tuple stands: its rows, and which of them it is."""
+    rows = tup._rows  # noqa: SLF001  # a Tuple shows its users values; the account is the engine's
+    if not isinstance(rows, InboundRows):
+        raise ProtocolError(f"{tup!r} was made by somebody else", "tasks/rows.py", "please report it")
+    return rows, tup._row  # noqa: SLF001

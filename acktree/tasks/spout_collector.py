@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from acktree.spout import SpoutOutputCollector
 from acktree.tasks.collectors import Outlets, batch_of_stream
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
+
+_FITS_ANYWHERE: Final = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types whose values always travel, unless a schema says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,7 @@ class Run:
 
 
 class _Buffer:
-    """Tuples emitted one by one on one stream, all tracked or all not, all direct or all not."""
+    """Tuples emitted one after the other on one stream, all tracked or all not, all direct or all not."""
 
     __slots__ = ("declaration", "ids", "tasks", "values")
 
@@ -63,15 +66,19 @@ class SpoutCollector(SpoutOutputCollector):
     """Writes down what a spout emits."""
 
     def __init__(
-        self, component: Component, task: int, plan: Plan, open_count: Callable[[], int],
+        self,
+        component: Component,
+        task: int,
+        plan: Plan,
+        open_count: Callable[[], int],
         report: Callable[[BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
-        self._buffers: dict[tuple[str, bool, bool], _Buffer] = {}
+        self._buffers: dict[str, tuple[tuple[bool, bool], _Buffer]] = {}
         self._runs: list[Run] = []
-        self._unacked: list[object] = []
+        self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
         self.tracked_count = 0
 
@@ -92,20 +99,29 @@ class SpoutCollector(SpoutOutputCollector):
     def _add(
         self, declaration: StreamDeclaration, values: tuple[Any, ...], message_id: object, task: int | None
     ) -> None:
+        if declaration.schema is not None or not _FITS_ANYWHERE.issuperset(map(type, values)):
+            # Raised here, where the spout is to blame, and not when its run is put together.
+            encode_rows(declaration.fields, [values], declaration.schema)
         is_tracked = message_id is not None and self._plan.ackers > 0
-        key = (declaration.name, is_tracked, task is not None)
-        buffer = self._buffers.get(key)
-        if buffer is None:
-            buffer = self._buffers[key] = _Buffer(declaration)
+        buffer = self._buffer(declaration, (is_tracked, task is not None))
         buffer.values.append(values)
         self.row_count += 1
         if is_tracked:
             buffer.ids.append(message_id)
             self.tracked_count += 1
         elif message_id is not None:
-            self._unacked.append(message_id)
+            self._unacked.append((declaration.name, message_id))
         if task is not None:
             buffer.tasks.append(task)
+
+    def _buffer(self, declaration: StreamDeclaration, kind: tuple[bool, bool]) -> _Buffer:
+        """The stream's buffer; another kind of tuple on it ends its run, so that the order is kept."""
+        before, buffer = self._buffers.get(declaration.name, (None, None))
+        if buffer is None or before != kind:
+            self._end_run(declaration.name)
+            buffer = _Buffer(declaration)
+            self._buffers[declaration.name] = kind, buffer
+        return buffer
 
     def emit_batch(
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
@@ -113,38 +129,54 @@ class SpoutCollector(SpoutOutputCollector):
         where = f"spout {self._component.id!r}, task {self._task}"
         checked = batch_of_stream(batch, self._outlets.of(stream).declaration, where)
         count = checked.num_rows
-        if isinstance(message_ids, pa.Array):
-            message_ids = message_ids.to_numpy(zero_copy_only=False)
-        if message_ids is not None and len(message_ids) != count:
-            raise MisuseError(
-                f"emit_batch() of {count} rows with {len(message_ids)} message ids", where, "give one id for each row"
-            )
+        ids = None if message_ids is None else _listed(message_ids)
+        if ids is not None and len(ids) != count:
+            what = f"emit_batch() of {count} rows with {len(ids)} message ids"
+            raise MisuseError(what, where, "give one id for each row")
         if not count:
             return
-        self._runs += self._take_buffers(stream)
-        is_tracked = message_ids is not None and self._plan.ackers > 0
-        self._runs.append(Run(stream, is_tracked, checked, message_ids if is_tracked and message_ids is not None else (), None))
+        self._end_run(stream)
+        is_tracked = ids is not None and self._plan.ackers > 0
+        self._runs.append(
+            Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
+        )
         self.row_count += count
         if is_tracked:
             self.tracked_count += count
-        elif message_ids is not None:
-            self._unacked += message_ids.tolist() if isinstance(message_ids, np.ndarray) else list(message_ids)
+        elif ids is not None:
+            listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
+            self._unacked += [(stream, message_id) for message_id in listed]
 
     def report_error(self, exception: BaseException) -> None:
         self._report(exception)
 
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
+        for stream in list(self._buffers):
+            self._end_run(stream)
         runs, self._runs = self._runs, []
-        runs += self._take_buffers(None)
         self.row_count = self.tracked_count = 0
         return runs
 
-    def take_unacked(self) -> list[object]:
-        """Message ids emitted since last taken that nothing tracks, because there are no ackers."""
-        taken, self._unacked = self._unacked, []
+    def take_unacked(self) -> dict[str, list[object]]:
+        """Message ids emitted since last taken that nothing tracks, as there are no ackers; by stream."""
+        taken: dict[str, list[object]] = {}
+        for stream, message_id in self._unacked:
+            taken.setdefault(stream, []).append(message_id)
+        self._unacked.clear()
         return taken
 
-    def _take_buffers(self, stream: str | None) -> list[Run]:
-        keys = [key for key in self._buffers if stream in (None, key[0])]
-        return [self._buffers.pop(key).run() for key in keys]
+    def _end_run(self, stream: str) -> None:
+        if stream in self._buffers:
+            self._runs.append(self._buffers.pop(stream)[1].run())
+
+
+def _listed(message_ids: MessageIds | pa.Array | pa.ChunkedArray) -> MessageIds:
+    """Message ids as a list, or a numpy array if they are integers; Arrow's own objects are no ids."""
+    if not isinstance(message_ids, pa.Array | pa.ChunkedArray):
+        return message_ids
+    if pa.types.is_integer(message_ids.type) and not message_ids.null_count:
+        integers: MessageIds = message_ids.to_numpy()
+        return integers
+    listed: list[object] = message_ids.to_pylist()
+    return listed

@@ -5,7 +5,7 @@ Rules of this file
 1. Everything happens in :meth:`SpoutTask.step` and the calls beside it, on whichever thread calls them: one
    thread a task, so user code needs no locks. Only :meth:`deliver` may be called from elsewhere.
 2. ``emit`` never blocks and never refuses for lack of room: whether there is room is asked before
-   ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from the verdicts that empty it.
+   ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from what empties it: verdicts.
 3. A message leaves the pending table once, with its verdict; with a retry policy it then waits for its next
    attempt, or is a dead letter, durably, before its source is told.
 
@@ -22,18 +22,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from acktree.core.counters import NO_STREAM, Counters, What
 from acktree.core.ids import root_ids
 from acktree.core.pending import Closed, Pending
 from acktree.core.retry import RetryAt
-from acktree.core.counters import Counters, What
-from acktree.core.values import batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import Attempt, LastWill, Redriven, Retries
+from acktree.tasks.retries import Attempt, LastWill, Redriven, Retries, payload_of
 from acktree.tasks.spout_collector import SpoutCollector
 from acktree.topology.model import Component
 
@@ -62,7 +61,7 @@ class Surroundings:
         inbox: Where its messages go.
         bury: Makes dead letters durable before it returns; raises if it cannot.
         report: Told of every error of user code: (component, task, failure).
-        reserve: Told, before any message gets it, the first sequence that is not reserved yet; returns the next.
+        reserve: Told, before any message gets it, the first sequence not reserved yet; returns the next.
     """
 
     inbox: Inbox
@@ -75,7 +74,13 @@ class SpoutTask:
     """A task of a spout."""
 
     def __init__(
-        self, spout: Spout, component: Component, task: int, plan: Plan, around: Surroundings, first_sequence: int
+        self,
+        spout: Spout,
+        component: Component,
+        task: int,
+        plan: Plan,
+        around: Surroundings,
+        first_sequence: int,
     ) -> None:
         """Take over the task's own copy of the spout; nothing of it is called yet.
 
@@ -101,7 +106,7 @@ class SpoutTask:
         self.spout.open(self.plan.config, self.plan.context(self.component, self.task), self._collector)
 
     def remember(self, position: bytes) -> None:
-        """Before ``open``: set what the spout remembered when it emitted its last message of an earlier run."""
+        """Before ``open``: set what the spout remembered with its last message of an earlier run."""
         for name, value in pickle.loads(position).items():
             setattr(self.spout, name, value)
 
@@ -155,11 +160,11 @@ class SpoutTask:
         return self._retries.due_ms()
 
     def step(self, now_ms: int) -> bool:
-        """Take the mail, send due retries, then ask the spout once if it may emit. True if anything happened."""
+        """Take the mail, send due retries, ask the spout once if it may emit. True if anything happened."""
         moved = self._take_mail(now_ms)
         moved |= self._retry(now_ms)
+        before = self._collector.row_count
         if self.may_emit():
-            before = self._collector.row_count
             try:
                 self.spout.next_tuple()
             except EndOfStream:
@@ -167,12 +172,11 @@ class SpoutTask:
                 moved = True
             except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
                 self._report(error)
-            moved |= self._collector.row_count > before
-            untracked = self._collector.take_unacked()
-            if untracked:  # there are no ackers: acked, but not before next_tuple has returned
-                self._count("default", "acked", len(untracked))
-                self._call(self.spout.ack_batch, untracked)
-        return moved
+        # Without ackers emitted is acked, but not before next_tuple, or whichever hook emitted, has returned.
+        for stream, message_ids in self._collector.take_unacked().items():
+            self._count(stream, "acked", len(message_ids))
+            self._call(self.spout.ack_batch, message_ids)
+        return moved or self._collector.row_count > before
 
     def may_emit(self) -> bool:
         """Whether ``next_tuple`` would be called."""
@@ -195,12 +199,19 @@ class SpoutTask:
         for run in runs:
             first = self._sequences(len(run))
             ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
-            chunks.append(
-                Chunk(
-                    self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
-                    tasks=run.tasks, message_ids=ids, position=position,
-                )  # fmt: skip
+            chunk = Chunk(
+                self.component.id,
+                self.task,
+                run.stream,
+                run.is_tracked,
+                first,
+                now_ms,
+                run.values,
+                tasks=run.tasks,
+                message_ids=ids,
+                position=position,
             )
+            chunks.append(chunk)
         number = self._around.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
@@ -214,9 +225,14 @@ class SpoutTask:
         """Reopen the messages of a chunk of an earlier run, which only the inbox has. Ascending by number."""
         self._streams[number] = chunk.stream
         self._pending.add(
-            chunk.first_sequence, pickle.loads(chunk.message_ids), chunk.attempts, number, 0, chunk.emitted_ms,
+            chunk.first_sequence,
+            pickle.loads(chunk.message_ids),
+            chunk.attempts,
+            number,
+            0,
+            chunk.emitted_ms,
             first_emitted_ms=chunk.first_emitted_ms,
-        )  # fmt: skip
+        )
         if chunk.retry_of is not None:
             self._retried.update(chunk.retry_of.tolist())
 
@@ -259,7 +275,9 @@ class SpoutTask:
         stream = self._streams[closed.chunk]
         self._count(stream, "acked", count)
         waited_ms = float((now_ms - closed.first_emitted_ms).sum())
-        self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count)
+        self.counters.add_latency(
+            self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
+        )
         ids = _as_list(closed)
         mine = [message_id for message_id in ids if not isinstance(message_id, Redriven)]
         if mine:
@@ -292,7 +310,9 @@ class SpoutTask:
                 continue
             mine, first_ms = replace(failure, attempt=attempt), int(closed.first_emitted_ms[index])
             stream = self._streams[closed.chunk]
-            place = Attempt(message_id, closed.chunk, int(closed.rows[index]), sequence, attempt, first_ms, stream)
+            place = Attempt(
+                message_id, closed.chunk, int(closed.rows[index]), sequence, attempt, first_ms, stream
+            )
             fate = None if policy is None else policy.decide(mine, roots[index], first_ms, now_ms)
             if isinstance(fate, RetryAt):
                 self._retries.add(fate.due_ms, place)
@@ -302,13 +322,15 @@ class SpoutTask:
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again at the next step."""
         given_up = self._retries.wills
-        letters = []
-        for chunk_number in sorted({place.chunk for place, _, _ in given_up}):
-            chunk = self._around.inbox.read(chunk_number)
+        letters: list[LastWill] = []
+        for number in sorted({place.chunk for place, _, _ in given_up}):
+            chunk = self._around.inbox.read(number)
             for place, failure, root in given_up:
-                if place.chunk == chunk_number:
-                    payload = batch_to_bytes(chunk.values.slice(place.row, 1))
-                    letters.append(LastWill(self.component.id, self.task, place, failure, root, payload, now_ms))
+                if place.chunk == number:
+                    row, target = payload_of(place, chunk)
+                    letters.append(
+                        LastWill(self.component.id, self.task, place, failure, root, row, target, now_ms)
+                    )
         try:
             self._around.bury(letters)
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
@@ -324,17 +346,25 @@ class SpoutTask:
         """Emit again what is due, as new attempts with roots of their own."""
         due = self._retries.take_due(now_ms)
         for stream, attempts in due.items():
-            values = self._retries.values_of(attempts, self._around.inbox.read)
+            values, targets = self._retries.payloads_of(attempts, self._around.inbox.read)
             first = self._sequences(len(attempts))
             tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
             first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
             ids = [place.message_id for place in attempts]
             chunk = Chunk(
-                self.component.id, self.task, stream, True, first, now_ms, values, attempts=tries,
+                self.component.id,
+                self.task,
+                stream,
+                is_tracked=True,
+                first_sequence=first,
+                emitted_ms=now_ms,
+                values=values,
+                attempts=tries,
+                tasks=targets,
                 first_emitted_ms=first_ms,
                 retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
                 message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
-            )  # fmt: skip
+            )
             number = self._around.inbox.append([chunk])
             self._streams[number] = stream
             self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
@@ -366,13 +396,14 @@ class SpoutTask:
     def _count(self, stream: str, what: What, n: int) -> None:
         self.counters.add(self.component.id, self.task, stream, what, n)
 
-    def _call(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             callback(*arguments)
         except Exception as error:  # noqa: BLE001  # user code
             self._report(error)
 
     def _report(self, error: BaseException) -> None:
+        self._count(NO_STREAM, "errors", 1)
         self._around.report(self.component.id, self.task, failure_of(error, self.component.id))
 
 
