@@ -17,7 +17,8 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -84,6 +85,7 @@ class DeadLetters:
     Args:
         path: The SQLite file. Made if missing, readable by its owner alone (0600), as is a folder that has to
             be made for it (0700): payloads are users' data.
+        send: Sends letters into the topology again, for :meth:`redrive`; None where none runs.
 
     Raises:
         CheckpointError: The file is of another program, or of a newer acktree.
@@ -91,8 +93,9 @@ class DeadLetters:
             and what to do; ``can_retry`` when another process merely holds the file.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, send: Callable[[Sequence[DeadLetter]], None] | None = None) -> None:
         self.path = Path(path)
+        self._send = send
         self._lock = threading.Lock()
         with _OPENING, self._told("open"):
             _make_private(self.path)
@@ -196,6 +199,27 @@ class DeadLetters:
                 )
                 if marked.rowcount == 0:
                     raise self._unknown(asked)
+
+    def redrive(self, ids: Iterable[int]) -> int:
+        """Send letters again, as new messages with a first attempt; returns how many.
+
+        Their source is through with them and is told nothing: one that is acked is done, one that fails for
+        good becomes a dead letter again.
+
+        Raises:
+            MisuseError: One of them is not in the store, or the topology does not run; then none is sent.
+        """
+        letters = self.get(ids)
+        if self._send is None:
+            raise MisuseError(
+                "dead letters can be sent again only into the running topology that gave them up",
+                f"dead letters in {self.path}",
+                "submit the topology, and call running.dead_letters.redrive(ids)",
+            )
+        self._send(letters)
+        now_ms = time.time_ns() // 1_000_000
+        self.mark_redriven([letter.id for letter in letters if letter.id is not None], now_ms)
+        return len(letters)
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing.

@@ -123,11 +123,21 @@ class Checkpoint:
         if not self._facts:
             salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
             partitions = config.partitions or partitions
-            self._facts = {"version": VERSION, "run_salt": salt, "partitions": partitions, "run": 0, "reserved": 0}
+            self._facts = {
+                "version": VERSION,
+                "run_salt": salt,
+                "partitions": partitions,
+                "run": 0,
+                "reserved": 0,
+            }
             self._facts["shape"] = shape_of(topology, config, partitions)
         else:
             now = shape_of(topology, config, self.partitions)
-            changed = [name for name in sorted(now | self._facts["shape"]) if now.get(name) != self._facts["shape"].get(name)]
+            changed = [
+                name
+                for name in sorted(now | self._facts["shape"])
+                if now.get(name) != self._facts["shape"].get(name)
+            ]
             if changed:
                 name = changed[0]
                 before = self._facts["shape"].get(name)
@@ -141,7 +151,7 @@ class Checkpoint:
         self._write()
 
     def reserve(self, first: int) -> int:
-        """Reserve the block of sequences that holds ``first``, durably; returns the first that is not reserved."""
+        """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
         end = first + BLOCK
         if end > self._facts["reserved"]:
             self._facts["reserved"] = end
@@ -156,7 +166,7 @@ class Checkpoint:
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
         offsets = self.spark / "offsets"
-        logged = [int(name) for name in os.listdir(offsets) if name.isdigit()] if offsets.exists() else []
+        logged = [int(file.name) for file in offsets.glob("[0-9]*") if file.name.isdigit()]
         if not logged:
             return -1
         for line in (offsets / str(max(logged))).read_text().splitlines():
@@ -179,7 +189,7 @@ class Checkpoint:
         facts: dict[str, Any] = json.loads(file.read_text())
         if facts.get("version") != VERSION:
             raise CheckpointError(
-                f"this checkpoint has version {facts.get('version')}, and this acktree reads version {VERSION}",
+                f"this checkpoint has version {facts.get('version')}, and this acktree reads {VERSION}",
                 str(self.folder),
                 "run it with the acktree that wrote it, or give the topology a new checkpoint",
             )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -66,7 +67,8 @@ class Entry:
 
 def entries_after(folder: Path, number: int) -> list[Entry]:
     """The entries that follow ``number`` without a gap, ascending."""
-    found = {entry.number: entry for name in os.listdir(folder) if (entry := Entry.of_name(name)) is not None}
+    named = (Entry.of_name(file.name) for file in folder.iterdir())
+    found = {entry.number: entry for entry in named if entry is not None}
     following: list[Entry] = []
     while (number := number + 1) in found:
         following.append(found[number])
@@ -178,10 +180,8 @@ class FileInbox:
     def wake(self) -> None:
         """Tell the source to look."""
         if self._pipe is not None:
-            try:
+            with suppress(BlockingIOError):  # it is full of wakes that nobody took yet
                 os.write(self._pipe, b"\0")
-            except BlockingIOError:
-                pass  # it is full of wakes that nobody took yet
 
     def close(self) -> None:
         """Let go of the pipe."""
@@ -210,7 +210,11 @@ class FileInbox:
             self._delete_if_done(before)
 
     def _delete_if_done(self, number: int) -> None:
-        if number not in self._released or number > self._committed or number in self._newest_position.values():
+        if (
+            number not in self._released
+            or number > self._committed
+            or number in self._newest_position.values()
+        ):
             return
         self._released.discard(number)
         entry, size = self._entries.pop(number)
@@ -224,12 +228,12 @@ class FileInbox:
         """
         following = entries_after(self._folder, admitted)
         end = admitted + 1 + len(following)
-        for name in os.listdir(self._folder):
-            entry = Entry.of_name(name)
-            if name.startswith("new-") or (entry is not None and entry.number >= end):
-                (self._folder / name).unlink()
+        for file in list(self._folder.iterdir()):
+            entry = Entry.of_name(file.name)
+            if file.name.startswith("new-") or (entry is not None and entry.number >= end):
+                file.unlink()
             elif entry is not None:
-                size = (self._folder / name).stat().st_size
+                size = file.stat().st_size
                 self._entries[entry.number] = (entry, size)
                 self._bytes += size
                 self._waiting += entry.rows
@@ -238,7 +242,7 @@ class FileInbox:
         return end
 
     def _open_pipe(self) -> int | None:
-        """The pipe that wakes the source; None where the file system has none, and the source looks by itself."""
+        """The pipe that wakes the source; None where there can be none, and the source looks by itself."""
         pipe = self._folder / WAKE
         try:
             if not pipe.exists():

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
@@ -56,7 +56,9 @@ def stateless_level(shared: SharedPlan, level: int, inbox: str) -> MapInArrow:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
         if mine:
             reader = partial(read_chunk, Path(inbox))
-            yield from _in_batches(run_level(shared.plan(), level, mine[0].partition, mine, read_chunk=reader))
+            yield from _in_batches(
+                run_level(shared.plan(), level, mine[0].partition, mine, read_chunk=reader)
+            )
 
     return run
 
@@ -83,8 +85,11 @@ class RememberingOperator(StatefulProcessor):
         """Declare the state: one map of blobs. Called in every task of every micro-batch."""
         self._blobs = handle.getMapState("blobs", "name string", "blob binary")
 
-    def handleInputRows(  # noqa: N802  # Spark's name
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues  # noqa: ARG002, N803
+    def handleInputRows(
+        self,
+        key: object,  # noqa: ARG002  # the rows say which partition
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: ARG002  # the clock is a column
     ) -> Iterator[pd.DataFrame]:
         """Run the level over the rows of one partition; pass on what is for others."""
         worker.settle()
@@ -108,7 +113,7 @@ class RememberingOperator(StatefulProcessor):
 class _MapStateStore(StateStore):
     """Named blobs in Spark's state store; a blob that is asked for twice is read once."""
 
-    def __init__(self, blobs: Any) -> None:
+    def __init__(self, blobs: MapState) -> None:
         self._blobs = blobs
         self._seen: dict[str, bytes | None] = {}
 
@@ -131,6 +136,9 @@ def _frame_of(rows: list[WireRow]) -> pd.DataFrame:
     plain = [row._replace(kind=int(row.kind), body=bytes(row.body)) for row in rows]
     frame = pd.DataFrame(plain, columns=list(WIRE_SCHEMA.names))
     return frame.astype(
-        {field.name: field.type.to_pandas_dtype() for field in WIRE_SCHEMA if not pa.types.is_binary(field.type)}
+        {
+            field.name: field.type.to_pandas_dtype()
+            for field in WIRE_SCHEMA
+            if not pa.types.is_binary(field.type)
+        }
     )
-

@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TRIED_KEYS: Final = 64
-"""For each partition so many candidate keys are asked for; some key misses one with probability (1 - 1/n)**64n."""
+"""So many candidate keys are tried for each of n partitions; none fits one with odds of (1 - 1/n)**64n."""
 
 
 def ladder(session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path) -> DataFrame:
     """Source, levels and acker as one streaming DataFrame of rows for the driver."""
     session.dataSource.register(InboxSource)
-    clock_ms = F.unix_millis(F.current_timestamp())  # the micro-batch's: logged, and the same when it is run again
+    clock_ms = F.unix_millis(
+        F.current_timestamp()
+    )  # the micro-batch's: logged, and the same when it is run again
     rows = (
         session.readStream.format(FORMAT)
-        .options(inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level)
+        .options(
+            inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level
+        )
         .load()
         .withColumn("clock_ms", clock_ms)
     )
@@ -56,8 +60,8 @@ def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int) ->
 def partition_keys(session: SparkSession, partitions: int) -> tuple[int, ...]:
     """For each partition a key that Spark's hash puts there.
 
-    A stateful operator places its keys by murmur3 and takes no other word: keys 0 and 1 of two would share one
-    partition. So Spark is asked once where it puts what.
+    A stateful operator places its keys by murmur3 and takes no other word: keys 0 and 1 of two would share
+    one partition. So Spark is asked once where it puts what.
     """
     placed = F.pmod(F.hash(F.col("id")), F.lit(partitions)).alias("partition")
     candidates = session.range(partitions * _TRIED_KEYS).select("id", placed)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from acktree.core.statistics import OpenMessages, ReportedError, Stats
 from acktree.dead_letters.store import DeadLetters
-from acktree.dead_letters.wills import redriven_letter
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
@@ -24,7 +23,7 @@ from acktree.tasks.ticks import Ticks
 from acktree.topology.describe import Description
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("acktree")
 
@@ -62,12 +61,19 @@ class RunningTopology:
     """
 
     def __init__(
-        self, plan: Plan, checkpoint: Checkpoint, inbox: FileInbox, sink: Sink, threads: Mapping[int, SpoutThread],
-        dead_letters: DeadLetters, errors: deque[ReportedError], stop_session: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        inbox: FileInbox,
+        sink: Sink,
+        threads: Mapping[int, SpoutThread],
+        dead_letters: DeadLetters,
+        errors: deque[ReportedError],
+        stop_session: Callable[[], None],
+    ) -> None:
         """Take over what ``submit`` put together; :meth:`begin` starts it."""
         self.plan = plan
-        self.dead_letters = Redrivable(dead_letters, threads)
+        self.dead_letters = dead_letters
         self._checkpoint, self._inbox, self._sink, self._threads = checkpoint, inbox, sink, threads
         self._errors, self._stop_session = errors, stop_session
         self._query: StreamingQuery | None = None
@@ -219,7 +225,11 @@ class RunningTopology:
             ticks = Ticks(self.plan, now_ms())
             while not self._is_over():
                 due = [at for at in (ticks.next_ms(), self._sink.ended.next_deadline_ms) if at is not None]
-                secs = _LOOK_SECS * 10 if not due else min(_LOOK_SECS * 10, max(0.0, (min(due) - now_ms()) / 1000))
+                secs = (
+                    _LOOK_SECS * 10
+                    if not due
+                    else min(_LOOK_SECS * 10, max(0.0, (min(due) - now_ms()) / 1000))
+                )
                 with self._change:
                     self._change.wait(secs)
                 self._send_due(ticks)
@@ -229,7 +239,7 @@ class RunningTopology:
             self._stop()
 
     def _warm_up(self) -> None:
-        """Wait for the first micro-batch: it compiles for seconds, and no message shall time out meanwhile."""
+        """Wait for the first micro-batch: it compiles for seconds, and no message shall wait for that."""
         while self._sink.ended.batch_id < 0 and not self._is_over():
             with self._change:
                 self._change.wait(_LOOK_SECS)
@@ -282,45 +292,21 @@ class RunningTopology:
         self._ended.set()
 
     def _stop_query(self) -> None:
+        """Let the running micro-batch come to its commit, then stop a query at rest."""
         query = self._query
         assert query is not None, "begin() gave one"
-        if query.isActive:
-            self._inbox.hold()
-            deadline = time.monotonic() + _STOP_SECS
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECS / 5)
-                if query.status["message"].startswith(("Waiting", "Getting offsets")):
-                    break
+        self._inbox.hold()
+        deadline = time.monotonic() + _STOP_SECS
+        while query.isActive and not self._is_between_batches(query) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECS / 5)
         query.stop()
+
+    def _is_between_batches(self, query: StreamingQuery) -> bool:
+        status = query.status
+        return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
 
     def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
         mine = [self._threads[task].task for task in tasks if task in self._threads]
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (now_ms() - min(ages)) / 1000 if ages else None
         return OpenMessages(sum(task.open_count for task in mine), oldest)
-
-
-class Redrivable(DeadLetters):
-    """The dead letters of a running topology: they can be sent again."""
-
-    def __init__(self, letters: DeadLetters, threads: Mapping[int, SpoutThread]) -> None:
-        """Look at the same store, with the spouts at hand."""
-        self.__dict__ = letters.__dict__
-        self._threads = threads
-
-    def redrive(self, ids: Iterable[int]) -> int:
-        """Send letters again, as new messages with a first attempt; returns how many.
-
-        Their source is through with them and is told nothing: one that is acked is done, one that fails
-        for good becomes a dead letter again.
-
-        Raises:
-            MisuseError: One of the ids is not in the store; then none is sent.
-        """
-        letters = self.get(list(ids))
-        self.mark_redriven([letter.id for letter in letters if letter.id is not None], now_ms())
-        for letter in letters:
-            thread = self._threads[letter.task_id]
-            thread.deliver(Mail(redriven=[redriven_letter(letter)]), -1)
-        return len(letters)
-

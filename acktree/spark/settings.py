@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
 
-MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -44,27 +42,52 @@ class Setting:
 
 SETTINGS: Final = (
     # transformWithState refuses the default provider.
-    Setting("spark.sql.streaming.stateStore.providerClass", ROCKSDB, False, "required"),
+    Setting("spark.sql.streaming.stateStore.providerClass", ROCKSDB, is_static=False, gain="required"),
     # Without it each commit uploads a snapshot, so its cost grows with the state.
-    Setting("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true", False, "state commits"),
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        "true",
+        is_static=False,
+        gain="state commits",
+    ),
     # A lookup for each write, for a number that nobody here reads.
-    Setting("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false", False, "a lookup a write"),
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
+        "false",
+        is_static=False,
+        gain="a lookup a write",
+    ),
     # 301 ms. The default goes through Hadoop's FileContext, which starts chmod and readlink for each file.
-    Setting("spark.sql.streaming.checkpointFileManagerClass", MANAGER, False, "a third of an empty micro-batch"),
+    Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        MANAGER,
+        is_static=False,
+        gain="a third of an empty micro-batch",
+    ),
     # 10 rather than 100: a restart needs the last one only, and each is a file.
-    Setting("spark.sql.streaming.minBatchesToRetain", "10", False, "fewer files"),
-    Setting("spark.sql.adaptive.enabled", "false", False, "planning time; off for stateful queries anyway"),
+    Setting("spark.sql.streaming.minBatchesToRetain", "10", is_static=False, gain="fewer files"),
+    Setting(
+        "spark.sql.adaptive.enabled",
+        "false",
+        is_static=False,
+        gain="planning time; off for stateful queries anyway",
+    ),
     # Our source waits by itself, so Spark need not sleep between two looks.
-    Setting("spark.sql.streaming.pollingDelay", "1ms", False, "up to 10 ms a message"),
+    Setting("spark.sql.streaming.pollingDelay", "1ms", is_static=False, gain="up to 10 ms a message"),
     # Frames are few: the number of rows never cuts a batch, their bytes do.
-    Setting("spark.sql.execution.arrow.maxRecordsPerBatch", "50000", False, "fewer batches"),
+    Setting("spark.sql.execution.arrow.maxRecordsPerBatch", "50000", is_static=False, gain="fewer batches"),
     # 293 ms. What goes is waiting on loopback TCP. Since Spark 4.1.
-    Setting("spark.python.unix.domain.socket.enabled", "true", True, "a third of an empty micro-batch"),
+    Setting(
+        "spark.python.unix.domain.socket.enabled",
+        "true",
+        is_static=True,
+        gain="a third of an empty micro-batch",
+    ),
 )
 
 _JAVA_OPTIONS: Final = (
-    # 263-297 ms: the remaining chmods start faster. -Xss16m: Spark matches a regex over an error's text when a
-    # query is stopped in mid-batch, which overflows the stock stack and prints a thousand lines.
+    # 263-297 ms: the remaining chmods start faster. -Xss16m: Spark matches a regex over an error's text when
+    # a query is stopped in mid-batch, which overflows the stock stack and prints a thousand lines.
     "-Djdk.lang.Process.launchMechanism=VFORK -Xss16m"
 )
 
@@ -100,8 +123,9 @@ def prepare_session(session: SparkSession) -> None:
             session.conf.set(setting.key, setting.value)
         elif session.conf.get(setting.key, "") != setting.value:
             warnings.warn(
-                f"this session was started without {setting.key}={setting.value}, which buys: {setting.gain}. "
-                f'Add .config("{setting.key}", "{setting.value}") where it is built, or let submit() make one.',
+                f"this session was started without {setting.key}={setting.value}, which buys "
+                f'{setting.gain}. Add .config("{setting.key}", "{setting.value}") where it is built, or let '
+                "submit() make the session.",
                 SlowSessionWarning,
                 stacklevel=3,
             )

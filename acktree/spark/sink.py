@@ -102,9 +102,12 @@ class Sink:
             traceback = error["traceback"]
             self.report(
                 ReportedError(
-                    component, int(str(error["task"])), str(error["reason"]), at_ms,
+                    component,
+                    int(str(error["task"])),
+                    str(error["reason"]),
+                    at_ms,
                     None if traceback is None else str(traceback),
-                )  # fmt: skip
+                )
             )
 
 

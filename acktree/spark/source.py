@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files: Spark calls them again
-   after a crash, and elsewhere.
+1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files: Spark calls them
+   again after a crash, and elsewhere.
 2. No message goes through here. A row names a slice of a chunk; the source level reads it where it is used.
 3. ``latestOffset`` waits for news, up to :data:`PATIENCE_SECS`: a query at rest costs a call a second.
 
@@ -18,10 +18,11 @@ import select
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, entries_after
@@ -35,7 +36,7 @@ SLICE_ROWS: Final = 64
 
 
 class InboxSource(DataSource):
-    """``spark.readStream.format("acktree")``: options ``inbox`` (folder), ``partitions``, ``ackers``, ``acker_level``."""
+    """``readStream.format("acktree")``; options ``inbox``, ``partitions``, ``ackers``, ``acker_level``."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +47,7 @@ class InboxSource(DataSource):
         """The wire schema."""
         return WIRE_DDL
 
-    def streamReader(self, schema: Any) -> InboxReader:  # noqa: ARG002, N802  # Spark's names
+    def streamReader(self, schema: StructType) -> InboxReader:  # noqa: ARG002  # it is always the wire schema
         """The reader of one query."""
         return InboxReader({str(key): str(value) for key, value in self.options.items()})
 
@@ -56,7 +57,7 @@ class Slices(InputPartition):
 
     def __init__(self, rows: Sequence[WireRow]) -> None:
         super().__init__(None)
-        self.rows = list(map(tuple, rows))
+        self.rows = list(rows)
 
 
 class InboxReader(DataSourceStreamReader):
@@ -68,11 +69,11 @@ class InboxReader(DataSourceStreamReader):
         self._ackers = int(options["ackers"])
         self._acker_level = int(options["acker_level"])
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, int]:
         """Before the first number."""
         return {"chunk": -1}
 
-    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002, N802
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # all of it
         """The newest number; waits for one a while if there is none after ``start``."""
         news = self._news(start["chunk"])
         if news == start["chunk"]:
@@ -102,7 +103,7 @@ class InboxReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Slices]:
         """Cut what lies after ``start`` up to ``end`` into one part for each partition."""
-        entries = [entry for entry in self._between(start["chunk"], end["chunk"])]
+        entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
         orders: dict[str, int] = {}
         void: dict[int, int] = {}  # spout task -> messages before this number are brought back by its queue
@@ -131,7 +132,7 @@ class InboxReader(DataSourceStreamReader):
         return [Slices(part) for part in rows]
 
     def _between(self, start: int, end: int) -> list[Entry]:
-        found = (Entry.of_name(name) for name in os.listdir(self._folder))
+        found = (Entry.of_name(file.name) for file in self._folder.iterdir())
         mine = [entry for entry in found if entry is not None and start < entry.number <= end]
         return sorted(mine, key=lambda entry: entry.number)
 
@@ -147,7 +148,7 @@ class InboxReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         assert isinstance(partition, Slices), "partitions() makes no others"
-        yield batch_of([WireRow(*row) for row in partition.rows])
+        yield batch_of(partition.rows)
 
 
 def _row(

@@ -49,7 +49,9 @@ class SpoutThread:
         self._is_stopping = False
         self._rests = False
         self._mail_through = -1
-        self._thread = Thread(target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True)
+        self._thread = Thread(
+            target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True
+        )
 
     def start(self) -> None:
         """Open the spout on its own thread, and let it emit."""
@@ -128,8 +130,7 @@ class SpoutThread:
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
             moved = task.step(now_ms())
-            if self._mail_through > self.told_through:
-                self.told_through = self._mail_through
+            self.told_through = max(self.told_through, self._mail_through)
             waiting = task.buffered_count
             if waiting:
                 now = time.monotonic()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from acktree.config import Config
 from acktree.core.statistics import ReportedError
 from acktree.core.verdicts import Failure
+from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
-from acktree.dead_letters.wills import letter_of
+from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
@@ -23,7 +24,7 @@ from acktree.spark.settings import prepare_session, start_session
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, now_ms
 from acktree.spark.worker import SharedPlan
-from acktree.tasks.mail import mail_of
+from acktree.tasks.mail import Mail, mail_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
 from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
@@ -31,13 +32,17 @@ from acktree.topology.model import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("acktree")
 
 
 def submit(
-    topology: Topology, *, checkpoint: str | Path, spark: SparkSession | None = None, config: Config | None = None
+    topology: Topology,
+    *,
+    checkpoint: str | Path,
+    spark: SparkSession | None = None,
+    config: Config | None = None,
 ) -> RunningTopology:
     """Run a topology on Spark.
 
@@ -64,16 +69,18 @@ def submit(
         raise
 
 
-def _start(topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config) -> RunningTopology:
+def _start(
+    topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config
+) -> RunningTopology:
     session = spark or start_session(topology.name)
     prepare_session(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
     plan = Plan.of(topology, config, held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
-    letters = DeadLetters(held.dead_letters)
     errors: deque[ReportedError] = deque(maxlen=ERRORS_KEPT)
     threads = Threads()
+    letters = DeadLetters(held.dead_letters, None if held.has_ended else _sender(threads))
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
     sink = Sink(plan, inbox, journal, threads.deliver, errors.append)
@@ -81,7 +88,9 @@ def _start(topology: Topology, held: Checkpoint, spark: SparkSession | None, con
     running = RunningTopology(plan, held, inbox, sink, threads.by_task, letters, errors, stop_session)
     if held.has_ended:
         log.warning(
-            "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s", topology.name, held.folder
+            "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
+            topology.name,
+            held.folder,
         )
         running.begin_ended()
         return running
@@ -100,7 +109,9 @@ def _start(topology: Topology, held: Checkpoint, spark: SparkSession | None, con
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
     _recover(plan, inbox, journal, threads)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
-    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)})
+    inbox.append_control(
+        ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)}
+    )
     running.begin(_query(session, plan, held, sink))
     return running
 
@@ -121,6 +132,17 @@ def _query(session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink) -> S
         )
     finally:
         session.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def _sender(threads: Threads) -> Callable[[Sequence[DeadLetter]], None]:
+    """How dead letters go back to the tasks that gave them up."""
+
+    def send(letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            threads.by_task[letter.task_id].task.deliver(Mail(redriven=[redriven_letter(letter)]))
+        threads.wake()
+
+    return send
 
 
 def _burier(letters: DeadLetters, topology: Topology) -> Callable[[Sequence[LastWill]], None]:
@@ -159,4 +181,3 @@ def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Thr
                 thread = threads.by_task.get(task)
                 if thread is not None and not thread.task.spout.redelivers:
                     thread.task.settle_recovered(letters, now_ms(), was_told=was_told)
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -33,7 +33,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[WireRow]:
     columns = [batch.column(name).to_pylist() for name in WIRE_SCHEMA.names[:-1]]
     bodies = batch.column("body")
     for index, values in enumerate(zip(*columns, strict=True)):
-        yield WireRow(*values, memoryview(bodies[index].as_buffer()))  # type: ignore[arg-type]  # read like bytes
+        partition, level, kind, source, sequence, clock_ms, head = values
+        body: Any = memoryview(bodies[index].as_buffer())  # read like bytes, and not copied
+        yield WireRow(partition, level, kind, source, sequence, clock_ms, head, body)
 
 
 def batch_of(rows: Iterable[WireRow]) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ _FREEZES = 5
 class SharedPlan:
     """A plan in a file that every worker reads, once a process.
 
-    Not a broadcast: Spark unpickles a stateful operator once beside the driver too, where broadcasts are missing.
+    Not a broadcast: Spark unpickles a stateful operator once beside the driver too, where those are missing.
 
     Attributes:
         path: The file. Its name is new for each run, so a worker that stays never takes an old one for it.

@@ -27,12 +27,15 @@ def test_one_percent_of_poison_fails_one_percent_of_the_messages_and_the_query_n
     with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
         query = running._query
         assert running.await_termination(timeout_secs=120)
-        assert running._query is query and query.exception() is None
+        assert running._query is query
+        assert query.exception() is None
         told = running.stats()["numbers"].total
         assert (told.acked, told.failed, told.timed_out) == (9_900, 100, 0)
         letters = list(running.dead_letters)
     assert sorted(letter.values[0] for letter in letters) == list(range(0, 10_000, 100))
-    assert {letter.reason for letter in letters} == {f"ValueError: {n} is poison" for n in range(0, 10_000, 100)}
+    assert {letter.reason for letter in letters} == {
+        f"ValueError: {n} is poison" for n in range(0, 10_000, 100)
+    }
     assert {(letter.component, letter.attempts) for letter in letters} == {("poisoned", 1)}
 
 
@@ -48,13 +51,17 @@ def test_a_message_is_tried_again_until_its_attempts_are_used_up(spark: SparkSes
         feeder.end()
         assert running.await_termination(timeout_secs=60)
         assert feeder.acked == ["odd"]
-        assert [(name, failure.attempt, failure.final) for name, failure in feeder.failed] == [("even", 3, True)]
+        assert [(name, failure.attempt, failure.final) for name, failure in feeder.failed] == [
+            ("even", 3, True)
+        ]
         assert [(letter.values, letter.attempts) for letter in running.dead_letters] == [([2], 3)]
-        assert running.stats()["poisoned"].total.executed == 4  # noqa: PLR2004  # 1 + 3 attempts
+        assert running.stats()["poisoned"].total.executed == 4  # 1 + 3 attempts
     assert notes(tmp_path, "notes") == [["1"]]
 
 
-def test_held_tuples_stay_open_over_micro_batches_and_are_acked_together(spark: SparkSession, tmp_path: Path) -> None:
+def test_held_tuples_stay_open_over_micro_batches_and_are_acked_together(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     feeder = FeederSpout(["n"])
     builder = TopologyBuilder("hoard")
     builder.set_spout("numbers", feeder)
@@ -66,7 +73,7 @@ def test_held_tuples_stay_open_over_micro_batches_and_are_acked_together(spark: 
             wait_until(lambda n=n: running.stats()["hoard"].total.executed == n)
             assert feeder.acked == []
         feeder.feed([4], message_id=4)
-        wait_until(lambda: len(feeder.acked) == 4)  # noqa: PLR2004
+        wait_until(lambda: len(feeder.acked) == 4)
         assert sorted(feeder.acked) == [1, 2, 3, 4]
         assert running.stats()["numbers"].open == 0
     assert notes(tmp_path, "notes") == [["10"]]
@@ -80,12 +87,14 @@ def test_a_forgotten_tuple_times_out_although_nothing_flows_and_then_the_query_i
     builder.set_spout("numbers", feeder)
     builder.set_bolt("hoard", Hoard()).global_grouping("numbers")
     config = Config(message_timeout_secs=2)
-    with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+    with submit(
+        builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
+    ) as running:
         wait_until(lambda: running.is_warm)
         fed_at = time.monotonic()
         feeder.feed([1], message_id="lost")
         wait_until(lambda: bool(feeder.failed))
-        assert time.monotonic() - fed_at >= 2  # noqa: PLR2004
+        assert time.monotonic() - fed_at >= 2
         [(message_id, failure)] = feeder.failed
         assert (message_id, failure.kind, failure.cause) == ("lost", "TIMED_OUT", "TIMEOUT")
         assert running.await_idle(timeout_secs=20)
@@ -102,10 +111,12 @@ def test_without_ackers_every_message_is_acked_and_the_end_waits_for_the_last_mi
     builder.set_bolt("poisoned", PoisonedEvery(100), parallelism=2).shuffle_grouping("numbers")
     builder.set_bolt("notes", Notebook(tmp_path)).global_grouping("poisoned")
     config = Config(acker_executors=0)
-    with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+    with submit(
+        builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
+    ) as running:
         assert running.await_termination(timeout_secs=60)
-        assert running.stats()["numbers"].total.acked == 500  # noqa: PLR2004
-    assert len(notes(tmp_path, "notes")) == 495  # noqa: PLR2004
+        assert running.stats()["numbers"].total.acked == 500
+    assert len(notes(tmp_path, "notes")) == 495
 
 
 def test_the_same_topology_with_the_same_salt_names_every_root_and_edge_alike(
@@ -121,10 +132,12 @@ def test_the_same_topology_with_the_same_salt_names_every_root_and_edge_alike(
 
     first, second = ids(tmp_path / "first"), ids(tmp_path / "second")
     assert first == second
-    assert len({tuple(line) for line in first}) == len(first) == 200  # noqa: PLR2004
+    assert len({tuple(line) for line in first}) == len(first) == 200
 
 
-def test_a_spout_that_cannot_be_opened_stops_the_topology_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_spout_that_cannot_be_opened_stops_the_topology_with_its_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     class Locked(Spout):
         outputs = ["n"]
 

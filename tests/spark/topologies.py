@@ -27,7 +27,7 @@ class Tally(BasicBolt):
 
 
 class Notebook(BasicBolt):
-    """Writes every tuple it is given on a line of a file of its own: an effect, to be counted from outside."""
+    """Writes every tuple on a line of a file of its own: an effect, to be counted from outside."""
 
     outputs = []
 
@@ -79,7 +79,7 @@ class ToldIterableSpout(IterableSpout):
 
 
 class FileQueueSpout(Spout):
-    """A queue in a folder: a file a message, gone when it is acked; what is not acked is there after a restart."""
+    """A queue in a folder: a file a message, gone when it is acked; the others are there after a restart."""
 
     outputs = ["n"]
 
@@ -98,9 +98,11 @@ class FileQueueSpout(Spout):
             self.collector.emit([number], message_id=number)
 
     def ack(self, message_id):
-        (self.folder / str(message_id)).unlink(missing_ok=True)
-        with self.told.open("a") as file:
+        with self.told.open(
+            "a"
+        ) as file:  # noted before it is done: the test must not miss one that was killed here
             file.write(f"acked {message_id}\n")
+        (self.folder / str(message_id)).unlink(missing_ok=True)
 
 
 @bolt(outputs=["key"])
@@ -122,7 +124,7 @@ class Hoard(Bolt):
 
     def execute(self, tup):
         self.held.append(tup)
-        if len(self.held) == 4:  # noqa: PLR2004
+        if len(self.held) == 4:
             self.collector.emit([sum(held["n"] for held in self.held)], anchors=self.held)
             for held in self.held:
                 self.collector.ack(held)
