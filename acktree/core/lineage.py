@@ -121,6 +121,7 @@ class Runs(Lineage):
 
     @cached_property
     def run_of_row(self) -> Int64s:
+        """Which run each row is in, shape (n,)."""
         return np.repeat(np.arange(len(self.roots)), np.diff(self.starts))
 
     def __len__(self) -> int:
@@ -208,6 +209,7 @@ class Sparse(Lineage):
 
     @cached_property
     def row_of_pair(self) -> Int64s:
+        """Which row each pair is of, shape (p,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def __len__(self) -> int:

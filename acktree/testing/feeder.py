@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from acktree.config import Config
 from acktree.core.context import TaskContext
-from acktree.core.fields import Outputs
+from acktree.core.fields import Outputs, declare_streams
 from acktree.core.verdicts import Failure
+from acktree.errors import MisuseError
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 
 
@@ -28,28 +30,39 @@ class FeederSpout(Spout):
         """Make a feeder with these output fields (or streams)."""
         self.outputs = outputs
         self.redelivers = redelivers
+        self._width = {
+            name: len(stream.fields) for name, stream in declare_streams(outputs, "FeederSpout").items()
+        }
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Failure]] = []
         self._fed: deque[tuple[list[Any], Any, str]] = deque()
         self._ending: list[bool] = []
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> FeederSpout:
-        return self._twin()
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return copy.copy(self)
 
-    def _twin(self) -> FeederSpout:
-        twin = FeederSpout(self.outputs, redelivers=self.redelivers)
-        twin.acked, twin.failed, twin._fed, twin._ending = self.acked, self.failed, self._fed, self._ending
-        return twin
+    def feed(self, values: Sequence[Any], message_id: Any = None, stream: str = "default") -> None:  # noqa: ANN401
+        """Emit these values next; without a message id they are untracked.
 
-    def feed(self, values: Sequence[Any], message_id: Any = None, stream: str = "default") -> None:
-        """Emit these values next; without a message id they are untracked."""
+        Raises:
+            MisuseError: There is no such stream, or it has another number of fields; or it has ended.
+        """
+        if self._width.get(stream) != len(values):
+            raise MisuseError(
+                f"fed {values!r:.80} on stream {stream!r}; the streams have so many fields: {self._width}",
+                "FeederSpout.feed()",
+                "give a list with one value for each field of a stream in its outputs",
+            )
+        if self._ending:
+            what = f"fed {values!r:.80} after end()"
+            raise MisuseError(what, "FeederSpout.feed()", "call end() last")
         self._fed.append((list(values), message_id, stream))
 
     def end(self) -> None:
         """Raise EndOfStream once everything fed was emitted."""
         self._ending.append(True)
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         self._collector = collector
 
     def next_tuple(self) -> None:
@@ -61,8 +74,8 @@ class FeederSpout(Spout):
             return
         self._collector.emit(values, message_id=message_id, stream=stream)
 
-    def ack(self, message_id: Any) -> None:
+    def ack(self, message_id: Any) -> None:  # noqa: ANN401  # whatever was fed
         self.acked.append(message_id)
 
-    def fail(self, message_id: Any, failure: Failure) -> None:
+    def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401  # whatever was fed
         self.failed.append((message_id, failure))

@@ -1,35 +1,37 @@
 """A topology without Spark: the oracle that Spark must agree with, and the users' test harness.
 
-It runs the very tasks that Spark runs: the same plan (with one partition), the same frames, acker, memory and
-spout tasks, through the same codecs. What it does not have is threads, processes and time: everything happens
-inside :meth:`LocalCluster.advance`, and the clock stands still in between.
+It runs the very tasks that Spark runs: the same plan, frames, acker, memory and spout tasks, through the same
+codecs. What it does not have is threads, processes and time: everything happens inside
+:meth:`LocalCluster.advance`, and the clock stands still in between.
 
-How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; a round takes what the
-spouts have, as a micro-batch does, but of at most :data:`ROUND_MESSAGES` messages a task; DataFrameSpout needs
-Spark. Unlike Storm's LocalCluster it times messages out.
+How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; there is one partition
+unless ``Config.partitions`` says otherwise; a round takes what the spouts have, as a micro-batch does, but of
+at most :data:`ROUND_MESSAGES` messages a task; a spout whose ``next_tuple`` goes on raising is asked again
+when the clock or a verdict moves something; DataFrameSpout needs Spark. Unlike Storm's LocalCluster it times
+messages out.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from acktree.config import Config
+from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore
-from acktree.core.counters import Counters
 from acktree.core.statistics import OpenMessages, ReportedError, Stats
 from acktree.core.values import decode_rows
 from acktree.core.verdicts import Failure
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.errors import MisuseError, SpoutError
-from acktree.spout import DataFrameSpout
+from acktree.spout import DataFrameSpout, Spout
 from acktree.tasks.acker_task import Verdicts, run_acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
@@ -38,12 +40,15 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
 from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
 from acktree.tasks.ticks import Ticks
-from acktree.topology.model import Topology
+from acktree.testing.letters import LocalLetters
+from acktree.topology.model import Component, Topology
 
 ROUND_MESSAGES: Final = 10_000
 """How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
 
 _RESERVED: Final = 1 << 28
+_RAISES: Final = 10
+"""How often in a row ``next_tuple`` may raise in one round before the others go on."""
 
 
 class LocalCluster:
@@ -64,7 +69,12 @@ class LocalCluster:
         self._running: list[LocalTopology] = []
 
     def submit(self, topology: Topology, *, config: Config | None = None) -> LocalTopology:
-        """Open a topology's spouts; it moves with :meth:`advance`."""
+        """Open a topology's spouts; it moves with :meth:`advance`.
+
+        Raises:
+            SpoutError: A spout's ``open`` raised; those that were open are closed again.
+            MisuseError: A DataFrameSpout.
+        """
         running = LocalTopology(topology, config or Config(), self)
         self._running.append(running)
         return running
@@ -110,8 +120,11 @@ class LocalCluster:
         self.close()
 
     def _settle(self) -> None:
-        while any([topology.round() for topology in self._running]):
-            pass
+        moved = True
+        while moved:
+            moved = False
+            for topology in self._running:
+                moved |= topology.round()
 
 
 class _LocalInbox:
@@ -119,14 +132,15 @@ class _LocalInbox:
 
     def __init__(self) -> None:
         self.chunks: dict[int, bytes] = {}
-        self.fresh: list[int] = []
+        self._fresh: list[int] = []
+        self._unneeded: set[int] = set()
         self._next = 0
 
     def append(self, chunks: Sequence[Chunk]) -> int:
         first = self._next
         for chunk in chunks:
             self.chunks[self._next] = chunk.to_bytes()
-            self.fresh.append(self._next)
+            self._fresh.append(self._next)
             self._next += 1
         return first
 
@@ -137,49 +151,48 @@ class _LocalInbox:
         return True
 
     def release(self, number: int) -> None:
-        if number not in self.fresh:
+        if number in self._fresh:
+            self._unneeded.add(number)  # after the micro-batch that reads it
+        else:
             del self.chunks[number]
 
     def take(self) -> list[tuple[int, Chunk]]:
-        fresh, self.fresh = self.fresh, []
-        return [(number, self.read(number)) for number in fresh]
+        taken = [(number, self.read(number)) for number in self._fresh]
+        for number in self._unneeded:
+            del self.chunks[number]
+        self._fresh, self._unneeded = [], set()
+        return taken
 
 
 class LocalTopology:
-    """A topology that runs in a :class:`LocalCluster`."""
+    """A topology that runs in a :class:`LocalCluster`.
+
+    Attributes:
+        dead_letters: Messages given up: iterate, count, ``redrive(ids)``.
+        errors: Everything that components raised or reported.
+    """
 
     def __init__(self, topology: Topology, config: Config, cluster: LocalCluster) -> None:
         """Open every spout task. SpoutError when a spout's ``open`` raises."""
-        self.plan = Plan.of(topology, config, partitions=1, run_salt=config.run_salt or 0)
+        self.plan = Plan.of(topology, config, config.partitions or 1, config.run_salt or 0)
         self.errors: list[ReportedError] = []
-        self.dead_letters: list[DeadLetter] = []
+        self.dead_letters = LocalLetters(self._send_again, lambda: cluster.now_ms)
         self._cluster = cluster
-        self._stores = [MemoryStore() for _ in range(len(self.plan.levels) + 1)]
+        self._stores: dict[tuple[int, int], MemoryStore] = {}
         self._inbox = _LocalInbox()
         self._counters = Counters()
-        self._emitted: dict[tuple[str, str], list[list[Any]]] = {}
+        self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
         self._deadline_ms: int | None = None
         self._wants_beat = False
         self._ticks = Ticks(self.plan, cluster.now_ms)
-        around = Surroundings(self._inbox, self._bury, self._report, lambda first: first + _RESERVED)
         self._tasks: dict[int, SpoutTask] = {}
-        for spout in topology.spouts:
-            if isinstance(spout.user_object, DataFrameSpout):
-                raise MisuseError(
-                    f"spout {spout.id!r} is a DataFrameSpout, which only Spark can run",
-                    f"LocalCluster.submit({topology.name!r})",
-                    "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
-                )
-            for task_id in spout.task_ids:
-                bare = self.plan.topology.components[spout.id]
-                mine = copy.deepcopy(spout.user_object)
-                task = self._tasks[task_id] = SpoutTask(mine, bare, task_id, self.plan, around, 0)  # type: ignore[arg-type]
-                try:
-                    task.open()
-                except Exception as error:
-                    what = f"spout {spout.id!r} could not be opened: {error}"
-                    raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
-                task.activate()
+        try:
+            for spout in topology.spouts:
+                for task_id in spout.task_ids:
+                    self._open(spout, task_id)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def now_ms(self) -> int:
@@ -190,10 +203,7 @@ class LocalTopology:
         """One micro-batch, if there is anything for one. True if anything moved."""
         moved = False
         for task in self._tasks.values():
-            while task.step(self.now_ms):
-                moved = True
-                if task.buffered_count >= ROUND_MESSAGES:
-                    break
+            moved |= self._ask(task)
             task.flush(self.now_ms)
         chunks = self._inbox.take()
         if not chunks and not self._wants_beat:
@@ -206,11 +216,12 @@ class LocalTopology:
         """The clock reached a deadline: let a micro-batch come, whether or not there are messages."""
         self._wants_beat = True
 
-    def due_ms(self) -> int | None:
-        """When something happens by itself: a timeout, a tick, a retry; None when nothing will."""
-        retries = [task.due_ms() for task in self._tasks.values()]
-        due = [at for at in (self._deadline_ms, self._ticks.next_ms(), *retries) if at is not None]
-        return min(due, default=None)
+    def due_ms(self, *, with_ticks: bool = True) -> int | None:
+        """When something happens by itself: a timeout, a retry, a tick; None when nothing will."""
+        due = [self._deadline_ms, *(task.due_ms() for task in self._tasks.values())]
+        if with_ticks:
+            due.append(self._ticks.next_ms())
+        return min((at for at in due if at is not None), default=None)
 
     def activate(self) -> None:
         """Let the spouts emit again."""
@@ -224,7 +235,8 @@ class LocalTopology:
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream."""
-        return list(self._emitted.get((component, stream), ()))
+        batches = self._emitted.get((component, stream), ())
+        return [list(values) for batch in batches for values in decode_rows(batch)]
 
     def stats(self) -> Stats:
         """The numbers so far."""
@@ -234,13 +246,6 @@ class LocalTopology:
             counters.merge(task.counters)
         spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
         return Stats.of(counters, components=self.plan.topology.components, spouts=spouts, errors=self.errors)
-
-    def redrive(self, ids: Iterable[int]) -> None:
-        """Let dead letters be tried again, as new messages; ids are those of ``dead_letters``."""
-        wanted = set(ids)
-        for letter in self.dead_letters:
-            if letter.id in wanted:
-                self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
 
     @property
     def has_ended(self) -> bool:
@@ -253,29 +258,77 @@ class LocalTopology:
             task.deactivate()
             task.close()
 
+    def _open(self, spout: Component, task_id: int) -> None:
+        name, given = spout.id, spout.user_object
+        if not isinstance(given, Spout) or isinstance(given, DataFrameSpout):
+            raise MisuseError(
+                f"spout {name!r} is a DataFrameSpout, which only Spark can run",
+                "LocalCluster.submit()",
+                "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
+            )
+        around = Surroundings(self._inbox, self._bury, self._report, lambda first: first + _RESERVED)
+        bare = self.plan.topology.components[name]
+        task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, around, 0)
+        try:
+            task.open()
+        except Exception as error:
+            what = f"spout {name!r} could not be opened: {error}"
+            raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
+        self._tasks[task_id] = task
+        task.activate()
+
+    def _ask(self, task: SpoutTask) -> bool:
+        """Let a spout task work until it has nothing, or enough for one micro-batch."""
+        moved, raised = False, 0
+        while raised < _RAISES and task.buffered_count < ROUND_MESSAGES:
+            before = len(self.errors)
+            if task.step(self.now_ms):
+                moved, raised = True, 0
+            elif len(self.errors) == before:
+                break
+            else:
+                raised += 1
+        return moved
+
     def _micro_batch(self, chunks: list[tuple[int, Chunk]]) -> None:
-        clock_ms = self.now_ms
         given = {str(number): chunk for number, chunk in chunks}
-        rows: list[WireRow] = []
-        for number, chunk in chunks:
-            head = json.dumps((str(number), 0, len(chunk))).encode()
-            rows.append(WireRow(0, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b""))
-        for level, due in self._ticks.due(clock_ms).items():
-            rows.append(WireRow(0, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b""))
+        rows = list(self._rows_of(chunks))
         for level in self.plan.levels:
             mine = [row for row in rows if row.level == level.index]
             rows = [row for row in rows if row.level != level.index]
-            store = self._stores[level.index]
-            rows += run_level(self.plan, level.index, 0, mine, store, given.__getitem__, self._witness)
-        acker_level = self.plan.acker_level
+            for partition in range(self.plan.partitions):
+                here = [row for row in mine if row.partition == partition]
+                store = self._store(level.index, partition) if level.stateful else None
+                rows += run_level(
+                    self.plan, level.index, partition, here, store, given.__getitem__, self._witness
+                )
         if self.plan.ackers:
-            rows.append(WireRow(0, acker_level, Kind.CLOCK, 0, 0, clock_ms, b"", b""))
-            mine = [row for row in rows if row.level == acker_level]
-            rows += run_acker(self.plan, 0, mine, self._stores[acker_level])
+            mine = [row for row in rows if row.level == self.plan.acker_level]
+            for partition in range(self.plan.partitions):
+                here = [row for row in mine if row.partition == partition]
+                rows += run_acker(self.plan, partition, here, self._store(self.plan.acker_level, partition))
         self._tell(rows)
 
+    def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
+        """What Spark's source gives: slices of chunks, ticks, and the clock for every acker task."""
+        clock_ms, partitions = self.now_ms, self.plan.partitions
+        for number, chunk in chunks:
+            for partition in range(partitions):
+                first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
+                if first < end:
+                    head = json.dumps((str(number), first, end)).encode()
+                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+        for level, due in self._ticks.due(clock_ms).items():
+            for partition in range(partitions):
+                yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+        for partition in {self.plan.acker_host(acker) for acker in range(self.plan.ackers)}:
+            yield WireRow(partition, self.plan.acker_level, Kind.CLOCK, 0, 0, clock_ms, b"", b"")
+
+    def _store(self, level: int, partition: int) -> MemoryStore:
+        return self._stores.setdefault((level, partition), MemoryStore())
+
     def _witness(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
-        self._emitted.setdefault((component, stream), []).extend(map(list, decode_rows(batch)))
+        self._emitted.setdefault((component, stream), []).append(batch)
 
     def _tell(self, rows: list[WireRow]) -> None:
         """What the sink does with Spark: counters, errors, verdicts to the spouts."""
@@ -296,7 +349,10 @@ class LocalTopology:
 
     def _bury(self, wills: Sequence[LastWill]) -> None:
         for will in wills:
-            self.dead_letters.append(letter_of(will, self.plan.topology, len(self.dead_letters) + 1))
+            self.dead_letters.put(letter_of(will, self.plan.topology))
+
+    def _send_again(self, letter: DeadLetter) -> None:
+        self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
 
     def _report(self, component: str, task: int, failure: Failure) -> None:
         self.errors.append(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
@@ -306,5 +362,3 @@ class LocalTopology:
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         return OpenMessages(sum(task.open_count for task in mine), oldest)
-
-
