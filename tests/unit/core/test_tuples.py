@@ -16,7 +16,7 @@ class Word(enum.StrEnum):
 class FakeRows:
     component, stream, task_id = "split", "default", 4
     fields = ("word", "count")
-    positions = {"word": 0, "count": 1}  # noqa: RUF012  # a fake's constant
+    positions = {"word": 0, "count": 1}  # a fake's constant
 
     def attempt_of(self, row):
         return row + 1
@@ -28,7 +28,7 @@ class FakeRows:
 class Clock(FakeRows):
     component, stream, task_id = "__system", "__tick", -1
     fields = ("rate_secs",)
-    positions = {"rate_secs": 0}  # noqa: RUF012  # the same
+    positions = {"rate_secs": 0}  # the same
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from acktree.topology import TopologyBuilder
 
 
 class Lines(Spout):
-    outputs = {"default": ["line"], "errors": ["line", "reason"]}  # noqa: RUF012  # as users write it
+    outputs = {"default": ["line"], "errors": ["line", "reason"]}  # as users write it
 
     def next_tuple(self):
         pass

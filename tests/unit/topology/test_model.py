@@ -13,7 +13,7 @@ from acktree.topology import TopologyBuilder
 
 
 class Pass(BasicBolt):
-    outputs = {"default": ["x"], "late": ["x"]}  # noqa: RUF012  # as users write it
+    outputs = {"default": ["x"], "late": ["x"]}  # as users write it
 
     def execute(self, tup, collector):
         pass

@@ -1,0 +1,32 @@
+"""A driver to be killed: ``python -m tests.spark.driver SPOUT FOLDER COUNT`` counts so many numbers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from acktree import Config, Topology, submit
+from tests.spark.topologies import FileQueueSpout, ToldIterableSpout, counted
+
+
+def topology_over(spout: str, folder: Path, count: int) -> Topology:
+    """numbers -> keys -> counts, over a queue or a range."""
+    told, notebook = folder / "told", folder / "notes"
+    notebook.mkdir(exist_ok=True)
+    if spout == "queue":
+        queue = folder / "queue"
+        if not queue.exists():
+            queue.mkdir()
+            for number in range(count):
+                (queue / str(number)).touch()
+        return counted(FileQueueSpout(queue, told), notebook)
+    return counted(ToldIterableSpout(range(count), ["n"], told), notebook)
+
+
+if __name__ == "__main__":
+    name, place, numbers = sys.argv[1:]
+    topology = topology_over(name, Path(place), int(numbers))
+    with submit(
+        topology, checkpoint=Path(place) / "checkpoint", config=Config(max_spout_pending=300)
+    ) as running:
+        running.await_termination()
