@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from acktree.bolt import ArrowBolt, BasicBolt, Bolt, bolt
+from acktree.bolt import (
+    ArrowBolt,
+    ArrowOutputCollector,
+    BasicBolt,
+    BasicOutputCollector,
+    Bolt,
+    OutputCollector,
+    bolt,
+)
 from acktree.config import Config
+from acktree.core.context import TaskContext
 from acktree.core.groupings import CustomGrouping
 from acktree.core.key_value_state import KeyValueState
 from acktree.core.retry import Retry
+from acktree.core.tuples import Tuple
 from acktree.core.verdicts import Failure
 from acktree.errors import (
     AcktreeError,
@@ -24,7 +34,7 @@ from acktree.errors import (
     SpoutError,
     TopologyError,
 )
-from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout
+from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout, SpoutOutputCollector
 from acktree.topology import Topology, TopologyBuilder
 
 if TYPE_CHECKING:
@@ -33,7 +43,9 @@ if TYPE_CHECKING:
 __all__ = [
     "AcktreeError",
     "ArrowBolt",
+    "ArrowOutputCollector",
     "BasicBolt",
+    "BasicOutputCollector",
     "Bolt",
     "BoltError",
     "CheckpointError",
@@ -47,13 +59,17 @@ __all__ = [
     "IterableSpout",
     "KeyValueState",
     "MisuseError",
+    "OutputCollector",
     "ProtocolError",
     "Retry",
     "Spout",
     "SpoutError",
+    "SpoutOutputCollector",
+    "TaskContext",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "Tuple",
     "bolt",
     "submit",
 ]

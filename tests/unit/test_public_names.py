@@ -25,6 +25,14 @@ def test_what_a_user_imports_is_there():
     assert set(acktree.__all__) <= set(dir(acktree))
 
 
+def test_the_types_of_what_hooks_are_given_are_there_for_those_who_annotate():
+    given = """
+        ArrowOutputCollector BasicOutputCollector Config Failure OutputCollector SpoutOutputCollector
+        TaskContext Tuple
+    """
+    assert set(given.split()) <= set(acktree.__all__)
+
+
 def test_all_is_sorted_and_holds_what_it_names():
     assert acktree.__all__ == sorted(acktree.__all__)
     for name in set(acktree.__all__) - {"submit"}:  # which needs PySpark
