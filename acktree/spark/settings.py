@@ -9,7 +9,9 @@ setting and its gain. Nothing here is needed for correctness but the state store
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -112,7 +114,11 @@ def start_session(name: str) -> SparkSession:
     )
     for setting in SETTINGS:
         builder = builder.config(setting.key, setting.value)
+    handler = signal.getsignal(signal.SIGINT)
     session: SparkSession = builder.getOrCreate()
+    # Spark's own handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
     return session
 
 
