@@ -22,7 +22,7 @@ class StateStore(Protocol):
         """Forget a blob that is there."""
 
 
-class MemoryStore:
+class MemoryStore(StateStore):
     """A :class:`StateStore` in a dict."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class MemoryStore:
         del self.blobs[name]
 
 
-class Below:
+class Below(StateStore):
     """A corner of another store: every name is put behind a prefix."""
 
     def __init__(self, store: StateStore, prefix: str) -> None:

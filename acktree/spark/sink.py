@@ -58,7 +58,7 @@ class Sink:
     journal: Journal | None
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], None]
-    on_batch: Callable[[], None] = lambda: None
+    on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
     ended: Ended = field(default_factory=Ended)
     _counters: Counters = field(default_factory=Counters)
     _lock: Lock = field(default_factory=Lock)
@@ -109,6 +109,10 @@ class Sink:
                     None if traceback is None else str(traceback),
                 )
             )
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""
 
 
 def _decided(told: Verdicts) -> bool:
