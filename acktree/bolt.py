@@ -64,7 +64,8 @@ class AnyBolt:
     def cleanup(self) -> None:
         """Let go of what ``prepare`` took.
 
-        Called on an orderly end, on the same thread; never when a worker is killed, so nothing may need it.
+        Called after a task's last tuple of each micro-batch in which it was prepared, on the same thread;
+        never when a worker is killed, so nothing may need it.
         """
 
 
@@ -80,7 +81,8 @@ class Bolt(AnyBolt, ABC):
         Called before the first tuple of a task, possibly again in every micro-batch and in another process;
         what is remembered is set *after* it, and replaces what it set. Connections are dear here: make them
         at first use, or with ``context.cached(key, factory)``, which keeps them for the life of the process.
-        May block, but the micro-batch waits. An exception stops the topology with its reason.
+        May block, but the micro-batch waits. An exception fails every tuple that the task is given in this
+        micro-batch; in the next it is prepared anew.
         """
 
     @abstractmethod
@@ -124,7 +126,8 @@ class BasicBolt(AnyBolt, ABC):
 
         Called before the first tuple of a task, possibly again in every micro-batch and in another process;
         what is remembered is set *after* it, and replaces what it set. Make connections at first use, or with
-        ``context.cached(key, factory)``. The micro-batch waits for it. An exception stops the topology.
+        ``context.cached(key, factory)``. The micro-batch waits for it. An exception fails every tuple that
+        the task is given in this micro-batch; in the next it is prepared anew.
         """
 
     @abstractmethod

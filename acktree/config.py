@@ -170,8 +170,9 @@ class Config:
     inbox_max_bytes: int = 256 * 2**20
     """The same in bytes on disk; what is kept for a retry counts."""
     partitions: int | None = None
-    """Partitions of each level: how many tasks' worth of bolts can work at once. None: the cores that Spark
-    has. A checkpoint keeps the number that it was begun with."""
+    """Partitions of each level: how many tasks' worth of bolts can work at once. None: the largest
+    parallelism of a bolt, but no more than the cores that Spark has; in a LocalCluster 1. A checkpoint keeps
+    the number that it was begun with."""
     run_salt: int | None = None
     """Number from which all root ids derive, 0 to 2**64 - 1. None: made once for a checkpoint, and kept in
     it."""
