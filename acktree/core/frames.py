@@ -42,6 +42,11 @@ class Kind(IntEnum):
     """What an acker task decided, for the driver."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
+    ROWS = 8
+    """Rows of a DataFrame, to become messages. For the source level."""
+    PAYLOADS = 9
+    """What rows of a DataFrame held, by root: to the acker for as long as they are open, to the driver when
+    they failed."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

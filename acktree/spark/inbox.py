@@ -10,7 +10,8 @@ Rules of this file
 4. There is room while what waits and what is kept stay under the limits; asking never blocks.
 
 Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
-beginning of a run, and beats, which only let a micro-batch come.
+beginning of a run, and beats, which only let a micro-batch come. Parked messages do not run at all: they wait
+here for their next attempt.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class ChunkKind(StrEnum):
     """What an entry of the inbox is."""
 
     DATA = "data"
+    PARK = "park"
     TICK = "tick"
     RUN = "run"
     BEAT = "beat"
@@ -116,6 +118,11 @@ class FileInbox:
         self.wake()
         return first
 
+    def park(self, chunk: Chunk) -> int:
+        """Keep a chunk until it is released, without running it; returns its number."""
+        with self._lock:
+            return self._write([(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes())])
+
     def append_control(self, kind: ChunkKind, orders: Mapping[str, object]) -> int:
         """Hand over a tick, a beat or the beginning of a run; returns its number."""
         with self._lock:
@@ -161,10 +168,10 @@ class FileInbox:
         """Whether a micro-batch has run over everything there is."""
         return self._consumed >= self._next - 1
 
-    def recovered(self) -> Iterator[tuple[int, Chunk]]:
-        """The messages that an earlier run left here, ascending."""
+    def recovered(self, kind: ChunkKind = ChunkKind.DATA) -> Iterator[tuple[int, Chunk]]:
+        """The messages that an earlier run left here, run or parked, ascending."""
         for number, (entry, _) in sorted(self._entries.items()):
-            if entry.kind is ChunkKind.DATA:
+            if entry.kind is kind:
                 yield number, read_chunk(self._folder, entry.name)
 
     def has_position(self, task: int, number: int) -> None:
@@ -237,7 +244,7 @@ class FileInbox:
                 self._entries[entry.number] = (entry, size)
                 self._bytes += size
                 self._waiting += entry.rows
-                if entry.kind is not ChunkKind.DATA:
+                if entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
         return end
 

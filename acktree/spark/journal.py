@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from acktree.core.packing import int64s, pack, unpack
+from acktree.core.values import batch_to_bytes
 from acktree.tasks.acker_task import Verdicts
+from acktree.tasks.payloads import Payload, payload_of_wire
 
 
 class Journal:
@@ -31,23 +33,35 @@ class Journal:
         self._told_through = told_through
         self._ends: dict[int, int] = {}
 
-    def write(self, batch_id: int, end: int, verdicts: Sequence[Verdicts]) -> None:
-        """Make the verdicts of a micro-batch durable. ``end``: the last inbox number it ran over."""
-        head = np.array([self._told_through(), end])
+    def write(
+        self, batch_id: int, end: int, verdicts: Sequence[Verdicts], payloads: Sequence[Payload] = ()
+    ) -> None:
+        """Make the verdicts of a micro-batch durable, and what failed rows of a DataFrame held.
+
+        Args:
+            end: The last inbox number that the micro-batch ran over.
+        """
+        head = np.array([self._told_through(), end, len(verdicts)])
+        rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
         new = self._folder / f"new-{batch_id}"
-        new.write_bytes(pack(head, *(told.to_bytes() for told in verdicts)))
+        new.write_bytes(pack(head, *(told.to_bytes() for told in verdicts), *rows))
         new.rename(self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
 
-    def earlier(self) -> Iterator[tuple[bool, list[Verdicts]]]:
-        """What earlier runs wrote, in order: whether the spouts were told, and the verdicts."""
+    def earlier(self) -> Iterator[tuple[bool, list[Verdicts], list[Payload]]]:
+        """What earlier runs wrote, in order: whether the spouts were told of it, and what it was."""
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
         parts = {int(file.name): unpack(file.read_bytes()) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        told_through = max((told for told, _ in heads.values()), default=-1)
-        self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
+        told_through = max((told for told, _, _ in heads.values()), default=-1)
+        self._ends |= {batch_id: end for batch_id, (_, end, _) in heads.items()}
         for batch_id, (_, *packed) in parts.items():
-            yield batch_id <= told_through, [Verdicts.from_bytes(part) for part in packed]
+            count = heads[batch_id][2]
+            payloads = [
+                payload_of_wire(head, body)
+                for head, body in zip(packed[count::2], packed[count + 1 :: 2], strict=True)
+            ]
+            yield batch_id <= told_through, [Verdicts.from_bytes(part) for part in packed[:count]], payloads
 
     def forget_before(self, oldest: int) -> None:
         """Delete what is only about chunks before ``oldest``, none of which has an open message any more."""

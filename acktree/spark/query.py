@@ -6,16 +6,19 @@ rows, works on its own and passes the rest on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
+from acktree.spark.dataframe import rows_as_wire
 from acktree.spark.operators import RememberingOperator, stateless_level
 from acktree.spark.source import FORMAT, InboxSource
 from acktree.spark.wire import WIRE_DDL
 from acktree.spark.worker import SharedPlan
+from acktree.spout import DataFrameSpout
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
@@ -25,8 +28,14 @@ _TRIED_KEYS: Final = 64
 """So many candidate keys are tried for each of n partitions; none fits one with odds of (1 - 1/n)**64n."""
 
 
-def ladder(session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path) -> DataFrame:
-    """Source, levels and acker as one streaming DataFrame of rows for the driver."""
+def ladder(
+    session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path, spouts: Mapping[str, DataFrameSpout]
+) -> DataFrame:
+    """Source, levels and acker as one streaming DataFrame of rows for the driver.
+
+    Args:
+        spouts: The DataFrames whose rows are messages, by component.
+    """
     session.dataSource.register(InboxSource)
     clock_ms = F.unix_millis(
         F.current_timestamp()
@@ -37,8 +46,15 @@ def ladder(session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path) -
             inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level
         )
         .load()
-        .withColumn("clock_ms", clock_ms)
     )
+    for name, spout in spouts.items():
+        (task,) = plan.topology.components[name].task_ids
+        frame: Any = spout.streaming_df
+        to_wire = rows_as_wire(name, task, plan.partitions, is_tracked=spout.message_id is not None)
+        rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
+    rows = rows.withColumn("clock_ms", clock_ms)
+    if spouts:  # a DataFrame is cut as its source likes: bring every row to the partition that works on it
+        rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful:
             rows = _remembering(rows, plan, shared, level.index)

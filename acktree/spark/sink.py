@@ -21,6 +21,7 @@ from acktree.spark.journal import Journal
 from acktree.spark.wire import rows_of
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.payloads import Payload, payload_of_wire
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import timed_out
 
@@ -66,11 +67,14 @@ class Sink:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Take what one micro-batch decided."""
         verdicts: list[Verdicts] = []
+        payloads: list[Payload] = []
         end = -1
         for batch in frame.toArrow().to_batches():
             for row in rows_of(batch):
                 if row.kind == Kind.VERDICTS:
                     verdicts.append(Verdicts.from_bytes(row.body))
+                elif row.kind == Kind.PAYLOADS:
+                    payloads.append(payload_of_wire(row.head, row.body))
                 elif row.kind == Kind.STATISTICS:
                     with self._lock:
                         self._counters.merge(Counters.from_bytes(row.body))
@@ -79,8 +83,8 @@ class Sink:
                 elif row.kind == Kind.CLOCK:
                     end = int(json.loads(row.head)["end"])
         if self.journal is not None and any(_decided(told) for told in verdicts):
-            self.journal.write(batch_id, end, verdicts)
-        mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms))
+            self.journal.write(batch_id, end, verdicts, payloads)
+        mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
         self.deliver(batch_id, mail)
         self.inbox.consumed(end)
         deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]

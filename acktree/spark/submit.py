@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ from acktree.spark.settings import prepare_session, start_session
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, now_ms
 from acktree.spark.worker import SharedPlan
+from acktree.spout import DataFrameSpout
+from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.mail import Mail, mail_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
@@ -104,26 +106,37 @@ def _start(
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
-            mine = copy.deepcopy(spout.user_object)
-            task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
+            if isinstance(spout.user_object, DataFrameSpout):
+                mine = spout.user_object  # Spark's, and never called
+                task: SpoutTask = DataFrameTask(mine, bare, task_id, plan, around, held.first_sequence, inbox)
+            else:
+                mine = copy.deepcopy(spout.user_object)
+                task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
     _recover(plan, inbox, journal, threads)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     inbox.append_control(
         ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)}
     )
-    running.begin(_query(session, plan, held, sink))
+    frames = {
+        spout.id: spout.user_object
+        for spout in topology.spouts
+        if isinstance(spout.user_object, DataFrameSpout)
+    }
+    running.begin(_query(session, plan, held, sink, frames))
     return running
 
 
-def _query(session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink) -> StreamingQuery:
+def _query(
+    session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink, frames: Mapping[str, DataFrameSpout]
+) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, held.inbox)
+            ladder(session, plan, shared, held.inbox, frames)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", str(held.spark))
@@ -162,22 +175,22 @@ def _reporter(errors: deque[ReportedError]) -> Callable[[str, int, Failure], Non
 
 def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads) -> None:
     """Take up what an earlier run left: open messages of spouts whose queue does not bring them back."""
+    keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
     for number, chunk in inbox.recovered():
-        thread = threads.by_task.get(chunk.task)
-        if thread is None or thread.task.spout.redelivers:
-            inbox.release(number)
-            continue
-        if chunk.position:
+        thread = keeping.get(chunk.task)
+        if thread is not None and chunk.position:
             inbox.has_position(chunk.task, number)
             thread.position = chunk.position
-        if chunk.is_tracked:
+        if thread is not None and chunk.is_tracked:
             thread.task.recover(number, chunk)
         else:
             inbox.release(number)
-    if journal is not None:
-        for was_told, verdicts in journal.earlier():
-            mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms))
-            for task, letters in mail.items():
-                thread = threads.by_task.get(task)
-                if thread is not None and not thread.task.spout.redelivers:
-                    thread.task.settle_recovered(letters, now_ms(), was_told=was_told)
+    for number, chunk in inbox.recovered(ChunkKind.PARK):
+        task = keeping[chunk.task].task
+        assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked"
+        task.recover_parked(number, chunk, now_ms())
+    for was_told, verdicts, payloads in journal.earlier() if journal is not None else ():
+        mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
+        for task_id, letters in mail.items():
+            if task_id in keeping:
+                keeping[task_id].task.settle_recovered(letters, now_ms(), was_told=was_told)

@@ -20,6 +20,8 @@ from acktree.core.ids import Int32s, Int64s
 from acktree.core.ledger import Ledger, Settlement
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.state import Below, StateStore
+from acktree.core.values import batch_to_bytes
+from acktree.tasks.payloads import Payloads, payload_of_wire
 from acktree.tasks.plan import Plan
 
 
@@ -107,6 +109,16 @@ def run_acker(plan: Plan, partition: int, rows: Iterable[WireRow], store: StateS
         verdicts = Verdicts.of(ledger.settle(summed, clock_ms), summed.reasons)
         body = verdicts.to_bytes()
         told.append(WireRow(partition, SINK_LEVEL, Kind.VERDICTS, acker, 0, clock_ms, b"", body))
+        arrived = [
+            payload_of_wire(row.head, row.body)
+            for row in mine
+            if row.kind == Kind.PAYLOADS and row.source == acker
+        ]
+        lost = np.concatenate((verdicts.failed, verdicts.timed_out))
+        payloads = Payloads(Below(store, f"payloads/{acker}/"))
+        for roots, values in payloads.settle(arrived, verdicts.acked, lost):
+            head, body = pack(roots), batch_to_bytes(values)
+            told.append(WireRow(partition, SINK_LEVEL, Kind.PAYLOADS, acker, 0, clock_ms, head, body))
     return told
 
 

@@ -254,6 +254,9 @@ class BoltTask(ABC):
         """An emitted tuple cannot be delivered: what it hangs on fails."""
         for anchor in unfit.anchors:
             anchored, row = account_of(anchor)
+            if anchored is not rows and anchored.fate[row] != FAILED and not anchor.is_tick:
+                source = f"{anchored.component}:{anchored.stream}"  # else it is counted with its frame
+                self.outputs.counters.add(self.component.id, self.task, source, "failed", 1)
             self.fail_rows(anchored, np.array([row]), unfit.error)
         if unfit.parent >= 0:
             self.fail_rows(rows, np.array([unfit.parent]), unfit.error)

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from acktree.core.fields import DEFAULT_STREAM
 from acktree.core.frames import Frame, Kind, WireRow
-from acktree.core.ids import root_ids
+from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
+from acktree.core.values import batch_from_bytes, hash_rows
 from acktree.errors import ProtocolError
 from acktree.tasks.bolt_task import BoltTask, bolt_task
 from acktree.tasks.chunk import Chunk
@@ -66,6 +68,8 @@ def run_level(
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
             _emit_messages(read_chunk(name).slice(first, end), outputs)
+        elif row.kind == Kind.ROWS:
+            _emit_rows(row, outputs)
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
@@ -93,6 +97,30 @@ def _run_bolt(
         for frame in given:
             running.run(frame)
         running.finish()
+
+
+def _emit_rows(row: WireRow, outputs: Outputs) -> None:
+    """Rows of a DataFrame as messages: a root for each, and with a retry policy its payload to the acker."""
+    plan = outputs.plan
+    name, batch_id, place, is_tracked = json.loads(row.head)
+    component = plan.topology.components[name]
+    (task,) = component.task_ids
+    values = batch_from_bytes(row.body)
+    fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
+    if is_tracked and plan.ackers:
+        roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows(values, fields))
+        rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
+    else:
+        roots = np.zeros(0, dtype=np.int64)
+        rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
+    router = Router(component, task, outputs, chunk_at=row.sequence)
+    refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
+    if len(roots):
+        outputs.init(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
+        if component.retry is not None:
+            outputs.payload(roots, values)
+    for refused_row, error in refused.items():
+        outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
 
 
 def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
+from acktree.tasks.payloads import Payload
 from acktree.tasks.retries import RedrivenLetter
 
 
@@ -25,20 +27,31 @@ class Mail:
     Attributes:
         acked: Sequences fully processed.
         failed: Sequences that were not, by what befell them.
+        acked_rows: How many rows of a DataFrame were fully processed.
+        failed_rows: Roots of rows that were not, by what befell them.
+        payloads: What rows that failed held, where there is a retry policy.
         redriven: Dead letters to be tried again.
     """
 
     acked: Int64s = field(default_factory=_none)
     failed: Sequence[tuple[Int64s, Failure]] = ()
+    acked_rows: int = 0
+    failed_rows: Sequence[tuple[Int64s, Failure]] = ()
+    payloads: Sequence[Payload] = ()
     redriven: Sequence[RedrivenLetter] = ()
 
 
-def mail_of(verdicts: Iterable[Verdicts], run_salt: int, late: Failure) -> dict[int, Mail]:
+def mail_of(
+    verdicts: Iterable[Verdicts], run_salt: int, late: Failure, payloads: Sequence[Payload] = ()
+) -> dict[int, Mail]:
     """Sort verdicts by the spout task that opened each root.
+
+    A root of a DataFrame's row has no sequence; its owner is the spout's task with the sign turned.
 
     Args:
         run_salt: To read a root's task and sequence.
         late: What the timed out are told.
+        payloads: What failed rows held; each task is given all, and takes those of its roots.
 
     Raises:
         ProtocolError: A root's own task is not the one that opened it: two ids were mixed up.
@@ -46,31 +59,47 @@ def mail_of(verdicts: Iterable[Verdicts], run_salt: int, late: Failure) -> dict[
     acked: dict[int, list[Int64s]] = {}
     failed: dict[int, list[tuple[Int64s, Failure]]] = {}
     for told in verdicts:
-        for task, sequences in _by_task(told.acked, told.acked_owners, run_salt):
-            acked.setdefault(task, []).append(sequences)
-        for task, sequences in _by_task(told.timed_out, told.timed_out_owners, run_salt):
-            failed.setdefault(task, []).append((sequences, late))
-        for index, reason in enumerate(told.reasons):
-            failure = Failure.from_bytes(reason)
-            for others in np.unique(told.others[told.failures == index]).tolist():
-                which = (told.failures == index) & (told.others == others)
-                for task, sequences in _by_task(told.failed[which], told.failed_owners[which], run_salt):
-                    failed.setdefault(task, []).append((sequences, replace(failure, others=others)))
+        for owner, which in _runs(told.acked_owners):
+            acked.setdefault(owner, []).append(_named(told.acked[which], owner, run_salt))
+        for owner, which in _runs(told.timed_out_owners):
+            failed.setdefault(owner, []).append((_named(told.timed_out[which], owner, run_salt), late))
+        for owner, index, others, which in _runs(told.failed_owners, told.failures, told.others):
+            failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
+            failed.setdefault(owner, []).append((_named(told.failed[which], owner, run_salt), failure))
     return {
-        task: Mail(np.concatenate(acked.get(task, [_none()])), failed.get(task, ()))
-        for task in acked.keys() | failed.keys()
+        task: Mail(
+            np.concatenate(acked.get(task, [_none()])),
+            failed.get(task, ()),
+            sum(map(len, acked.get(-task, ()))),
+            failed.get(-task, ()),
+            payloads,
+        )
+        for task in {abs(owner) for owner in acked.keys() | failed.keys()}
     }
 
 
-def _by_task(roots: Int64s, owners: Int32s, run_salt: int) -> Iterable[tuple[int, Int64s]]:
-    if not len(roots):
-        return
+def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:
+    """The sequences of roots, all of one owner; a DataFrame's rows are named by their roots."""
+    if owner < 0:
+        return roots
     tasks, sequences = sequences_of(run_salt, roots)
-    if (tasks != owners).any():
-        at = int(np.flatnonzero(tasks != owners)[0])
+    if (tasks != owner).any():
+        at = int(np.flatnonzero(tasks != owner)[0])
         raise ProtocolError(
-            f"root {int(roots[at])} of spout task {int(tasks[at])} has a verdict for task {int(owners[at])}",
-            "the acker's verdicts", "this is a bug in acktree: report it with the checkpoint",
-        )  # fmt: skip
-    for task in np.unique(owners).tolist():
-        yield task, sequences[owners == task]
+            f"root {int(roots[at])} of spout task {int(tasks[at])} has a verdict for task {owner}",
+            "the acker's verdicts",
+            "this is a bug in acktree: report it with the checkpoint",
+        )
+    return sequences
+
+
+def _runs(*keys: Int32s | Int64s) -> Iterator[tuple[Any, ...]]:
+    """Each distinct combination of the keys, and where it stands, in order: (key, ..., positions)."""
+    if not len(keys[0]):
+        return
+    order = np.lexsort(keys[::-1])
+    ranked = [key[order] for key in keys]
+    changes = np.logical_or.reduce([key[1:] != key[:-1] for key in ranked])
+    starts = np.flatnonzero(np.r_[True, changes])
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield *(int(key[start]) for key in ranked), order[start:end]

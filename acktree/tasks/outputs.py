@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.counters import NO_STREAM, Counters
-from acktree.core.deltas import Deltas
+from acktree.core.deltas import Deltas, acker_of
 from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow
 from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import pack
+from acktree.core.values import batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
 from acktree.tasks.plan import Plan
 
@@ -38,6 +40,7 @@ class Outputs:
         self._fails: list[tuple[Int64s, int]] = []
         self._reasons: list[bytes] = []
         self._resets: list[Int64s] = []
+        self._payloads: list[tuple[Int64s, pa.RecordBatch]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """A frame for a task in some partition, on this level (fused) or a higher one."""
@@ -67,6 +70,10 @@ class Outputs:
         self.fail(roots, failure)
         self.error(component, task, failure)
 
+    def payload(self, roots: Int64s, values: pa.RecordBatch) -> None:
+        """What these messages hold, a row each: kept at the acker while they are open."""
+        self._payloads.append((roots, values))
+
     def reset(self, roots: Int64s) -> None:
         """The age of these roots begins again."""
         self._resets.append(roots)
@@ -90,6 +97,13 @@ class Outputs:
                 if deltas:
                     host = self.plan.acker_host(acker)
                     yield self._row(host, self.plan.acker_level, Kind.DELTAS, acker, b"", deltas.to_bytes())
+        for roots, values in self._payloads:
+            for acker in range(self.plan.ackers):
+                kept = np.flatnonzero(acker_of(roots, self.plan.ackers) == acker)
+                if len(kept):
+                    head, body = pack(roots[kept]), batch_to_bytes(values.take(pa.array(kept)))
+                    host = self.plan.acker_host(acker)
+                    yield self._row(host, self.plan.acker_level, Kind.PAYLOADS, acker, head, body)
         if self.counters:
             yield self._row(0, SINK_LEVEL, Kind.STATISTICS, 0, b"", self.counters.to_bytes())
         for component, errors in self._errors.items():

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,9 @@ from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.chunk import Chunk
+
+NO_CHUNK: Final = -1
+"""The chunk of what carries its payload itself."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ class Retries:
 
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
-        self.add(now_ms, Attempt(Redriven(letter.letter_id), -1, 0, -1, 0, now_ms, letter.stream, letter))
+        message_id = Redriven(letter.letter_id)
+        self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
     def give_up(self, place: Attempt, failure: Failure, root: int) -> None:
         """There will be no further attempt."""

@@ -32,7 +32,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import Attempt, LastWill, Redriven, Retries, payload_of
+from acktree.tasks.retries import NO_CHUNK, Attempt, LastWill, Redriven, Retries, payload_of
 from acktree.tasks.spout_collector import SpoutCollector
 from acktree.topology.model import Component
 
@@ -263,12 +263,16 @@ class SpoutTask:
                     self._failed(closed, failure, now_ms)
             for letter in mail.redriven:
                 self._retries.add_redriven(letter, now_ms)
+            self._take_rows(mail, now_ms)
         if self._retries.has_wills:
             self._bury(now_ms)
         for chunk in self._pending.chunks_done():
             if not self._retries.needs(chunk):
                 self._release(chunk)
         return moved
+
+    def _take_rows(self, mail: Mail, now_ms: int) -> None:
+        """What was decided of a DataFrame's rows; only its own kind of task has any."""
 
     def _acked(self, closed: Closed, now_ms: int) -> None:
         count = len(closed.message_ids)
@@ -324,7 +328,7 @@ class SpoutTask:
         given_up = self._retries.wills
         letters: list[LastWill] = []
         for number in sorted({place.chunk for place, _, _ in given_up}):
-            chunk = self._around.inbox.read(number)
+            chunk = None if number == NO_CHUNK else self._around.inbox.read(number)
             for place, failure, root in given_up:
                 if place.chunk == number:
                     row, target = payload_of(place, chunk)

@@ -49,7 +49,7 @@ def test_a_message_is_tried_again_until_its_attempts_are_used_up(spark: SparkSes
         feeder.feed([1], message_id="odd")
         feeder.feed([2], message_id="even")
         feeder.end()
-        assert running.await_termination(timeout_secs=60)
+        assert running.await_termination(timeout_secs=120)
         assert feeder.acked == ["odd"]
         assert [(name, failure.attempt, failure.final) for name, failure in feeder.failed] == [
             ("even", 3, True)
@@ -97,7 +97,7 @@ def test_a_forgotten_tuple_times_out_although_nothing_flows_and_then_the_query_i
         assert time.monotonic() - fed_at >= 2
         [(message_id, failure)] = feeder.failed
         assert (message_id, failure.kind, failure.cause) == ("lost", "TIMED_OUT", "TIMEOUT")
-        assert running.await_idle(timeout_secs=20)
+        assert running.await_idle(timeout_secs=60)
         before = running._sink.ended.batch_id
         assert not running.await_termination(timeout_secs=3)
         assert running._sink.ended.batch_id == before
@@ -114,7 +114,7 @@ def test_without_ackers_every_message_is_acked_and_the_end_waits_for_the_last_mi
     with submit(
         builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
     ) as running:
-        assert running.await_termination(timeout_secs=60)
+        assert running.await_termination(timeout_secs=120)
         assert running.stats()["numbers"].total.acked == 500
     assert len(notes(tmp_path, "notes")) == 495
 
@@ -127,7 +127,7 @@ def test_the_same_topology_with_the_same_salt_names_every_root_and_edge_alike(
         topology = counted_anchors(place)
         config = Config(run_salt=11)
         with submit(topology, checkpoint=place / "checkpoint", spark=spark, config=config) as running:
-            assert running.await_termination(timeout_secs=60)
+            assert running.await_termination(timeout_secs=120)
         return sorted(notes(place, "notes"))
 
     first, second = ids(tmp_path / "first"), ids(tmp_path / "second")
@@ -152,7 +152,7 @@ def test_a_spout_that_cannot_be_opened_stops_the_topology_with_its_reason(
     builder.set_bolt("tally", PoisonedEvery(2)).shuffle_grouping("numbers")
     running = submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark)
     with pytest.raises(SpoutError, match="the queue is not there"):
-        running.await_termination(timeout_secs=60)
+        running.await_termination(timeout_secs=120)
 
 
 def test_a_checkpoint_serves_one_driver_and_one_shape(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_ended_topology_stays_ended(spark: SparkSession, tmp_path: Path) -> N
     topology = counted(IterableSpout(range(50), ["n"]), tmp_path)
     for wanted in (50, 0):
         with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark) as running:
-            assert running.await_termination(timeout_secs=60)
+            assert running.await_termination(timeout_secs=120)
             assert running.stats()["numbers"].total.acked == wanted
 
 
@@ -191,11 +191,11 @@ def test_a_redriven_dead_letter_is_tried_again_and_its_source_is_told_nothing(
         (tmp_path / "cured").touch()
         assert running.dead_letters.redrive([letter.id]) == 1
         wait_until(lambda: running.stats()["numbers"].total.acked == 1)
-        assert running.await_idle(timeout_secs=20)
+        assert running.await_idle(timeout_secs=60)
         assert (feeder.acked, [name for name, _ in feeder.failed]) == ([], ["seven"])
 
 
-def wait_until(done, secs: float = 40) -> None:
+def wait_until(done, secs: float = 120) -> None:
     """Until a condition holds; the look-up is cheap, and a test that waits in vain fails."""
     deadline = time.monotonic() + secs
     while not done():

@@ -1,0 +1,124 @@
+"""The spout task of a DataFrame: its rows become messages inside the query, and only verdicts come here.
+
+Without a retry policy they are counted. With one, a row that failed is either a dead letter or is *parked* in
+the inbox, durably, until its next attempt is due; from then on it is a message like any other.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.counters import What
+from acktree.core.fields import DEFAULT_STREAM
+from acktree.core.retry import RetryAt
+from acktree.core.values import decode_rows
+from acktree.core.verdicts import Failure, FailureKind
+from acktree.spout import DataFrameSpout
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.mail import Mail
+from acktree.tasks.plan import Plan
+from acktree.tasks.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
+from acktree.tasks.spout_task import SpoutTask, Surroundings
+from acktree.topology.model import Component
+
+
+class ParkingInbox(Protocol):
+    """An inbox that also keeps what shall not run yet."""
+
+    def park(self, chunk: Chunk) -> int:
+        """Keep a chunk until it is released, without running it; durable when this returns its number."""
+
+
+class DataFrameTask(SpoutTask):
+    """The one task of a ``DataFrameSpout``."""
+
+    def __init__(
+        self,
+        spout: DataFrameSpout,
+        component: Component,
+        task: int,
+        plan: Plan,
+        around: Surroundings,
+        first_sequence: int,
+        parking: ParkingInbox,
+    ) -> None:
+        """Take the verdicts of a DataFrame's rows."""
+        super().__init__(spout, component, task, plan, around, first_sequence)
+        self._parking = parking
+        fields = component.streams[DEFAULT_STREAM].fields
+        self._id_column = None if spout.message_id is None else fields.index(spout.message_id)
+
+    def may_emit(self) -> bool:
+        """Never: Spark reads the rows."""
+        return False
+
+    def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:
+        """Let rows that an earlier run parked wait again, but for those it emitted before it died."""
+        self._streams[number] = chunk.stream
+        ids = pickle.loads(chunk.message_ids)
+        for row, sequence in enumerate(chunk.sequences.tolist()):
+            if sequence not in self._retried:
+                place = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
+                self._retries.add(now_ms, place)
+        self._release_unneeded({number})
+
+    def _take_rows(self, mail: Mail, now_ms: int) -> None:
+        if mail.acked_rows:
+            self._count(DEFAULT_STREAM, "acked", mail.acked_rows)
+        for roots, failure in mail.failed_rows:
+            what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
+            self._count(DEFAULT_STREAM, what, len(roots))
+        policy = self.component.retry
+        if policy is None or not mail.failed_rows:
+            return
+        parked: list[tuple[int, object, pa.RecordBatch]] = []
+        for root, values, failure in _failed_rows(mail):
+            message_id = self._message_id(values)
+            fate = policy.decide(failure, root, now_ms, now_ms)
+            if isinstance(fate, RetryAt):
+                parked.append((fate.due_ms, message_id, values))
+            else:
+                letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
+                place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
+                self._retries.give_up(place, replace(failure, final=True), root)
+        if parked:
+            self._park(parked, now_ms)
+
+    def _park(self, parked: list[tuple[int, object, pa.RecordBatch]], now_ms: int) -> None:
+        first = self._sequences(len(parked))
+        ids = [message_id for _, message_id, _ in parked]
+        chunk = Chunk(
+            self.component.id,
+            self.task,
+            DEFAULT_STREAM,
+            is_tracked=True,
+            first_sequence=first,
+            emitted_ms=now_ms,
+            values=concat_rows([values for _, _, values in parked]),
+            message_ids=pickle.dumps(ids),
+        )
+        number = self._parking.park(chunk)
+        self._streams[number] = DEFAULT_STREAM
+        for row, (due_ms, message_id, _) in enumerate(parked):
+            place = Attempt(message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
+            self._retries.add(due_ms, place)
+
+    def _message_id(self, values: pa.RecordBatch) -> object:
+        if self._id_column is None:
+            return Redriven(NO_CHUNK)
+        return decode_rows(values)[0][self._id_column]
+
+
+def _failed_rows(mail: Mail) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
+    """Each failed row with its one-row batch and what befell it."""
+    for roots, values in mail.payloads:
+        place_of = {root: row for row, root in enumerate(roots.tolist())}
+        for failed, failure in mail.failed_rows:
+            for root in failed[np.isin(failed, roots)].tolist():
+                yield root, values.slice(place_of[root], 1), failure
