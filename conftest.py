@@ -1,0 +1,31 @@
+"""What tests of the library and of the examples share: Spark, and the mark of those that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_TESTS = Path(__file__).parent / "tests" / "spark"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs Spark, so that nobody can forget to."""
+    for item in items:
+        if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests that can share one: the session that ``submit`` would make."""
+    from acktree.spark.settings import start_session  # noqa: PLC0415 - the unit tests run without PySpark
+
+    session = start_session("acktree-tests")
+    yield session
+    session.stop()
