@@ -14,7 +14,9 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from acktree.spark.gateway import launch
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
@@ -99,23 +101,24 @@ def start_session(name: str) -> SparkSession:
     # Workers run this interpreter, not whichever python3 is first on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder: Any = SparkSession.builder
-    builder = (
-        builder.master(f"local[{os.cpu_count() or 2},4]")
-        .appName(name)
-        .config("spark.driver.extraJavaOptions", _JAVA_OPTIONS)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-    )
-    for setting in SETTINGS:
-        builder = builder.config(setting.key, setting.value)
+    settings = {
+        "spark.master": f"local[{os.cpu_count() or 2},4]",
+        "spark.app.name": name,
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    } | {setting.key: setting.value for setting in SETTINGS}
+    conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
-    session: SparkSession = builder.getOrCreate()
+    if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started
+        SparkContext(conf=conf, gateway=launch(conf))
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     # Spark's own handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)

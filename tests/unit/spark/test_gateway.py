@@ -1,0 +1,29 @@
+from acktree.spark.gateway import worth_reading
+
+
+def test_spark_s_standing_phrases_are_left_out_and_everything_else_is_passed_on_in_order():
+    said = [
+        "WARNING: Using incubator modules: jdk.incubator.vector\n",
+        "Starting Streaming TransformWithStateInPandas Python worker.\n",
+        "\n",
+        "hello from a bolt\n",
+        "\n",
+        "26/11/21 12:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library\n",
+        "26/11/21 12:00:00 ERROR Executor: out of memory\n",
+    ]
+    assert list(worth_reading(said)) == [said[3], said[4], said[6]]
+
+
+def test_an_idle_worker_that_finds_its_pipe_closed_says_nothing_but_any_other_traceback_is_whole():
+    idle = [
+        "Traceback (most recent call last):\n",
+        '  File "site-packages/pyspark/python/lib/pyspark.zip/pyspark/daemon.py", line 264, in manager\n',
+        "BrokenPipeError: [Errno 32] Broken pipe\n",
+    ]
+    other = [idle[0], '  File "topology.py", line 3, in execute\n', "    send()\n", idle[2]]
+    assert list(worth_reading([*idle, *other, "after\n"])) == [*other, "after\n"]
+
+
+def test_a_traceback_that_is_cut_off_is_not_kept_back():
+    cut = ["Traceback (most recent call last):\n", '  File "x.py", line 1\n']
+    assert list(worth_reading(cut)) == cut
