@@ -42,6 +42,8 @@ class Kind(IntEnum):
     """What an acker task decided, for the driver."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
+    EMITTED = 10
+    """Everything that a component emitted on a stream, for whoever debugs; to the driver."""
     ROWS = 8
     """Rows of a DataFrame, to become messages. For the source level."""
     PAYLOADS = 9

@@ -7,26 +7,33 @@ whatever it tells is told idempotently: verdicts find their message closed, coun
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from acktree.core.counters import Counters
-from acktree.core.frames import Kind
+from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
+from acktree.core.values import batch_from_bytes, decode_rows
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.wire import rows_of
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.mail import Mail, mail_of
-from acktree.tasks.payloads import Payload, payload_of_wire
+from acktree.tasks.payloads import payload_of_wire
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import timed_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+tuple_log = logging.getLogger("acktree.tuples")
+"""With ``Config(debug=True)``: every tuple that any component emits."""
 
 
 @dataclass
@@ -66,22 +73,14 @@ class Sink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Take what one micro-batch decided."""
-        verdicts: list[Verdicts] = []
-        payloads: list[Payload] = []
-        end = -1
+        told: dict[int, list[WireRow]] = defaultdict(list)
         for batch in frame.toArrow().to_batches():
             for row in rows_of(batch):
-                if row.kind == Kind.VERDICTS:
-                    verdicts.append(Verdicts.from_bytes(row.body))
-                elif row.kind == Kind.PAYLOADS:
-                    payloads.append(payload_of_wire(row.head, row.body))
-                elif row.kind == Kind.STATISTICS:
-                    with self._lock:
-                        self._counters.merge(Counters.from_bytes(row.body))
-                elif row.kind == Kind.ERROR:
-                    self._report_all(row.head.decode(), json.loads(bytes(row.body)))
-                elif row.kind == Kind.CLOCK:
-                    end = int(json.loads(row.head)["end"])
+                told[row.kind].append(row)
+        self._look_at(told)
+        verdicts = [Verdicts.from_bytes(row.body) for row in told[Kind.VERDICTS]]
+        payloads = [payload_of_wire(row.head, row.body) for row in told[Kind.PAYLOADS]]
+        (end,) = (int(json.loads(row.head)["end"]) for row in told[Kind.CLOCK])
         if self.journal is not None and any(_decided(told) for told in verdicts):
             self.journal.write(batch_id, end, verdicts, payloads)
         mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
@@ -92,6 +91,18 @@ class Sink:
         self.ended.next_deadline_ms = min(deadlines, default=None)
         self.ended.batch_id = batch_id
         self.on_batch()
+
+    def _look_at(self, told: Mapping[int, Sequence[WireRow]]) -> None:
+        """What is for people: counts, errors, and with ``debug`` every tuple."""
+        with self._lock:
+            for row in told.get(Kind.STATISTICS, ()):
+                self._counters.merge(Counters.from_bytes(row.body))
+        for row in told.get(Kind.ERROR, ()):
+            self._report_all(row.head.decode(), json.loads(bytes(row.body)))
+        for row in told.get(Kind.EMITTED, ()):
+            component, stream = json.loads(row.head)
+            for values in decode_rows(batch_from_bytes(row.body)):
+                tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
 
     def counters(self) -> Counters:
         """A copy of what was counted in this run."""

@@ -40,6 +40,7 @@ class Outputs:
         self._fails: list[tuple[Int64s, int]] = []
         self._reasons: list[bytes] = []
         self._resets: list[Int64s] = []
+        self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
         self._payloads: list[tuple[Int64s, pa.RecordBatch]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
@@ -70,6 +71,13 @@ class Outputs:
         self.fail(roots, failure)
         self.error(component, task, failure)
 
+    def emitted(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """A component emitted this: shown to the witness, and with ``debug`` told to the driver."""
+        if self.witness is not None:
+            self.witness(component, stream, batch)
+        if self.plan.config.debug:
+            self._emitted.append((component, stream, batch))
+
     def payload(self, roots: Int64s, values: pa.RecordBatch) -> None:
         """What these messages hold, a row each: kept at the acker while they are open."""
         self._payloads.append((roots, values))
@@ -86,24 +94,33 @@ class Outputs:
             kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
 
     def wire_rows(self) -> Iterator[WireRow]:
-        """Everything, addressed."""
+        """Everything, addressed: to other levels, to the ackers, to the driver."""
         for partition, level, frame in self._frames:
             yield WireRow(
                 partition, level, Kind.FRAME, frame.source_task, frame.sequence, self.clock_ms,
                 frame.head(), frame.body(),
             )  # fmt: skip
         if self.plan.ackers:
-            for acker, deltas in enumerate(self.deltas().split(self.plan.ackers)):
-                if deltas:
-                    host = self.plan.acker_host(acker)
-                    yield self._row(host, self.plan.acker_level, Kind.DELTAS, acker, b"", deltas.to_bytes())
+            yield from self._rows_for_ackers()
+        yield from self._rows_for_the_driver()
+
+    def _rows_for_ackers(self) -> Iterator[WireRow]:
+        level, ackers = self.plan.acker_level, self.plan.ackers
+        for acker, deltas in enumerate(self.deltas().split(ackers)):
+            if deltas:
+                host = self.plan.acker_host(acker)
+                yield self._row(host, level, Kind.DELTAS, acker, b"", deltas.to_bytes())
         for roots, values in self._payloads:
-            for acker in range(self.plan.ackers):
-                kept = np.flatnonzero(acker_of(roots, self.plan.ackers) == acker)
+            for acker in range(ackers):
+                kept = np.flatnonzero(acker_of(roots, ackers) == acker)
                 if len(kept):
                     head, body = pack(roots[kept]), batch_to_bytes(values.take(pa.array(kept)))
-                    host = self.plan.acker_host(acker)
-                    yield self._row(host, self.plan.acker_level, Kind.PAYLOADS, acker, head, body)
+                    yield self._row(self.plan.acker_host(acker), level, Kind.PAYLOADS, acker, head, body)
+
+    def _rows_for_the_driver(self) -> Iterator[WireRow]:
+        for component, stream, batch in self._emitted:
+            head = json.dumps((component, stream)).encode()
+            yield self._row(0, SINK_LEVEL, Kind.EMITTED, 0, head, batch_to_bytes(batch))
         if self.counters:
             yield self._row(0, SINK_LEVEL, Kind.STATISTICS, 0, b"", self.counters.to_bytes())
         for component, errors in self._errors.items():

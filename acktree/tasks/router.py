@@ -98,8 +98,7 @@ class Router:
         if not count:
             return {}
         outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
-        if outputs.witness is not None:
-            outputs.witness(self._component.id, emission.stream, emission.batch)
+        outputs.emitted(self._component.id, emission.stream, emission.batch)
         mixes = self._mixes(emission.parents, rows)
         refused: dict[int, Exception] = {}
         for route in self._routes_of(emission.stream):
