@@ -29,6 +29,7 @@ from acktree.core.retry import RetryAt
 from acktree.core.verdicts import Failure, FailureCause, FailureKind
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
@@ -96,7 +97,9 @@ class SpoutTask:
         self._retries = Retries(component.retry)
         self._mailbox: deque[Mail] = deque()
         self._streams: dict[int, str] = {}
-        self._retried: set[int] = set()  # sequences that an earlier run emitted again before it died
+        self._heirs = Heirs()
+        # Of an earlier run: sequences that it emitted again before it died -> the chunk that says so.
+        self._retried: dict[int, int] = {}
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
         self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
@@ -144,6 +147,11 @@ class SpoutTask:
     def has_mail(self) -> bool:
         """Whether verdicts wait to be taken. May be asked from any thread."""
         return bool(self._mailbox)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether dead letters, and what ``ack`` and ``fail`` emitted, are durable."""
+        return not (self._collector.row_count or self._retries.has_wills)
 
     @property
     def buffered_count(self) -> int:
@@ -234,7 +242,14 @@ class SpoutTask:
             first_emitted_ms=chunk.first_emitted_ms,
         )
         if chunk.retry_of is not None:
-            self._retried.update(chunk.retry_of.tolist())
+            self._retried |= dict.fromkeys(chunk.retry_of.tolist(), number)
+
+    def must_outlive(self, number: int, chunk: Chunk) -> None:
+        """Keep what says that messages of this chunk were tried again; all chunks were recovered before."""
+        if self._retried and number in self._streams:
+            for sequence in chunk.sequences.tolist():
+                if sequence in self._retried:
+                    self._heirs.add(self._retried[sequence], {number})
 
     def settle_recovered(self, mail: Mail, now_ms: int, *, was_told: bool) -> None:
         """Apply verdicts that an earlier run journalled; all chunks were recovered before.
@@ -372,7 +387,10 @@ class SpoutTask:
             number = self._around.inbox.append([chunk])
             self._streams[number] = stream
             self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
-            self._release_unneeded({place.chunk for place in attempts})
+            earlier = {place.chunk for place in attempts}
+            if not self.spout.redelivers:
+                self._heirs.add(number, earlier & self._streams.keys())
+            self._release_unneeded(earlier)
         return bool(due)
 
     def _release_unneeded(self, chunks: set[int]) -> None:
@@ -381,8 +399,11 @@ class SpoutTask:
                 self._release(chunk)
 
     def _release(self, chunk: int) -> None:
-        if self._streams.pop(chunk, None) is not None:
-            self._around.inbox.release(chunk)
+        if chunk not in self._streams:
+            return
+        for number in self._heirs.let_go(chunk):
+            del self._streams[number]
+            self._around.inbox.release(number)
 
     def _sequences(self, count: int) -> int:
         """The first of so many new sequences; reserved before any message wears one."""
