@@ -21,6 +21,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from acktree.config import Config
@@ -44,11 +45,12 @@ class Checkpoint:
         """
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        self._changing = Lock()  # of the facts: each spout thread reserves sequences
+        self._held: int | None = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
+            self.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
                 str(folder),
@@ -153,23 +155,24 @@ class Checkpoint:
     def reserve(self, first: int) -> int:
         """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
         end = first + BLOCK
-        if end > self._facts["reserved"]:
-            self._facts["reserved"] = end
-            self._write()
+        with self._changing:
+            if end > self._facts["reserved"]:
+                self._facts["reserved"] = end
+                self._write()
         return end
 
     def mark_ended(self) -> None:
         """Note that the topology came to its end."""
-        self._facts["ended"] = True
-        self._write()
+        with self._changing:
+            self._facts["ended"] = True
+            self._write()
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
-        offsets = self.spark / "offsets"
-        logged = [int(file.name) for file in offsets.glob("[0-9]*") if file.name.isdigit()]
-        if not logged:
+        logged = _last_logged(self.spark / "offsets")
+        if logged < 0:
             return -1
-        for line in (offsets / str(max(logged))).read_text().splitlines():
+        for line in (self.spark / "offsets" / str(logged)).read_text().splitlines():
             if line.startswith('{"chunk"'):
                 return int(json.loads(line)["chunk"])
         return -1
@@ -178,15 +181,28 @@ class Checkpoint:
         """Whether Spark has committed a micro-batch."""
         return (self.spark / "commits" / str(batch_id)).exists()
 
+    def last_committed(self) -> int:
+        """The last micro-batch that Spark has committed; -1 for none. The one after it will run again."""
+        return _last_logged(self.spark / "commits")
+
     def close(self) -> None:
-        """Let the next driver have it."""
-        os.close(self._lock)
+        """Let the next driver have it. A second call does nothing."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def _read(self) -> dict[str, Any]:
         file = self.folder / "acktree.json"
         if not file.exists():
             return {}
-        facts: dict[str, Any] = json.loads(file.read_text())
+        try:
+            facts: dict[str, Any] = dict(json.loads(file.read_text()))
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file.name} cannot be read: {error}",
+                str(self.folder),
+                "bring it back from a copy, or give the topology a new checkpoint",
+            ) from error
         if facts.get("version") != VERSION:
             raise CheckpointError(
                 f"this checkpoint has version {facts.get('version')}, and this acktree reads {VERSION}",
@@ -197,9 +213,17 @@ class Checkpoint:
 
     def _write(self) -> None:
         new = self.folder / "acktree.json.new"
-        new.write_text(json.dumps(self._facts, indent=1))
+        with new.open("w") as file:
+            file.write(json.dumps(self._facts, indent=1))
+            file.flush()
+            os.fsync(file.fileno())  # a reservation that a power cut takes back would hand out ids twice
         new.chmod(0o600)
         new.rename(self.folder / "acktree.json")
+
+
+def _last_logged(folder: Path) -> int:
+    """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
+    return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
 
 
 def shape_of(topology: Topology, config: Config, partitions: int) -> Mapping[str, Any]:

@@ -5,9 +5,11 @@ Rules of this file
 1. Same number, same bytes. A chunk is a file that is written beside its place and renamed into it.
 2. Numbers have no gaps. A group of chunks is renamed in last to first: readers stop at the first number
    that is missing, so the group is there at once or not at all.
-3. A file goes when its micro-batch was committed (told by the one after it) **and** its spout task has let go
-   of it. The newest file that holds a task's position stays.
-4. There is room while what waits and what is kept stay under the limits; asking never blocks.
+3. A file goes when its micro-batch was committed **and** its spout task has let go of it. Of the newest file
+   that holds a task's position then only the position stays.
+4. There is room while what waits and what is kept stay under the limits; asking never blocks. Room that a
+   commit makes is there at the commit, not at the next micro-batch: with no room there would be none.
+5. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
 
 Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
 beginning of a run, and beats, which only let a micro-batch come. Parked messages do not run at all: they wait
@@ -20,12 +22,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from acktree.errors import ProtocolError
 from acktree.tasks.chunk import Chunk
 
 WAKE: Final = "wake"
@@ -95,15 +98,17 @@ class FileInbox:
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
+        self.admitted = admitted
         self._max_messages, self._max_bytes = max_messages, max_bytes
         self._lock = Lock()
+        self._is_closed = False
         self._entries: dict[int, tuple[Entry, int]] = {}
         self._released: set[int] = set()
         self._newest_position: dict[int, int] = {}
         self._waiting = 0
         self._bytes = 0
-        self._consumed = self._committed = -1
         self._next = self._take_stock(admitted)
+        self._consumed = self._committed = min(self._entries, default=self._next) - 1
         (folder / HOLD).unlink(missing_ok=True)
         self._pipe: int | None = self._open_pipe()
 
@@ -146,13 +151,17 @@ class FileInbox:
             self._delete_if_done(number)
 
     def consumed(self, end: int) -> None:
-        """A micro-batch that ends with this number has run; the one before it is therefore committed."""
+        """A micro-batch that ends with this number has run; whether it is committed shows later."""
         with self._lock:
-            self._committed = self._consumed
             for number in range(self._consumed + 1, end + 1):
                 if number in self._entries:
                     self._waiting -= self._entries[number][0].rows
             self._consumed = max(self._consumed, end)
+
+    def committed(self, end: int) -> None:
+        """The micro-batch that ends with this number is committed, and so are all before it."""
+        with self._lock:
+            self._committed = max(self._committed, end)
             for number in sorted(self._released):
                 if number > self._committed:
                     break
@@ -167,6 +176,14 @@ class FileInbox:
     def is_drained(self) -> bool:
         """Whether a micro-batch has run over everything there is."""
         return self._consumed >= self._next - 1
+
+    @property
+    def oldest_kept(self) -> int:
+        """The oldest number whose messages somebody may still want; one that is to come if there is none."""
+        with self._lock:
+            entries = (entry for entry, _ in self._entries.values())
+            kept = (entry.number for entry in entries if entry.rows or entry.kind is ChunkKind.PARK)
+            return min(kept, default=self._next)
 
     def recovered(self, kind: ChunkKind = ChunkKind.DATA) -> Iterator[tuple[int, Chunk]]:
         """The messages that an earlier run left here, run or parked, ascending."""
@@ -186,23 +203,39 @@ class FileInbox:
 
     def wake(self) -> None:
         """Tell the source to look."""
-        if self._pipe is not None:
-            with suppress(BlockingIOError):  # it is full of wakes that nobody took yet
-                os.write(self._pipe, b"\0")
+        with self._lock:  # another thread may close it, and the number of a closed file is soon another's
+            if self._pipe is not None:
+                with suppress(BlockingIOError):  # it is full of wakes that nobody took yet
+                    os.write(self._pipe, b"\0")
 
     def close(self) -> None:
-        """Let go of the pipe."""
-        if self._pipe is not None:
-            os.close(self._pipe)
-            self._pipe = None
+        """Take nothing any more, and let go of the pipe. A second call does nothing."""
+        with self._lock:
+            self._is_closed = True
+            if self._pipe is not None:
+                os.close(self._pipe)
+                self._pipe = None
 
     def _write(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]]) -> int:
+        if self._is_closed:
+            raise ProtocolError(
+                "the inbox is closed: its topology was stopped",
+                str(self._folder),
+                "what was emitted is not lost: its spout brings it back when the topology is submitted again",
+            )
         first = self._next
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
-        for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-            (self._folder / f"new-{entry.name}").write_bytes(blob)
-        for entry in reversed(entries):
-            (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+        try:
+            for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+                (self._folder / f"new-{entry.name}").write_bytes(blob)
+            for entry in reversed(entries):
+                (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+        except BaseException:
+            # The first comes last, so nobody has read any; the next to write takes the same numbers.
+            for entry in entries:
+                (self._folder / f"new-{entry.name}").unlink(missing_ok=True)
+                (self._folder / entry.name).unlink(missing_ok=True)
+            raise
         for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
             self._entries[entry.number] = (entry, len(blob))
             self._waiting += entry.rows
@@ -217,16 +250,32 @@ class FileInbox:
             self._delete_if_done(before)
 
     def _delete_if_done(self, number: int) -> None:
-        if (
-            number not in self._released
-            or number > self._committed
-            or number in self._newest_position.values()
-        ):
+        if number not in self._released or number > self._committed:
+            return
+        if number in self._newest_position.values():
+            self._keep_position_alone(number)
             return
         self._released.discard(number)
         entry, size = self._entries.pop(number)
         self._bytes -= size
         (self._folder / entry.name).unlink(missing_ok=True)
+
+    def _keep_position_alone(self, number: int) -> None:
+        """Keep of a chunk what its spout remembers: a chunk of no messages, of the same number."""
+        entry, size = self._entries[number]
+        if not entry.rows:
+            return
+        chunk = read_chunk(self._folder, entry.name)
+        blob = replace(
+            chunk, is_tracked=False, values=chunk.values.slice(0, 0), attempts=None, tasks=None,
+            first_emitted_ms=None, retry_of=None, message_ids=b"",
+        ).to_bytes()  # fmt: skip
+        bare = replace(entry, rows=0)
+        (self._folder / f"new-{bare.name}").write_bytes(blob)
+        (self._folder / f"new-{bare.name}").rename(self._folder / bare.name)
+        (self._folder / entry.name).unlink(missing_ok=True)
+        self._entries[number] = (bare, len(blob))
+        self._bytes += len(blob) - size
 
     def _take_stock(self, admitted: int) -> int:
         """See what an earlier run left; returns the next number.
@@ -235,9 +284,11 @@ class FileInbox:
         """
         following = entries_after(self._folder, admitted)
         end = admitted + 1 + len(following)
-        for file in list(self._folder.iterdir()):
+        # Two of one number: the driver died between them. The one of no rows holds the position alone.
+        for file in sorted(self._folder.iterdir(), key=_by_number_and_rows):
             entry = Entry.of_name(file.name)
-            if file.name.startswith("new-") or (entry is not None and entry.number >= end):
+            is_left_over = entry is not None and (entry.number >= end or entry.number in self._entries)
+            if file.name.startswith("new-") or is_left_over:
                 file.unlink()
             elif entry is not None:
                 size = file.stat().st_size
@@ -257,3 +308,8 @@ class FileInbox:
             return os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         except OSError:
             return None
+
+
+def _by_number_and_rows(file: Path) -> tuple[int, int]:
+    entry = Entry.of_name(file.name)
+    return (-1, 0) if entry is None else (entry.number, entry.rows)

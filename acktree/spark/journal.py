@@ -3,13 +3,18 @@
 Written before the sink returns: the micro-batch is then committed and never runs again, so a driver that dies
 before a verdict was told would never hear of it. A queue needs none of this: it brings back what was open.
 
-A file goes with the last chunk that its verdicts could be about.
+What a micro-batch decided is true once Spark has committed it: before that it may run again and decide
+otherwise. So nothing is told earlier, and what stands here of a micro-batch that was never committed is
+thrown away at a restart.
+
+A file goes when it was told, and with the last chunk that its verdicts could be about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +22,9 @@ from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_to_bytes
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
+
+_TOLD: Final = "told"
+"""What the last run that was stopped in order had told."""
 
 
 class Journal:
@@ -48,12 +56,19 @@ class Journal:
         new.rename(self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
 
-    def earlier(self) -> Iterator[tuple[bool, list[Verdicts], list[Payload]]]:
-        """What earlier runs wrote, in order: whether the spouts were told of it, and what it was."""
+    def earlier(self, last_committed: int) -> Iterator[tuple[bool, list[Verdicts], list[Payload]]]:
+        """What earlier runs wrote, in order: whether the spouts were told of it, and what it was.
+
+        Args:
+            last_committed: The last micro-batch that Spark has committed; what came after it runs again.
+        """
+        for file in self._folder.iterdir():
+            if file.name.startswith("new-") or (file.name.isdigit() and int(file.name) > last_committed):
+                file.unlink()
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
         parts = {int(file.name): unpack(file.read_bytes()) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        told_through = max((told for told, _, _ in heads.values()), default=-1)
+        told_through = max((self._told_at_close(), *(told for told, _, _ in heads.values())))
         self._ends |= {batch_id: end for batch_id, (_, end, _) in heads.items()}
         for batch_id, (_, *packed) in parts.items():
             count = heads[batch_id][2]
@@ -64,8 +79,19 @@ class Journal:
             yield batch_id <= told_through, [Verdicts.from_bytes(part) for part in packed[:count]], payloads
 
     def forget_before(self, oldest: int) -> None:
-        """Delete what is only about chunks before ``oldest``, none of which has an open message any more."""
+        """Delete what was told and is only about chunks before ``oldest``: none of them is there any more."""
+        told_through = self._told_through()
         for batch_id, end in list(self._ends.items()):
-            if end < oldest:
+            if end < oldest and batch_id <= told_through:
                 (self._folder / f"{batch_id:012d}").unlink(missing_ok=True)
                 del self._ends[batch_id]
+
+    def close(self) -> None:
+        """Note what was told up to now, so that the next run does not tell it again."""
+        new = self._folder / "new-told"
+        new.write_text(str(self._told_through()))
+        new.rename(self._folder / _TOLD)
+
+    def _told_at_close(self) -> int:
+        file = self._folder / _TOLD
+        return int(file.read_text()) if file.exists() else -1

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from threading import Condition, Event, Thread
+from contextlib import ExitStack
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from acktree.core.statistics import OpenMessages, ReportedError, Stats
+from acktree.core.statistics import OpenMessages, Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.journal import Journal
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.ticks import Ticks
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("acktree")
 
-ERRORS_KEPT: Final = 100
 _LOOK_SECS: Final = 0.05
+_COMMIT_LOOK_SECS: Final = 0.002
+"""Spark commits some 5 ms after the sink has returned; so often is looked whether it has."""
 _STOP_SECS: Final = 60.0
 
 
@@ -38,11 +41,25 @@ class Threads:
     def __init__(self) -> None:
         """None yet."""
         self.by_task: dict[int, SpoutThread] = {}
+        self._lock = Lock()
+        self._held: dict[int, Mapping[int, Mail]] = {}
 
-    def deliver(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
-        """Leave a micro-batch's verdicts at their tasks. A task of an earlier run has no mailbox any more."""
-        for task, thread in self.by_task.items():
-            thread.deliver(mail.get(task), batch_id)
+    def hold(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
+        """Keep a micro-batch's verdicts until it is committed; that it runs says so of those before it."""
+        self.tell(batch_id - 1)
+        with self._lock:
+            self._held[batch_id] = mail
+
+    def tell(self, committed: int) -> None:
+        """Leave the verdicts of committed micro-batches at their tasks.
+
+        A task of an earlier run has no mailbox any more.
+        """
+        with self._lock:
+            for batch_id in sorted(held for held in self._held if held <= committed):
+                mail = self._held.pop(batch_id)
+                for task, thread in self.by_task.items():
+                    thread.deliver(mail.get(task), batch_id)
 
     def told_through(self) -> int:
         """The last micro-batch whose verdicts every task has told."""
@@ -66,21 +83,24 @@ class RunningTopology:
         checkpoint: Checkpoint,
         inbox: FileInbox,
         sink: Sink,
-        threads: Mapping[int, SpoutThread],
+        threads: Threads,
         dead_letters: DeadLetters,
-        errors: deque[ReportedError],
+        errors: ErrorLog,
         stop_session: Callable[[], None],
+        journal: Journal | None = None,
     ) -> None:
         """Take over what ``submit`` put together; :meth:`begin` starts it."""
         self.plan = plan
         self.dead_letters = dead_letters
-        self._checkpoint, self._inbox, self._sink, self._threads = checkpoint, inbox, sink, threads
+        self._checkpoint, self._inbox, self._sink, self._journal = checkpoint, inbox, sink, journal
+        self._mailboxes, self._threads = threads, threads.by_task
         self._errors, self._stop_session = errors, stop_session
         self._query: StreamingQuery | None = None
         self._stopped_by: BaseException | None = None
         self._ended = Event()
         self._kill_requested = Event()
-        self._change = Condition()
+        self._change = Event()
+        self._committed = -1
         self._keeper = Thread(target=self._keep, name=f"acktree {plan.topology.name}", daemon=True)
 
     def begin(self, query: StreamingQuery) -> None:
@@ -91,11 +111,11 @@ class RunningTopology:
     def begin_ended(self) -> None:
         """Be over from the start: an earlier run on this checkpoint came to its end."""
         self._close()
+        self._ended.set()
 
     def changed(self) -> None:
         """Something happened that the keeper may want to act on. Never blocks for long."""
-        with self._change:
-            self._change.notify_all()
+        self._change.set()
 
     @property
     def name(self) -> str:
@@ -120,10 +140,10 @@ class RunningTopology:
         """The numbers of this run so far: Storm UI's, per component, stream and task."""
         counters = self._sink.counters()
         for thread in self._threads.values():
-            counters.merge(thread.task.counters)
+            counters.merge(thread.numbers().counters)
         spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
         names = self.plan.topology.components
-        return Stats.of(counters, components=names, spouts=spouts, errors=tuple(self._errors))
+        return Stats.of(counters, components=names, spouts=spouts, errors=self._errors.kept)
 
     def activate(self) -> None:
         """Let the spouts emit again."""
@@ -181,7 +201,14 @@ class RunningTopology:
         Args:
             wait_secs: How long to wait for open messages; None: the message timeout. What is open afterwards
                 is brought back by the spouts' queues, or by the same checkpoint.
+
+        Returns when it has stopped. Called by a spout, on its own thread, it returns at once: the topology
+        cannot stop before that thread has.
         """
+        if any(thread.is_current for thread in self._threads.values()):
+            self._kill_requested.set()
+            self.changed()
+            return
         if self._ended.is_set():
             return
         self.deactivate()
@@ -220,29 +247,48 @@ class RunningTopology:
         """The keeper's thread: beats and ticks when they are due, and the end."""
         try:
             self._warm_up()
-            for thread in self._threads.values():
-                thread.start()
+            if not self._is_over():
+                for thread in self._threads.values():
+                    thread.start()
             ticks = Ticks(self.plan, now_ms())
             while not self._is_over():
-                due = [at for at in (ticks.next_ms(), self._sink.ended.next_deadline_ms) if at is not None]
-                secs = (
-                    _LOOK_SECS * 10
-                    if not due
-                    else min(_LOOK_SECS * 10, max(0.0, (min(due) - now_ms()) / 1000))
-                )
-                with self._change:
-                    self._change.wait(secs)
+                self._pause(self._patience_secs(ticks))
+                self._note_commit()
                 self._send_due(ticks)
         except BaseException as error:  # noqa: BLE001  # told by await_termination
             self._stopped_by = self._stopped_by or error
         finally:
             self._stop()
 
+    def _pause(self, secs: float) -> None:
+        """Until something changed, at most so long; what changed meanwhile is not slept over."""
+        self._change.wait(secs)
+        self._change.clear()
+
+    def _patience_secs(self, ticks: Ticks) -> float:
+        if self._committed < self._sink.ended.batch_id:
+            return _COMMIT_LOOK_SECS
+        due = [at for at in (ticks.next_ms(), self._sink.ended.next_deadline_ms) if at is not None]
+        return min([_LOOK_SECS * 10, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
+
+    def _note_commit(self) -> None:
+        """Once the last micro-batch is committed: tell what it decided, and let go of what it ran over.
+
+        Not before: it would run again after a crash, and may decide otherwise. Nor only when the next one
+        comes: with the inbox full of what this one ran over, none would.
+        """
+        batch_id, end = self._sink.ended.last
+        if batch_id <= self._committed or not self._checkpoint.is_committed(batch_id):
+            return
+        self._committed = batch_id
+        self._mailboxes.tell(batch_id)
+        self._inbox.committed(end)
+        self._mailboxes.wake()
+
     def _warm_up(self) -> None:
         """Wait for the first micro-batch: it compiles for seconds, and no message shall wait for that."""
         while self._sink.ended.batch_id < 0 and not self._is_over():
-            with self._change:
-                self._change.wait(_LOOK_SECS)
+            self._pause(_LOOK_SECS)
 
     def _send_due(self, ticks: Ticks) -> None:
         due = ticks.due(now_ms())
@@ -277,19 +323,40 @@ class RunningTopology:
         return False
 
     def _stop(self) -> None:
-        """Stop between two micro-batches, then close the spouts."""
+        """Stop between two micro-batches, then close the spouts; each step whatever became of the others."""
+        if self._stopped_by is not None:
+            log.error("topology=%s stopped_by=%s", self.name, self._stopped_by)
         try:
-            self._stop_query()
-            for thread in self._threads.values():
-                thread.stop()
+            with ExitStack() as steps:  # the last one first
+                steps.callback(self._close)
+                steps.callback(self._stop_threads)
+                steps.callback(self._note_commit)
+                steps.callback(self._stop_query)
+        except BaseException as error:  # told by await_termination
+            self._stopped_by = self._stopped_by or error
+            log.exception("topology=%s could not be stopped in order", self.name)
         finally:
-            self._close()
+            self._ended.set()
+
+    def _stop_threads(self) -> None:
+        for thread in self._threads.values():
+            thread.stop()
+        deadline = time.monotonic() + _STOP_SECS
+        for task, thread in self._threads.items():
+            if not thread.join(max(0.0, deadline - time.monotonic())):
+                log.error(
+                    "topology=%s task=%s spout did not come back within %s s, and is left behind: nothing it "
+                    "emits from now on is taken",
+                    self.name, task, _STOP_SECS,
+                )  # fmt: skip
+        if self._journal is not None:
+            self._journal.close()
 
     def _close(self) -> None:
-        self._inbox.close()
-        self._checkpoint.close()
-        self._stop_session()
-        self._ended.set()
+        with ExitStack() as steps:
+            steps.callback(self._stop_session)
+            steps.callback(self._checkpoint.close)
+            steps.callback(self._inbox.close)
 
     def _stop_query(self) -> None:
         """Let the running micro-batch come to its commit, then stop a query at rest."""
@@ -306,7 +373,7 @@ class RunningTopology:
         return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
 
     def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
-        mine = [self._threads[task].task for task in tasks if task in self._threads]
-        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        mine = [self._threads[task].numbers() for task in tasks if task in self._threads]
+        ages = [numbers.oldest_ms for numbers in mine if numbers.oldest_ms is not None]
         oldest = (now_ms() - min(ages)) / 1000 if ages else None
-        return OpenMessages(sum(task.open_count for task in mine), oldest)
+        return OpenMessages(sum(numbers.open_count for numbers in mine), oldest)

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -94,6 +95,46 @@ _JAVA_OPTIONS: Final = (
     # a query is stopped in mid-batch, which overflows the stock stack and prints a thousand lines.
     "-Djdk.lang.Process.launchMechanism=VFORK -Xss16m"
 )
+
+
+_lent: dict[str, int] = {}
+"""How many topologies run in each session that was made here, by its application's id."""
+_lending = threading.Lock()
+
+
+def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
+    """A session to run in, and how to give it back.
+
+    The one that is there, if there is one: a process has one Spark. It is stopped by the last topology that
+    runs in it, and only if the first one started it.
+    """
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    with _lending:
+        try:
+            session, is_new = SparkSession.active(), False
+        except PySparkRuntimeError:
+            session, is_new = start_session(name), True
+        key = session.sparkContext.applicationId
+        if not is_new and key not in _lent:
+            return session, lambda: None
+        _lent[key] = _lent.get(key, 0) + 1
+
+    given_back = False
+
+    def give_back() -> None:
+        nonlocal given_back
+        with _lending:
+            if given_back:
+                return
+            given_back = True
+            _lent[key] -= 1
+            if not _lent[key]:
+                del _lent[key]
+                session.stop()
+
+    return session, give_back
 
 
 def start_session(name: str) -> SparkSession:

@@ -2,6 +2,9 @@
 
 Called by Spark at least once for each micro-batch, again after a crash between its return and the commit. So
 whatever it tells is told idempotently: verdicts find their message closed, counters are of this run.
+
+No spout hears of a verdict here. The micro-batch is not committed yet, and should the driver die now it runs
+again, where a bolt may fail that did not fail before: an ack told too early would be an ack of nothing.
 """
 
 from __future__ import annotations
@@ -41,14 +44,20 @@ class Ended:
     """What the last micro-batch said; read by the keeper.
 
     Attributes:
-        batch_id: The last micro-batch whose sink has run; -1 before the first.
+        last: The last micro-batch whose sink has run, and the last number of the inbox that it ran over; -1
+            before the first. One value, for whoever reads it meanwhile.
         open_count: Roots open at the ackers.
         next_deadline_ms: When some acker wants a micro-batch; None for never.
     """
 
-    batch_id: int = -1
+    last: tuple[int, int] = (-1, -1)
     open_count: int = 0
     next_deadline_ms: int | None = None
+
+    @property
+    def batch_id(self) -> int:
+        """The last micro-batch whose sink has run; -1 before the first."""
+        return self.last[0]
 
 
 @dataclass
@@ -56,19 +65,20 @@ class Sink:
     """The function given to ``foreachBatch``.
 
     Attributes:
-        deliver: Leaves mail at spout tasks of this run, by task.
+        deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
         ended: What the last micro-batch said.
-        on_batch: Called when a micro-batch's verdicts were delivered.
+        on_batch: Called when a micro-batch has run, and will be committed next.
     """
 
     plan: Plan
     inbox: FileInbox
     journal: Journal | None
     deliver: Callable[[int, Mapping[int, Mail]], None]
-    report: Callable[[ReportedError], None]
+    report: Callable[[ReportedError], object]
     on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
     ended: Ended = field(default_factory=Ended)
     _counters: Counters = field(default_factory=Counters)
+    _of_acker: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -80,16 +90,23 @@ class Sink:
         self._look_at(told)
         verdicts = [Verdicts.from_bytes(row.body) for row in told[Kind.VERDICTS]]
         payloads = [payload_of_wire(row.head, row.body) for row in told[Kind.PAYLOADS]]
-        (end,) = (int(json.loads(row.head)["end"]) for row in told[Kind.CLOCK])
+        for row, verdict in zip(told[Kind.VERDICTS], verdicts, strict=True):
+            self._of_acker[row.source] = verdict.open_count, verdict.next_deadline_ms
+        # Where a DataFrame alone brought rows, nothing new of the inbox was run over.
+        ends = (int(json.loads(row.head)["end"]) for row in told[Kind.CLOCK])
+        end = max((self.ended.last[1], self.inbox.admitted, *ends))
         if self.journal is not None and any(_decided(told) for told in verdicts):
             self.journal.write(batch_id, end, verdicts, payloads)
         mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
         self.deliver(batch_id, mail)
         self.inbox.consumed(end)
-        deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]
-        self.ended.open_count = sum(told.open_count for told in verdicts)
+        if self.journal is not None:
+            self.journal.forget_before(self.inbox.oldest_kept)
+        # An acker that was sent nothing says nothing: what it said before holds.
+        deadlines = [at for _, at in self._of_acker.values() if at is not None]
+        self.ended.open_count = sum(count for count, _ in self._of_acker.values())
         self.ended.next_deadline_ms = min(deadlines, default=None)
-        self.ended.batch_id = batch_id
+        self.ended.last = (batch_id, end)
         self.on_batch()
 
     def _look_at(self, told: Mapping[int, Sequence[WireRow]]) -> None:

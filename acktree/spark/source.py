@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.errors import CheckpointError
 from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, entries_after
 from acktree.spark.wire import WIRE_DDL, batch_of
 
@@ -94,8 +95,8 @@ class InboxReader(DataSourceStreamReader):
             time.sleep(0.01)  # no pipes on this file system: look again soon
             return
         try:
-            if select.select([pipe], [], [], PATIENCE_SECS)[0]:
-                os.read(pipe, 65536)
+            if select.select([pipe], [], [], PATIENCE_SECS)[0] and not os.read(pipe, 65536):
+                time.sleep(0.01)  # nobody holds the other end: it would be readable again at once
         except BlockingIOError:
             pass  # another wait took the wake
         finally:
@@ -134,6 +135,13 @@ class InboxReader(DataSourceStreamReader):
     def _between(self, start: int, end: int) -> list[Entry]:
         found = (Entry.of_name(file.name) for file in self._folder.iterdir())
         mine = [entry for entry in found if entry is not None and start < entry.number <= end]
+        if len(mine) != end - start:
+            # Silence would be worse: their messages would never reach the acker, and never time out.
+            raise CheckpointError(
+                f"{end - start - len(mine)} of the inbox's files after {start} up to {end} are missing",
+                str(self._folder),
+                "bring them back, or give the topology a new checkpoint",
+            )
         return sorted(mine, key=lambda entry: entry.number)
 
     def _slices(self, entry: Entry) -> Iterator[tuple[int, int, int]]:

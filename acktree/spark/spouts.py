@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from threading import Event, Thread
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event, Lock, Thread, current_thread
 from typing import Final
 
 from acktree.config import Config
+from acktree.core.counters import Counters
 from acktree.errors import SpoutError
 from acktree.tasks.mail import Mail
 from acktree.tasks.spout_task import SpoutTask
@@ -20,13 +23,44 @@ RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
 LINGER_SECS: Final = 0.02
 """And at the latest after so long, while the spout goes on emitting."""
-_LONGEST_IDLE: Final = 16
-"""An idle spout's wait grows to so many times its first one."""
+_SHORTEST_WAIT_SECS: Final = 1e-6
+"""Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
+_NOT_ASKED_SECS: Final = 0.05
+"""A spout that may not emit looks so often by itself; mail and room wake it before."""
 
 
 def now_ms() -> int:
     """The driver's clock, in milliseconds since 1970: for what a person sees, and for back-off."""
     return time.time_ns() // 1_000_000
+
+
+def idle_secs(config: Config, idle_calls: int) -> float:
+    """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
+
+    Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
+    """
+    if config.spout_wait_strategy == "park":
+        return config.spout_wait_park_microsec / 1e6
+    at_once = config.spout_wait_progressive_level1_count
+    if idle_calls <= at_once:
+        return 0.0
+    if idle_calls <= at_once + config.spout_wait_progressive_level2_count:
+        return _SHORTEST_WAIT_SECS
+    return config.spout_wait_progressive_level3_sleep_millis / 1000
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A spout task's numbers at one moment.
+
+    Attributes:
+        open_count: Messages without a final verdict.
+        oldest_ms: When the oldest of them was first emitted; None when none is open.
+    """
+
+    counters: Counters
+    open_count: int
+    oldest_ms: int | None
 
 
 class SpoutThread:
@@ -49,19 +83,23 @@ class SpoutThread:
         self._is_stopping = False
         self._rests = False
         self._mail_through = -1
+        self._starting = Lock()
         self._thread = Thread(
             target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True
         )
 
     def start(self) -> None:
-        """Open the spout on its own thread, and let it emit."""
-        self._thread.start()
+        """Open the spout on its own thread, and let it emit; not if it was stopped already."""
+        with self._starting:
+            if not self._is_stopping:
+                self._thread.start()
 
     def deliver(self, mail: Mail | None, batch_id: int) -> None:
-        """Leave what a micro-batch decided; None when it decided nothing for this task."""
+        """Leave what a committed micro-batch decided; None when it decided nothing for this task."""
         if mail is not None:
             self.task.deliver(mail)
-            self._mail_through = batch_id
+        self._mail_through = batch_id  # after the mail: what is through here can be taken
+        if mail is not None:
             self._wake.set()
 
     def set_active(self, active: bool) -> None:  # noqa: FBT001  # it is the value, not an option
@@ -74,11 +112,31 @@ class SpoutThread:
         self._wake.set()
 
     def stop(self) -> None:
-        """Deactivate, tell what is left to tell, close; returns when that is done."""
-        self._is_stopping = True
+        """Ask it to deactivate, to tell what is left to tell, and to close."""
+        with self._starting:
+            self._is_stopping = True
         self._wake.set()
+
+    def join(self, secs: float) -> bool:
+        """Wait until that is done; False if user code kept it longer than so many seconds."""
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(secs)
+        return not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the thread that asks."""
+        return self._thread is current_thread()
+
+    def numbers(self) -> Numbers:
+        """The task's numbers: exact when it is at rest or has stopped, else of about now."""
+        while True:
+            counters = Counters()
+            try:
+                counters.merge(self.task.counters)
+                return Numbers(counters, self.task.open_count, self.task.oldest_ms())
+            except (RuntimeError, ValueError):
+                time.sleep(0)  # its thread changed a table under our eyes: look again
 
     @property
     def is_at_rest(self) -> bool:
@@ -97,7 +155,7 @@ class SpoutThread:
             if self.position:
                 task.remember(self.position)
             task.open()
-        except Exception as error:  # noqa: BLE001  # user code: the topology stops with it
+        except BaseException as error:  # noqa: BLE001  # user code, sys.exit() too: the topology stops with it
             self.broken = SpoutError(
                 f"spout {task.component.id!r} could not be opened: {type(error).__name__}: {error}",
                 f"task {task.task}, open()",
@@ -109,28 +167,33 @@ class SpoutThread:
         try:
             self._loop()
             task.deactivate()
-            task.flush(now_ms())
+            through = self._mail_through
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
-            task.close()
-        except Exception as error:  # noqa: BLE001  # the inbox cannot be written: told by whoever waits
+            task.flush(now_ms())  # what ack and fail emitted too
+            self._say_told(through)
+        except BaseException as error:  # noqa: BLE001  # told by whoever waits
             self.broken = SpoutError(
                 f"spout task {task.task} of {task.component.id!r} stopped: {type(error).__name__}: {error}",
-                "handing messages over to the inbox",
+                "handing messages over to the inbox, or user code that exits",
                 "see the exception; what was not handed over comes again after a restart",
             )
             self.broken.__cause__ = error
-        self._on_change()
+        finally:
+            with suppress(BaseException):  # reported by the task; all that is left is to let go
+                task.close()
+            self._on_change()
 
     def _loop(self) -> None:
         task = self.task
-        first_wait = self._config.spout_wait_progressive_level3_sleep_millis / 1000
-        idle_secs, buffered_since = first_wait, 0.0
+        idle_calls, buffered_since, was_at_rest = 0, 0.0, False
         while not self._is_stopping:
             self._rests = False
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
+            through = (
+                self._mail_through
+            )  # before the step: what comes while the spout is asked waits for the next
             moved = task.step(now_ms())
-            self.told_through = max(self.told_through, self._mail_through)
             waiting = task.buffered_count
             if waiting:
                 now = time.monotonic()
@@ -138,17 +201,26 @@ class SpoutThread:
                 if not moved or waiting >= RUN_MESSAGES or now - buffered_since > LINGER_SECS:
                     task.flush(now_ms())
                     buffered_since = 0.0
+            self._say_told(through)
             if moved:
-                idle_secs = first_wait
+                idle_calls, was_at_rest = 0, False
                 continue
             if task.is_idle:
                 self._rests = True
-                self._on_change()
-            # Asked and nothing there: try again soon. Not asked: only mail, room or a retry can change that.
-            secs = idle_secs if task.may_emit() else 0.05
-            due_ms = task.due_ms()
-            if due_ms is not None:
-                secs = min(secs, max(0.0, (due_ms - now_ms()) / 1000))
-            if self._wake.wait(secs):
+                if not was_at_rest:
+                    was_at_rest = True
+                    self._on_change()
+            idle_calls += 1
+            if self._wake.wait(self._patience_secs(idle_calls)):
                 self._wake.clear()
-            idle_secs = min(idle_secs * 1.5, first_wait * _LONGEST_IDLE)
+
+    def _patience_secs(self, idle_calls: int) -> float:
+        # Asked and nothing there: as the strategy says. Not asked: only mail, room or a retry changes that.
+        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else _NOT_ASKED_SECS
+        due_ms = self.task.due_ms()
+        return secs if due_ms is None else min(secs, max(0.0, (due_ms - now_ms()) / 1000))
+
+    def _say_told(self, through: int) -> None:
+        """The mail of this micro-batch was taken: it counts as told once what followed from it is durable."""
+        if self.task.is_settled:
+            self.told_through = max(self.told_through, through)

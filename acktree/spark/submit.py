@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +18,14 @@ from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.query import ladder
-from acktree.spark.running import ERRORS_KEPT, RunningTopology, Threads
-from acktree.spark.settings import prepare_session, start_session
+from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.settings import lend_session, prepare_session
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, now_ms
 from acktree.spark.worker import SharedPlan
 from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask
+from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.mail import Mail, mail_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
@@ -74,31 +74,60 @@ def submit(
 def _start(
     topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config
 ) -> RunningTopology:
-    session = spark or start_session(topology.name)
+    if held.has_ended:
+        return _ended(topology, held, config)
+    session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
+    try:
+        return _start_in(session, give_back, topology, held, config)
+    except BaseException:
+        give_back()
+        raise
+
+
+def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopology:
+    """What is over needs no Spark: a handle to look at its dead letters."""
+    held.begin_run(topology, config, held.partitions)
+    plan = Plan.of(topology, config, held.partitions, held.run_salt)
+    inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
+    errors, threads = ErrorLog(config), Threads()
+    sink = Sink(plan, inbox, None, threads.hold, errors.add)
+    running = RunningTopology(
+        plan, held, inbox, sink, threads, DeadLetters(held.dead_letters), errors, _nothing
+    )
+    log.warning(
+        "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
+        topology.name,
+        held.folder,
+    )
+    running.begin_ended()
+    return running
+
+
+def _nothing() -> None:
+    """A session that the user brought is the user's to stop."""
+
+
+def _start_in(
+    session: SparkSession,
+    give_back: Callable[[], None],
+    topology: Topology,
+    held: Checkpoint,
+    config: Config,
+) -> RunningTopology:
     prepare_session(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
     plan = Plan.of(topology, config, held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
-    errors: deque[ReportedError] = deque(maxlen=ERRORS_KEPT)
-    threads = Threads()
-    letters = DeadLetters(held.dead_letters, None if held.has_ended else _sender(threads))
+    errors, threads = ErrorLog(config), Threads()
+    letters = DeadLetters(held.dead_letters, _sender(threads))
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
-    sink = Sink(plan, inbox, journal, threads.deliver, errors.append)
-    stop_session = (lambda: None) if spark else session.stop
-    running = RunningTopology(plan, held, inbox, sink, threads.by_task, letters, errors, stop_session)
-    if held.has_ended:
-        log.warning(
-            "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
-            topology.name,
-            held.folder,
-        )
-        running.begin_ended()
-        return running
+    sink = Sink(plan, inbox, journal, threads.hold, errors.add)
+    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
 
     def on_batch() -> None:
-        threads.wake()
+        threads.wake()  # what ran waits no more: there is room
         running.changed()
 
     sink.on_batch = on_batch
@@ -113,7 +142,7 @@ def _start(
                 mine = copy.deepcopy(spout.user_object)
                 task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
-    _recover(plan, inbox, journal, threads)
+    _recover(plan, inbox, journal, threads, held.last_committed())
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     inbox.append_control(
         ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)}
@@ -165,22 +194,23 @@ def _burier(letters: DeadLetters, topology: Topology) -> Callable[[Sequence[Last
     return bury
 
 
-def _reporter(errors: deque[ReportedError]) -> Callable[[str, int, Failure], None]:
+def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
     def report(component: str, task: int, failure: Failure) -> None:
-        errors.append(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
-        log.warning("component=%s task=%s error=%s", component, task, failure.reason)
+        errors.add(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
 
     return report
 
 
-def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads) -> None:
-    """Take up what an earlier run left: open messages of spouts whose queue does not bring them back."""
+def _recover(
+    plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads, last_committed: int
+) -> None:
+    """Take up what an earlier run left: positions, and messages that no queue brings back."""
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
     for number, chunk in inbox.recovered():
         thread = keeping.get(chunk.task)
-        if thread is not None and chunk.position:
+        if chunk.position and chunk.task in threads.by_task:  # a queue's spout may remember something too
             inbox.has_position(chunk.task, number)
-            thread.position = chunk.position
+            threads.by_task[chunk.task].position = chunk.position
         if thread is not None and chunk.is_tracked:
             thread.task.recover(number, chunk)
         else:
@@ -189,7 +219,21 @@ def _recover(plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Thr
         task = keeping[chunk.task].task
         assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked"
         task.recover_parked(number, chunk, now_ms())
-    for was_told, verdicts, payloads in journal.earlier() if journal is not None else ():
+    if journal is not None:
+        _settle(plan, inbox, journal, keeping, last_committed)
+    for thread in threads.by_task.values():
+        thread.deliver(None, last_committed)  # its mail is through with the first step
+
+
+def _settle(
+    plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread], last_committed: int
+) -> None:
+    """Give recovered messages the verdicts that they have already."""
+    for kind in (ChunkKind.DATA, ChunkKind.PARK):
+        for number, chunk in inbox.recovered(kind):
+            if chunk.task in keeping:
+                keeping[chunk.task].task.must_outlive(number, chunk)
+    for was_told, verdicts, payloads in journal.earlier(last_committed):
         mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
         for task_id, letters in mail.items():
             if task_id in keeping:
