@@ -93,13 +93,14 @@ def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
     return (named >> np.uint64(SEQUENCE_BITS)).view(np.int64), (named & _SEQUENCE_MASK).view(np.int64)
 
 
-def row_root_ids(run_salt: int, batch_id: int, partition: int, row_hashes: UInt64s) -> Int64s:
+def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) -> Int64s:
     """Roots for the rows of a DataFrame, which have no sequence: a mix of where and what they are.
 
-    Equal rows of one partition and micro-batch are told apart by their occurrence, counted here. Unlike
+    Equal rows of one place and micro-batch are told apart by their occurrence, counted here. Unlike
     :func:`root_ids` this is no bijection: two open rows are equal with probability 2**-64.
 
     Args:
+        place: One number for the spout, partition and batch of rows within the micro-batch; 0 to 2**64 - 1.
         row_hashes: A hash of every value of each row, shape (n,).
     """
     order = np.argsort(row_hashes, kind="stable")
@@ -109,8 +110,11 @@ def row_root_ids(run_salt: int, batch_id: int, partition: int, row_hashes: UInt6
     run_lengths = np.diff(np.r_[starts, len(ranked)])
     occurrence[order] = np.arange(len(ranked)) - np.repeat(starts, run_lengths)
     first, second = _salts(run_salt)
-    place = mix64(np.array([((batch_id << 20) + partition) & _MASK], dtype=np.uint64) ^ first)
-    return mix64(mix64(row_hashes ^ place) + (occurrence + np.uint64(1)) * _GOLDEN ^ second).view(np.int64)
+    batch = mix64(np.array([batch_id & _MASK], dtype=np.uint64) ^ first)
+    stands_at = mix64(batch + np.uint64(place & _MASK))
+    return mix64(mix64(row_hashes ^ stands_at) + (occurrence + np.uint64(1)) * _GOLDEN ^ second).view(
+        np.int64
+    )
 
 
 def channel_id(component: str, stream: str, target_task: int) -> np.uint64:

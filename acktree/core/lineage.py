@@ -268,10 +268,9 @@ class Sparse(Lineage):
         return attempts
 
     def children(self, parents: Int64s, edges: Int64s) -> Sparse:
-        # The row after the last has no pairs: an unanchored child takes its lineage from there.
+        # One more row, without pairs, stands last: -1 finds it.
         offsets = np.append(self.offsets, self.offsets[-1:])
-        anchorless = Sparse(offsets, self.roots, self.edges, self.pair_attempts)
-        taken = anchorless.take(np.where(parents < 0, len(self), parents))
+        taken = Sparse(offsets, self.roots, self.edges, self.pair_attempts).take(parents)
         return Sparse(taken.offsets, taken.roots, edges[taken.row_of_pair], taken.pair_attempts)
 
     def to_bytes(self) -> bytes:

@@ -48,9 +48,8 @@ def ladder(
         .load()
     )
     for name, spout in spouts.items():
-        (task,) = plan.topology.components[name].task_ids
         frame: Any = spout.streaming_df
-        to_wire = rows_as_wire(name, task, plan.partitions, is_tracked=spout.message_id is not None)
+        to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
         rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
     rows = rows.withColumn("clock_ms", clock_ms)
     if spouts:  # a DataFrame is cut as its source likes: bring every row to the partition that works on it

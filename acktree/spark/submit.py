@@ -168,7 +168,7 @@ def _query(
             ladder(session, plan, shared, held.inbox, frames)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
-            .option("checkpointLocation", str(held.spark))
+            .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
             .trigger(processingTime="0 seconds")
             .start()
         )
