@@ -29,7 +29,6 @@ def rows_as_wire(
     Args:
         is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
     """
-
     (task,) = plan.topology.components[component].task_ids
     partitions = plan.partitions
     clocks = [

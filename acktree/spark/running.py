@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import Event, Lock, Thread
 from types import TracebackType
@@ -18,6 +18,7 @@ from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
@@ -241,7 +242,15 @@ class RunningTopology:
             all(thread.is_at_rest for thread in self._threads.values())
             and self._inbox.is_drained
             and self._checkpoint.is_committed(self._sink.ended.batch_id)
+            and not self._rows_open()
         )
+
+    def _rows_open(self) -> int:
+        """How many rows of DataFrames are open: what the ackers have beside what the spout tasks know of."""
+        if not any(isinstance(thread.task, DataFrameTask) for thread in self._threads.values()):
+            return 0
+        known = sum(thread.numbers().open_count for thread in self._threads.values())
+        return max(0, self._sink.ended.open_count - known)
 
     def _keep(self) -> None:
         """The keeper's thread: beats and ticks when they are due, and the end."""
@@ -372,8 +381,12 @@ class RunningTopology:
         status = query.status
         return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
 
-    def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
+    def _open_messages(self, tasks: Sequence[int]) -> OpenMessages:
         mine = [self._threads[task].numbers() for task in tasks if task in self._threads]
         ages = [numbers.oldest_ms for numbers in mine if numbers.oldest_ms is not None]
         oldest = (now_ms() - min(ages)) / 1000 if ages else None
-        return OpenMessages(sum(numbers.open_count for numbers in mine), oldest)
+        rows = any(
+            isinstance(self._threads[task].task, DataFrameTask) for task in tasks if task in self._threads
+        )
+        open_rows = self._rows_open() if rows else 0
+        return OpenMessages(sum(numbers.open_count for numbers in mine) + open_rows, oldest)

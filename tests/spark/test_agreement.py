@@ -1,4 +1,4 @@
-"""On drawn topologies Spark agrees with LocalCluster, and both with trees of objects that know nothing of XOR."""
+"""On drawn topologies Spark agrees with LocalCluster, and both with trees of objects, which know no XOR."""
 
 from __future__ import annotations
 

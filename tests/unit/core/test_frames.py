@@ -77,7 +77,8 @@ def test_a_name_with_a_lone_surrogate_travels_too():
 
 
 def test_kinds_are_the_numbers_that_are_on_the_wire():
-    kinds = ("CHUNK", "FRAME", "TICK", "DELTAS", "CLOCK", "VERDICTS", "STATISTICS", "ERROR")
+    kinds = ("CHUNK", "FRAME", "TICK", "DELTAS", "CLOCK", "VERDICTS", "STATISTICS", "ERROR", "ROWS",
+             "PAYLOADS", "EMITTED")  # fmt: skip
     assert {kind.name: kind.value for kind in Kind} == {name: at for at, name in enumerate(kinds)}
 
 
