@@ -382,7 +382,8 @@ class RunningTopology:
         return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
 
     def _open_messages(self, tasks: Sequence[int]) -> OpenMessages:
-        mine = [self._threads[task].numbers() for task in tasks if task in self._threads]
+        threads = [self._threads[task] for task in tasks if task in self._threads]
+        mine = [thread.numbers() for thread in threads]
         ages = [numbers.oldest_ms for numbers in mine if numbers.oldest_ms is not None]
         oldest = (now_ms() - min(ages)) / 1000 if ages else None
         rows = any(
