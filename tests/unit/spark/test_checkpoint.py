@@ -1,0 +1,128 @@
+"""The checkpoint folder: one driver, one shape, no sequence twice."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from acktree import Config, IterableSpout, Topology, TopologyBuilder, bolt
+from acktree.errors import CheckpointError
+from acktree.spark.checkpoint import BLOCK, Checkpoint
+
+
+@bolt(outputs=[])
+def swallow(tup):
+    """Nothing."""
+
+
+def topology(parallelism: int = 1) -> Topology:
+    builder = TopologyBuilder("swallowing")
+    builder.set_spout("numbers", IterableSpout([], ["n"]))
+    builder.set_bolt("swallow", swallow, parallelism=parallelism).shuffle_grouping("numbers")
+    return builder.create_topology()
+
+
+def begun(folder: Path, config: Config | None = None, parallelism: int = 1) -> Checkpoint:
+    held = Checkpoint(folder)
+    try:
+        held.begin_run(topology(parallelism), config or Config(), 2)
+    except BaseException:
+        held.close()
+        raise
+    return held
+
+
+def test_a_second_driver_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    with pytest.raises(CheckpointError, match="another driver"):
+        Checkpoint(tmp_path)
+    held.close()
+    held.close()
+    begun(tmp_path).close()
+
+
+def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Path) -> None:
+    begun(tmp_path).close()
+    before = (tmp_path / "acktree.json").read_text()
+    with pytest.raises(CheckpointError, match="the level of 'swallow' is 0 now and was 1"):
+        begun(tmp_path, parallelism=3)
+    with pytest.raises(CheckpointError, match="number of ackers"):
+        begun(tmp_path, Config(acker_executors=5), 1)
+    assert (tmp_path / "acktree.json").read_text() == before
+    begun(tmp_path).close()
+
+
+def test_salt_and_partitions_are_those_of_the_first_run(tmp_path: Path) -> None:
+    held = begun(tmp_path, Config(run_salt=7, partitions=3))
+    assert (held.run_salt, held.partitions, held.run) == (7, 3, 1)
+    held.close()
+    held = begun(tmp_path, Config(run_salt=8, partitions=1, acker_executors=3))
+    assert (held.run_salt, held.partitions, held.run) == (7, 3, 2)
+    held.close()
+
+
+def test_no_run_is_given_a_sequence_that_an_earlier_one_had_reserved(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    assert held.first_sequence == 0
+    end = held.reserve(0)
+    assert held.reserve(end) == end + BLOCK
+    held.close()  # or killed: it is durable
+    held = begun(tmp_path)
+    assert held.first_sequence == end + BLOCK
+    held.close()
+
+
+def test_many_spout_threads_reserve_at_the_same_time(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        ends = list(pool.map(held.reserve, [n * BLOCK for n in range(50)]))
+    assert ends == [(n + 1) * BLOCK for n in range(50)]
+    assert json.loads((tmp_path / "acktree.json").read_text())["reserved"] == 50 * BLOCK
+    held.close()
+
+
+def test_what_ended_stays_ended(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    assert not held.has_ended
+    held.mark_ended()
+    held.close()
+    held = Checkpoint(tmp_path)
+    assert held.has_ended
+    held.close()
+
+
+@pytest.mark.parametrize("written", ["", "[1, 2]", '{"version": 1', "null"])
+def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) -> None:
+    (tmp_path / "acktree.json").write_text(written)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Checkpoint(tmp_path)
+    (tmp_path / "acktree.json").unlink()
+    Checkpoint(tmp_path).close()
+
+
+def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "acktree.json").write_text('{"version": 99}')
+    with pytest.raises(CheckpointError, match="version 99"):
+        Checkpoint(tmp_path)
+
+
+def test_what_is_admitted_and_committed_is_read_from_sparks_logs(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    assert (held.admitted(), held.last_committed()) == (-1, -1)
+    offsets, commits = held.spark / "offsets", held.spark / "commits"
+    offsets.mkdir(parents=True)
+    commits.mkdir()
+    for batch_id, end in ((8, 40), (9, 41), (10, 57)):
+        frame = '{"logOffset":3}'  # a DataFrame that is a spout has a line of its own
+        lines = ["v1", '{"batchTimestampMs":1}', frame, f'{{"chunk": {end}}}']
+        (offsets / str(batch_id)).write_text("\n".join(lines))
+    (offsets / ".11.tmp").write_text("half of")
+    (commits / "8").touch()
+    (commits / "9").touch()
+    assert (held.admitted(), held.last_committed()) == (57, 9)
+    assert held.is_committed(9)
+    assert not held.is_committed(10)
+    held.close()

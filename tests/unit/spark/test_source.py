@@ -1,0 +1,146 @@
+"""The inbox as a Spark source, without Spark: pure functions of offsets and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree.core.frames import Kind, WireRow
+from acktree.errors import CheckpointError
+from acktree.spark import source
+from acktree.spark.inbox import WAKE, ChunkKind, FileInbox
+from acktree.spark.source import InboxReader
+from tests.unit.spark.inbox_chunks import chunk_of
+
+
+@pytest.fixture
+def inbox(tmp_path: Path):
+    opened = FileInbox(tmp_path, -1, 10**6, 10**9)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> InboxReader:
+    options = {"inbox": str(tmp_path), "partitions": "2", "ackers": "2", "acker_level": "3"}
+    return InboxReader(options)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PATIENCE_SECS", 0.01)
+
+
+def rows(reader: InboxReader, start: int, end: int) -> list[WireRow]:
+    parts = reader.partitions({"chunk": start}, {"chunk": end})
+    assert len(parts) == 2
+    for partition, part in enumerate(parts):
+        assert {row.partition for row in part.rows} <= {partition}
+    return [row for part in parts for row in part.rows]
+
+
+def slices(found: list[WireRow]) -> list[tuple[int, int, int]]:
+    """(number, first row, end row) of each."""
+    heads = [json.loads(row.head) for row in found if row.kind == Kind.CHUNK]
+    return sorted((int(name.split(".")[0]), first, end) for name, first, end in heads)
+
+
+def latest(reader: InboxReader, start: int) -> int:
+    return reader.latestOffset({"chunk": start}, None)["chunk"]
+
+
+def test_offsets_go_up_to_the_last_number_without_a_gap(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    assert reader.initialOffset() == {"chunk": -1}
+    assert latest(reader, -1) == -1
+    inbox.append([chunk_of(1), chunk_of(2), chunk_of(3)])
+    next(tmp_path.glob("*1.data*")).rename(tmp_path / "aside")  # as seen in the middle of the renames
+    assert latest(reader, -1) == 0
+
+
+def test_while_it_is_held_the_source_does_not_advance(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1)])
+    inbox.hold()
+    assert latest(reader, -1) == -1
+    FileInbox(tmp_path, -1, 10**6, 10**9).close()  # a new run lets it go on
+    assert latest(reader, -1) == 0
+
+
+def test_a_waiting_source_is_woken_by_what_is_appended(
+    inbox: FileInbox, reader: InboxReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "PATIENCE_SECS", 60)
+    later = threading.Timer(0.05, lambda: inbox.append([chunk_of(1)]))
+    later.start()
+    assert latest(reader, -1) == 0
+    later.join()
+
+
+def test_a_pipe_that_nobody_holds_does_not_make_the_source_spin(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    writer = os.open(tmp_path / WAKE, os.O_RDWR | os.O_NONBLOCK)
+    inbox.close()
+    os.close(writer)  # the driver's end is gone: at its end, a pipe is readable for ever
+    began = time.monotonic()
+    assert latest(reader, -1) == -1
+    assert time.monotonic() - began >= 0.01
+
+
+def test_partitions_are_the_same_every_time_and_cover_every_row_once(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(*range(1000)), chunk_of(*range(10))])
+    inbox.append_control(ChunkKind.TICK, {"1": {"split": 5.0}})
+    once, again = rows(reader, -1, 2), rows(reader, -1, 2)
+    assert once == again
+    assert slices(once) == [(0, 0, 500), (0, 500, 1000), (1, 0, 10)]
+    assert [row.partition for row in once if row.kind == Kind.TICK] == [0, 1]
+    assert len([row for row in once if row.kind == Kind.CLOCK]) == 3  # one for each acker, one for the sink
+    assert slices(rows(reader, 0, 1)) == [(1, 0, 10)]
+
+
+def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(1, task=1), chunk_of(2, task=2)])
+    inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {"1": 77}})
+    inbox.append([chunk_of(3, task=1)])
+    found = rows(reader, -1, 3)
+    assert [number for number, _, _ in slices(found)] == [1, 3]  # 0 was emitted before, by task 1
+    orders = [json.loads(row.body) for row in found if row.kind == Kind.CLOCK and row.body]
+    assert orders == [{"1": 77}, {"1": 77}]
+
+
+def test_files_that_are_missing_are_said_and_not_passed_over(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1), chunk_of(2), chunk_of(3)])
+    next(tmp_path.glob("*1.data*")).unlink()
+    with pytest.raises(CheckpointError, match="1 of the inbox's files after -1 up to 2 are missing"):
+        rows(reader, -1, 2)
+
+
+def test_an_uncommitted_micro_batch_finds_its_files_after_a_restart(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1), chunk_of(2)])
+    before = rows(reader, -1, 1)
+    inbox.release(0)
+    inbox.release(1)
+    inbox.consumed(1)  # its sink has run; died before the commit
+    again = FileInbox(tmp_path, 1, 10**6, 10**9)
+    for number, _ in again.recovered():
+        again.release(number)
+    assert rows(reader, -1, 1) == before
+    again.close()
