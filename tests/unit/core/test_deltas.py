@@ -110,6 +110,11 @@ def test_a_message_is_true_when_it_says_anything(deltas):
     assert bool(deltas) == bool(inits or acks or fails or resets)
 
 
+@pytest.mark.parametrize("name", ["init_roots", "ack_roots", "fail_roots", "reset_roots"])
+def test_one_word_is_something(name):
+    assert Deltas(**{name: int64s([0])})
+
+
 def test_nothing_said_is_nothing():
     assert not Deltas()
     assert not concat_deltas([])

@@ -299,6 +299,41 @@ def test_the_number_of_buckets_grows_with_the_keys():
     assert sorted(state) == list(range(module.KEYS_PER_BUCKET * 5))
 
 
+def test_what_was_saved_is_not_pickled_again(store):
+    def dumps(value):
+        pickled.append(value)
+        return pickle.dumps(value)
+
+    pickled = []
+    state = KeyValueState({"a": 1})
+    state.bind(store, dumps, pickle.loads)
+    state.save()
+    state.save()
+    assert pickled == [{"a": 1}]
+    state["a"] = 2
+    state.save()
+    assert pickled == [{"a": 2}, {"a": 2}]  # the same bucket
+
+
+def test_growing_moves_keys_that_were_saved_before(store, small_buckets):
+    state = bound_to(store, {number: number for number in range(8)})
+    state.save()
+    state[8] = 8  # one too many for four buckets
+    state.save()
+    assert len(store.blobs) > 5
+    assert dict(bound_to(store)) == {number: number for number in range(9)}
+
+
+def test_what_still_lies_in_the_old_store_moves_to_the_new_one(store, small_buckets):
+    state = bound_to(store, {number: number for number in range(40)})
+    state.save()
+    state = bound_to(store)
+    fresh = CountingStore()
+    state.bind(fresh, pickle.dumps, pickle.loads)
+    state.save()
+    assert dict(bound_to(fresh)) == {number: number for number in range(40)}
+
+
 # ---- as a dict --------------------------------------------------------------------------------------------
 
 
