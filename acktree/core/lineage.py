@@ -75,7 +75,7 @@ class Lineage(ABC):
 
     @abstractmethod
     def root_attempts(self, row: int) -> dict[int, int]:
-        """Root -> the attempt it stands for, of one row, where it is not the first. Empty when all are."""
+        """Root -> the attempt it stands for, of one row. Empty when every row's is a first attempt."""
 
     @abstractmethod
     def attempts(self) -> Int32s:

@@ -26,10 +26,9 @@ from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.wire import rows_of
 from acktree.tasks.acker_task import Verdicts
-from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.payloads import payload_of_wire
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_task import timed_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

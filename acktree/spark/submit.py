@@ -26,10 +26,11 @@ from acktree.spark.worker import SharedPlan
 from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.error_log import ErrorLog
-from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
-from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
+from acktree.tasks.spout_task import SpoutTask
+from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Topology
 
 if TYPE_CHECKING:

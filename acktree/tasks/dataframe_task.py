@@ -24,7 +24,8 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
-from acktree.tasks.spout_task import SpoutTask, Surroundings
+from acktree.tasks.spout_task import SpoutTask
+from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
-from acktree.core.verdicts import Failure
+from acktree.core.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.payloads import Payload
@@ -103,3 +103,13 @@ def _runs(*keys: Int32s | Int64s) -> Iterator[tuple[Any, ...]]:
     starts = np.flatnonzero(np.r_[True, changes])
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
         yield *(int(key[start]) for key in ranked), order[start:end]
+
+
+def timed_out(timeout_ms: int | None) -> Failure:
+    """The failure of a message that nobody finished in time."""
+    secs = 0.0 if timeout_ms is None else timeout_ms / 1000
+    return Failure(
+        reason=f"no verdict within message_timeout_secs={secs:g}", kind=FailureKind.TIMED_OUT,
+        cause=FailureCause.TIMEOUT, component=None, exception=None, exception_types=(), traceback=None,
+        attempt=1, final=False,
+    )  # fmt: skip

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from acktree.core.counters import NO_STREAM, Counters, What
 from acktree.core.ids import root_ids
 from acktree.core.pending import Closed, Pending
 from acktree.core.retry import RetryAt
-from acktree.core.verdicts import Failure, FailureCause, FailureKind
+from acktree.core.verdicts import Failure, FailureKind
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.heirs import Heirs
@@ -35,40 +35,8 @@ from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import NO_CHUNK, Attempt, LastWill, Redriven, Retries, payload_of
 from acktree.tasks.spout_collector import SpoutCollector
+from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
-
-
-class Inbox(Protocol):
-    """Where chunks go: same number, same bytes, until nobody needs them."""
-
-    def append(self, chunks: Sequence[Chunk]) -> int:
-        """Hand over chunks, all or none; returns the number of the first, the others follow."""
-
-    def read(self, number: int) -> Chunk:
-        """A chunk that was not released."""
-
-    def has_room(self) -> bool:
-        """Whether spouts may emit."""
-
-    def release(self, number: int) -> None:
-        """The spout task that appended it needs the chunk no more."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a spout task is given by whoever runs it.
-
-    Attributes:
-        inbox: Where its messages go.
-        bury: Makes dead letters durable before it returns; raises if it cannot.
-        report: Told of every error of user code: (component, task, failure).
-        reserve: Told, before any message gets it, the first sequence not reserved yet; returns the next.
-    """
-
-    inbox: Inbox
-    bury: Callable[[Sequence[LastWill]], None]
-    report: Callable[[str, int, Failure], None]
-    reserve: Callable[[int], int]
 
 
 class SpoutTask:
@@ -430,16 +398,6 @@ class SpoutTask:
     def _report(self, error: BaseException) -> None:
         self._count(NO_STREAM, "errors", 1)
         self._around.report(self.component.id, self.task, failure_of(error, self.component.id))
-
-
-def timed_out(timeout_ms: int | None) -> Failure:
-    """The failure of a message that nobody finished in time."""
-    secs = 0.0 if timeout_ms is None else timeout_ms / 1000
-    return Failure(
-        reason=f"no verdict within message_timeout_secs={secs:g}", kind=FailureKind.TIMED_OUT,
-        cause=FailureCause.TIMEOUT, component=None, exception=None, exception_types=(), traceback=None,
-        attempt=1, final=False,
-    )  # fmt: skip
 
 
 def _as_list(closed: Closed) -> list[Any]:

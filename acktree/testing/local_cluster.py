@@ -35,10 +35,11 @@ from acktree.spout import DataFrameSpout, Spout
 from acktree.tasks.acker_task import Verdicts, run_acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
-from acktree.tasks.mail import Mail, mail_of
+from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
-from acktree.tasks.spout_task import SpoutTask, Surroundings, timed_out
+from acktree.tasks.spout_task import SpoutTask
+from acktree.tasks.surroundings import Surroundings
 from acktree.tasks.ticks import Ticks
 from acktree.testing.letters import LocalLetters
 from acktree.topology.model import Component, Topology

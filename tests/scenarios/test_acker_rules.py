@@ -15,8 +15,7 @@ from acktree.core.ids import root_ids
 from acktree.core.verdicts import FailureCause, FailureKind
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
-from acktree.tasks.mail import mail_of
-from acktree.tasks.spout_task import timed_out
+from acktree.tasks.mail import mail_of, timed_out
 from acktree.testing import FeederSpout
 from tests.scenarios.bolts import ERRORS, Forgets, chain, holding, joining, ticking, trying_again
 from tests.scenarios.runner import (

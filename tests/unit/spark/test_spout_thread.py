@@ -17,7 +17,8 @@ from acktree.spark.running import Threads
 from acktree.spark.spouts import SpoutThread, idle_secs
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_task import SpoutTask, Surroundings
+from acktree.tasks.spout_task import SpoutTask
+from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Topology
 
 
