@@ -73,6 +73,10 @@ def check(lineage, rows, tries, data):
     attempts = lineage.attempts()
     assert attempts.dtype == np.int32
     assert attempts.tolist() == [max((tries.get(root, 1) for root in row), default=1) for row in rows]
+    for at, row in enumerate(rows):
+        told = lineage.root_attempts(at)
+        assert told.keys() in (row.keys(), set())
+        assert {root: told.get(root, 1) for root in row} == {root: tries.get(root, 1) for root in row}
     folds = lineage.folds()
     assert folds.dtype == np.uint64
     expected = [fold(int64s(list(row)), int64s(list(row.values()))) if row else 0 for row in rows]
