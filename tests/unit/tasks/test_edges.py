@@ -1,0 +1,130 @@
+"""Trap: equal edge ids XOR to zero, and an unfinished tree looks done."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree import Config, CustomGrouping
+from acktree.core.ids import channel_id
+from acktree.core.lineage import Sparse
+from acktree.tasks.router import charge
+from acktree.tasks.rows import InboundRows
+from acktree.testing import FeederSpout, LocalCluster
+from tests.scenarios.bolts import Does, Holds
+from tests.unit.tasks.workbench import bench, in_a_row, looking
+
+
+class TwiceToOne(CustomGrouping):
+    """Names its first task twice."""
+
+    def prepare(self, context, stream, target_task_ids):
+        self.task = target_task_ids[0]
+
+    def choose_tasks(self, task_id, values):
+        return [self.task, self.task]
+
+
+def build(builder):
+    """source -> hold -> b (a task named twice) -> c (every task) -> d: each depth emits again."""
+    builder.set_bolt("hold", Holds()).global_grouping("source")
+    builder.set_bolt("b", Does()).custom_grouping("hold", TwiceToOne())
+    builder.set_bolt("c", Does(), parallelism=2).all_grouping("b")
+    builder.set_bolt("d", Does()).global_grouping("c")
+
+
+emits = st.sampled_from(["emit", "emit", "emit twice anchored"])
+leaves = st.lists(st.just("ack"), max_size=1)
+inner = st.recursive(
+    leaves, lambda deeper: st.lists(st.tuples(emits, deeper), min_size=1, max_size=2), max_leaves=4
+)
+outer = st.lists(
+    st.tuples(st.sampled_from(["emit", "emit joined", "emit held", "emit twice anchored"]), inner)
+    | st.sampled_from(["hold", "hold", "ack held"]),
+    max_size=5,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(outer, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_trap_equal_edge_ids_no_two_copies_carry_one_edge_of_a_message(batches):
+    """A held tuple that emits again later, a task named twice, an anchor named twice, children of a join."""
+    feeder, ids = FeederSpout(["program"]), count(1)
+    with looking() as seen, LocalCluster() as cluster:
+        cluster.submit(in_a_row(feeder, build=build), config=Config(enable_message_timeouts=False))
+        for programs in batches:
+            for program in programs:
+                feeder.feed([program], message_id=next(ids))
+            cluster.advance()
+    assert len(set(seen.pairs)) == len(seen.pairs)
+    assert all(edge != 0 for _, edge in seen.pairs)
+
+
+@given(
+    st.lists(
+        st.lists(st.integers(-1, 3), max_size=6),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.sampled_from([3, 4]), min_size=6, max_size=6),
+)
+def test_trap_equal_edge_ids_every_copy_takes_a_step_of_its_parent(emissions, tasks):
+    """Copies in any order of parents, to the same task or to another, again and again: all edges differ."""
+    lineage = Sparse.of_anchors([{1: 10}, {1: 10, 2: 10}, {2: 30}, {}], {})
+    rows = InboundRows("a", "s", 1, ("f",), lineage)
+    edges, expected = [], np.zeros(4, dtype=np.int64)
+    for parents in emissions:
+        channels = np.array([channel_id("a", "s", task) for task in tasks[: len(parents)]], dtype=np.uint64)
+        made = charge(rows, np.array(parents, dtype=np.int64), channels)
+        assert all((edge == 0) == (parent < 0) for edge, parent in zip(made, parents, strict=True))
+        edges += [int(edge) for edge in made if edge]
+        for edge, parent in zip(made, parents, strict=True):
+            if parent >= 0:
+                expected[parent] ^= edge
+    assert len(set(edges)) == len(edges)
+    assert rows.ack_values.tolist() == expected.tolist()
+    named = [parent for parents in emissions for parent in parents if parent >= 0]
+    assert rows.ordinals.tolist() == np.bincount(named, minlength=4).tolist()
+
+
+def test_an_anchor_named_twice_counts_once():
+    programs = [[("emit", []), "ack"], [("emit twice anchored", []), "ack"]]
+    pairs = []
+    for program in programs:
+        with looking() as seen, bench(Does(), Does(), outputs=("program",)) as running:
+            running.feed(([program], 1))
+            pairs.append(seen.pairs)
+    assert len(pairs[0]) == 2
+    assert pairs[0] == pairs[1]
+
+
+def test_a_held_tuple_goes_on_counting_where_it_was():
+    with looking() as seen, bench(Holds(), Does(), outputs=("program",)) as running:
+        running.feed(([["hold", ("emit", ["ack"])]], 1))
+        for later in (2, 3):
+            running.feed(([[("emit held", ["ack"]), "ack"]], later))
+        held_root = seen.pairs[0][0]
+        assert len({edge for root, edge in seen.pairs if root == held_root}) == 4
+        running.feed(([["ack held", "ack"]], 4))
+        assert sorted(running.acked) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_second_run_names_the_same_edges(partitions):
+    runs = []
+    for _ in range(2):
+        with (
+            looking() as seen,
+            bench(
+                build=build, outputs=("program",), config=Config(partitions=partitions, run_salt=9)
+            ) as running,
+        ):
+            running.feed(([["hold", ("emit", [("emit", [("emit", ["ack"]), "ack"]), "ack"])]], 1))
+            running.feed(([[("emit joined", [("emit", ["ack"]), "ack"]), "ack held", "ack"]], 2))
+            runs.append((seen.pairs, running.acked))
+    assert runs[0] == runs[1]
+    assert sorted(runs[0][1]) == [1, 2]
