@@ -252,6 +252,7 @@ def test_ids_are_those_that_running_checkpoints_hold():
     ]
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_makes_the_same_ids():
     program = f"import runpy; print(runpy.run_path({__file__!r})['pinned']())"
     done = subprocess.run(

@@ -216,8 +216,8 @@ class StateBesideADict(RuleBasedStateMachine):
             assert meta.startswith(b"{")
 
 
-TestStateBesideADict = StateBesideADict.TestCase
-TestStateBesideADict.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+StateBesideADict.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestStateBesideADict = pytest.mark.slow(StateBesideADict.TestCase)
 
 
 # ---- what is written and what is read ---------------------------------------------------------------------

@@ -234,6 +234,7 @@ def trees(draw):
     return [("init", root, owed.pop(0)), *(("ack", root, said) for said in owed.values())]
 
 
+@pytest.mark.slow
 @given(trees(), st.data())
 def test_a_tree_is_done_after_its_last_delta_and_never_before(tree, data):
     acker = Acker()
@@ -279,6 +280,7 @@ def test_one_failed_tuple_fails_the_tree(tree, data):
     assert acker.hears(*data.draw(st.permutations(messages))) == {root: FAILED}
 
 
+@pytest.mark.slow
 @given(st.lists(trees(), min_size=2, max_size=4, unique_by=lambda tree: tree[0][1]), st.data())
 def test_trees_that_travel_together_do_not_touch_each_other(forest, data):
     acker = Acker()
@@ -516,6 +518,7 @@ def test_a_bucket_that_is_gone_from_the_store_is_not_taken_for_an_empty_one(acke
         acker.hears(now_ms=1)
 
 
+@pytest.mark.slow
 @given(st.lists(trees(), min_size=1, max_size=3, unique_by=lambda tree: tree[0][1]), st.data())
 def test_the_second_run_of_a_micro_batch_says_what_the_first_said(forest, data):
     stores = [MemoryStore(), MemoryStore()]

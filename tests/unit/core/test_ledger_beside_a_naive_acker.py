@@ -11,6 +11,7 @@ from functools import reduce
 from operator import xor
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -246,8 +247,9 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
             assert len(blobs) <= (1 if self.timeout_ms is None else BUCKETS + 3)
 
 
-TestLedgerBesideANaiveAcker = LedgerBesideANaiveAcker.TestCase
-TestLedgerBesideANaiveAcker.settings = settings(max_examples=150, stateful_step_count=15, deadline=None)
+LedgerBesideANaiveAcker.TestCase.settings = settings(max_examples=150, stateful_step_count=15, deadline=None)
+
+TestLedgerBesideANaiveAcker = pytest.mark.slow(LedgerBesideANaiveAcker.TestCase)
 
 
 def test_the_model_itself_follows_storm_where_storm_is_right():
