@@ -182,7 +182,13 @@ class Choice:
 
 
 class Chooser(ABC):
-    """A grouping at work for one source task, stream and subscriber."""
+    """A grouping at work for one source task, stream and subscriber.
+
+    Attributes:
+        needs_mixes: Whether it looks at the mixes; they cost more than most choices.
+    """
+
+    needs_mixes = False
 
     @abstractmethod
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
@@ -223,7 +229,7 @@ def make_chooser(
         raise ProtocolError("a grouping has no task to choose from", place, _REPORT)
     match grouping:
         case Shuffle() | LocalOrShuffle() | NoneGrouping():
-            return _ByMix(tasks)
+            return _ByMix(tasks) if len(tasks) > 1 else _One(tasks[0])
         case Fields(names) | PartialKey(names):
             unknown = [name for name in names if name not in fields]
             if unknown:
@@ -231,7 +237,7 @@ def make_chooser(
             key = _Key(tuple(names), place)
             return _ByHash(tasks, key) if isinstance(grouping, Fields) else _ByTwoHashes(tasks, key)
         case Global():
-            return _ByMix(tasks[:1])
+            return _One(tasks[0])
         case All():
             return _Every(tasks)
         case Custom(declared):
@@ -248,12 +254,23 @@ _REPORT: Final = "report it with the topology's describe(): this is a bug in ack
 
 @dataclass(frozen=True)
 class _ByMix(Chooser):
-    """Each row's mix says which; with a single task, that one."""
+    """Each row's mix says which."""
 
     tasks: Int32s
+    needs_mixes = True
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the values do not matter
         return Choice(None, self.tasks[mixes % np.uint64(len(self.tasks))])
+
+
+@dataclass(frozen=True)
+class _One(Chooser):
+    """The one task there is."""
+
+    task: np.int32
+
+    def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # nothing to decide
+        return Choice(None, np.full(batch.num_rows, self.task))
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,15 @@ from acktree.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["combine_hashes", "hash_column", "hash_columns", "hash_row", "hash_values", "stable_hash"]
+__all__ = [
+    "combine_hashes",
+    "hash_column",
+    "hash_columns",
+    "hash_row",
+    "hash_values",
+    "known_hash",
+    "stable_hash",
+]
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -49,6 +57,7 @@ _EXACT: Final = 0xD1B54A32D192ED03
 _ROW: Final = 0x5851F42D4C957F2D
 _MODULUS: Final = (1 << 61) - 1
 _INT64_END: Final = 1 << 63
+_TEXTS: Final = frozenset({str, bytes})
 _SHORT: Final = 64
 """Texts up to this length are remembered with their hash; 65,536 of them cost at most about 15 MB."""
 
@@ -131,17 +140,17 @@ def _hash_distinct(column: pa.Array) -> UInt64s:
     except pa.ArrowNotImplementedError:
         return hash_values(column.to_pylist())
     distinct = encoded.dictionary
-    # The same words come in every batch. Remembered are only exact str and bytes, which are never equal.
-    is_text = distinct.type in (pa.string(), pa.binary()) and not distinct.null_count
-    hasher = _hash_known_text if is_text else stable_hash
-    hashes = np.fromiter(map(hasher, distinct.to_pylist()), dtype=np.uint64)
+    hashes = np.fromiter(map(known_hash, distinct.to_pylist()), dtype=np.uint64)
     taken: UInt64s = hashes[encoded.indices.to_numpy()]
     return taken
 
 
-def _hash_known_text(value: str | bytes) -> int:
-    """As :func:`stable_hash`, remembering short texts."""
-    return _hash_short_text(value) if len(value) <= _SHORT else stable_hash(value)
+def known_hash(value: object) -> int:
+    """As :func:`stable_hash`, remembering short texts: the same words come in every batch."""
+    # Only exact types, which are never equal to each other: what equals a text may be another kind of thing.
+    if type(value) in _TEXTS and len(value) <= _SHORT:  # type: ignore[arg-type]  # a text has a length
+        return _hash_short_text(value)
+    return stable_hash(value)
 
 
 @lru_cache(maxsize=1 << 16)

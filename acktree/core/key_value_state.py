@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from acktree.core.hashing import stable_hash
+from acktree.core.hashing import known_hash, stable_hash
 from acktree.core.state import MemoryStore, StateStore
 from acktree.errors import ProtocolError
 
@@ -25,6 +25,9 @@ V = TypeVar("V")
 
 KEYS_PER_BUCKET: Final = 256
 """The buckets are doubled when they hold more than this on average."""
+
+_PLACES: Final = 1 << 16
+"""So many keys' places are remembered at most: a key that is asked for again is not hashed again."""
 
 _UNCHANGING: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
 
@@ -56,6 +59,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._count = 0
         self._stored_meta: bytes | None = None
         self._buckets: dict[int, dict[K, V]] = {0: {}}
+        self._places: dict[object, tuple[int, dict[K, V]]] = {}
         self._stored: dict[int, bytes] = {}
         self._written: set[int] = {0}
         self.update(initial or {})
@@ -121,6 +125,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
             meta = json.loads(self._stored_meta)
             self._bits, self._count = meta["bits"], meta["count"]
             self._buckets = {}
+            self._places.clear()
         else:
             for number in range(1 << self._bits):  # what still lies where this was bound before
                 self._bucket(number)
@@ -156,8 +161,13 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
             self._stored[number] = blob
 
     def _bucket_of(self, key: object) -> tuple[int, dict[K, V]]:
-        number = stable_hash(key) & ((1 << self._bits) - 1)
-        return number, self._bucket(number)
+        place = self._places.get(key)  # equal keys have equal hashes, so they share a place
+        if place is None:
+            number = known_hash(key) & ((1 << self._bits) - 1)
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            place = self._places[key] = number, self._bucket(number)
+        return place
 
     def _bucket(self, number: int) -> dict[K, V]:
         bucket = self._buckets.get(number)
@@ -174,6 +184,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         for number in range(old):
             self._bucket(number)
         self._bits += 1
+        self._places.clear()
         for number in range(old):
             bucket = self._buckets[number]
             moved = {key: bucket.pop(key) for key in list(bucket) if stable_hash(key) & old}

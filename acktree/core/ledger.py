@@ -165,10 +165,10 @@ class Ledger:
         closed: list[_Bucket] = []
         failed: list[_Bucket] = []
         reset: list[_Bucket] = []
-        asked = np.unique(np.concatenate((ack_roots, fail_roots, deltas.reset_roots)))
         left = self._apply(init, ack_roots, ack_sums, fail_roots, closed, failed)
-        asked = asked[~np.isin(asked, init.roots)]
-        for since in list(self._counts) if len(asked) else ():
+        older = list(self._counts)
+        asked = _of_others(init, ack_roots, fail_roots, deltas.reset_roots) if older else _EMPTY.roots
+        for since in older if len(asked) else ():
             bucket = self._bucket(since)
             if not len(bucket.find(asked)[0]):
                 continue
@@ -294,6 +294,12 @@ class Ledger:
 
 def _width_ms(timeout_ms: int) -> int:
     return max(1, timeout_ms // BUCKETS)
+
+
+def _of_others(init: _Bucket, *told: Int64s) -> Int64s:
+    """The roots that something was told of and that were not opened just now, ascending."""
+    asked = np.unique(np.concatenate(told))
+    return asked[~np.isin(asked, init.roots)]
 
 
 def _together(buckets: list[_Bucket]) -> _Bucket:

@@ -228,7 +228,7 @@ class BoltTask(ABC):
         Args:
             further: What ``execute`` takes beside the tuple.
         """
-        guard = self.guard
+        guard, watches = self.guard, self.guard.watches
         collector.rows = rows
         for row, values in enumerate(rows.values):
             collector.row = row
@@ -236,12 +236,12 @@ class BoltTask(ABC):
                 execute(Tuple(values, rows, row), *further)
             except Exception as error:  # noqa: BLE001  # user code
                 self._fail(rows, np.array([row]), error)
-            if guard.watches:
+            if watches:
                 try:
                     guard.check()
                 except MisuseError as error:  # asked although it raised: its neighbour shall not be blamed
                     self._fail(rows, np.array([row]), error)
-        if guard.watches:
+        if watches:
             error_of_all = self._raised_by(guard.check_all)
             if error_of_all is not None:
                 self._fail(rows, np.arange(len(rows.values)), error_of_all)

@@ -41,29 +41,46 @@ class Unfit:
 class Outlet:
     """Tuples emitted on one stream while one frame is worked on."""
 
-    __slots__ = ("_joins", "_parents", "_tasks", "_values", "declaration", "width")
+    __slots__ = ("_component", "_joins", "_parents", "_tasks", "_values", "_width", "declaration")
 
-    def __init__(self, declaration: StreamDeclaration) -> None:
+    def __init__(self, declaration: StreamDeclaration, component: str) -> None:
         self.declaration = declaration
-        self.width = len(declaration.fields)
+        self._component = component
+        self._width = len(declaration.fields)
         self._values: list[tuple[Any, ...]] = []
         self._parents: list[int] = []
         self._joins: dict[int, Sequence[Tuple]] = {}
         self._tasks: list[int] = []
 
+    def checked(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """The values as a tuple. MisuseError when they are not as many as the stream has fields."""
+        kind = type(values)
+        # Nearly always a list, and to ask an ABC about it would take longer than all the rest.
+        if kind is list or kind is tuple or _is_row(values):
+            row = tuple(values)
+            if len(row) == self._width:
+                return row
+        raise MisuseError(
+            f"emitted {values!r:.80} on stream {self.declaration.name!r}, "
+            f"which has the fields {list(self.declaration.fields)}",
+            f"component {self._component!r}",
+            f"emit a list of {self._width} values, in the order of the fields",
+        )
+
     def add(
-        self, values: tuple[Any, ...], parent: int, anchors: Sequence[Tuple] = (), task: int | None = None
+        self, values: Sequence[Any], parent: int, anchors: Sequence[Tuple] = (), task: int | None = None
     ) -> None:
-        """Write down one tuple.
+        """Write down one tuple. MisuseError as :meth:`checked`; nothing was written then.
 
         Args:
             parent: The row of the frame at hand that it is anchored to; -1 for none.
             anchors: What it is anchored to instead: several tuples, or one of another frame.
             task: The task it is for, if the bolt named one. On one stream it always does or never.
         """
+        row = self.checked(values)
         if anchors:
             self._joins[len(self._values)] = anchors
-        self._values.append(values)
+        self._values.append(row)
         self._parents.append(parent)
         if task is not None:
             self._tasks.append(task)
@@ -111,14 +128,14 @@ class Outlets:
                     what = f"emit() on stream {stream!r}, read by {subscription.subscriber!r} directly"
                     fix = "name the task: emit_direct(task_id, values, stream=...)"
                     raise MisuseError(what, f"component {self._component.id!r}", fix)
-            outlet = self._open[stream] = Outlet(declaration)
+            outlet = self._open[stream] = Outlet(declaration, self._component.id)
         return outlet
 
     def direct(self, stream: str, task: int) -> Outlet:
         """Where ``emit_direct`` goes. MisuseError when the task is not of a direct-grouped subscriber."""
         outlet = self._direct.get(stream)
         if outlet is None:
-            outlet = self._direct[stream] = Outlet(self._declared(stream))
+            outlet = self._direct[stream] = Outlet(self._declared(stream), self._component.id)
         topology = self._plan.topology
         for subscription in topology.subscribers(self._component.id, stream):
             tasks = topology.components[subscription.subscriber].task_ids
@@ -129,19 +146,6 @@ class Outlets:
             f"component {self._component.id!r}",
             f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, "
             "and one of context.task_ids(receiver)",
-        )
-
-    def check_width(self, outlet: Outlet, values: object) -> tuple[Any, ...]:
-        """The values as a tuple. MisuseError when they are not as many as the stream has fields."""
-        if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
-            row = tuple(values)
-            if len(row) == outlet.width:
-                return row
-        fields = list(outlet.declaration.fields)
-        raise MisuseError(
-            f"emitted {values!r:.80} on stream {outlet.declaration.name!r}, which has the fields {fields}",
-            f"component {self._component.id!r}",
-            f"emit a list of {outlet.width} values, in the order of the fields",
         )
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
@@ -172,12 +176,10 @@ class BasicCollector(BasicOutputCollector):
         self.rows, self.row = InboundRows.of_clock(0), -1
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
-        outlet = self._outlets.of(stream)
-        outlet.add(self._outlets.check_width(outlet, values), self.row)
+        self._outlets.of(stream).add(values, self.row)
 
     def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
-        outlet = self._outlets.direct(stream, task_id)
-        outlet.add(self._outlets.check_width(outlet, values), self.row, task=task_id)
+        self._outlets.direct(stream, task_id).add(values, self.row, task=task_id)
 
     def reset_timeout(self) -> None:
         self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
@@ -208,7 +210,7 @@ class HandCollector(OutputCollector):
         self._emit(self._outlets.direct(stream, task_id), values, anchors, task_id)
 
     def _emit(self, outlet: Outlet, values: Sequence[Any], anchors: Anchors, task: int | None) -> None:
-        checked = self._outlets.check_width(outlet, values)
+        checked = outlet.checked(values)
         several = [] if anchors is None else [anchors] if isinstance(anchors, Tuple) else list(anchors)
         accounts = [self._open(anchor, "emitted anchored to") for anchor in several]
         named = {(id(rows), row): anchor for (rows, row), anchor in zip(accounts, several, strict=True)}
@@ -315,6 +317,11 @@ class ArrowCollector(ArrowOutputCollector):
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
+
+
+def _is_row(values: object) -> bool:
+    """Whether this can be the values of a tuple: a text or a mapping is taken for a slip."""
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
 
 
 def _within(rows: np.ndarray[tuple[int], np.dtype[Any]], count: int) -> bool:

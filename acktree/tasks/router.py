@@ -99,9 +99,13 @@ class Router:
             return {}
         outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
         outputs.emitted(self._component.id, emission.stream, emission.batch)
-        mixes = self._mixes(emission.parents, rows)
+        routes = self._routes_of(emission.stream)
+        needs_mixes = any(
+            isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
+        )
+        mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
         refused: dict[int, Exception] = {}
-        for route in self._routes_of(emission.stream):
+        for route in routes:
             choice = self._choose(route, emission, mixes)
             refused |= choice.refused
             if len(choice.tasks):

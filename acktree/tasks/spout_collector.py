@@ -88,13 +88,13 @@ class SpoutCollector(SpoutOutputCollector):
 
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
         outlet = self._outlets.of(stream)
-        self._add(outlet.declaration, self._outlets.check_width(outlet, values), message_id, None)
+        self._add(outlet.declaration, outlet.checked(values), message_id, None)
 
     def emit_direct(
         self, task_id: int, values: Sequence[Any], message_id: object = None, stream: str = "default"
     ) -> None:
         outlet = self._outlets.direct(stream, task_id)
-        self._add(outlet.declaration, self._outlets.check_width(outlet, values), message_id, task_id)
+        self._add(outlet.declaration, outlet.checked(values), message_id, task_id)
 
     def _add(
         self, declaration: StreamDeclaration, values: tuple[Any, ...], message_id: object, task: int | None

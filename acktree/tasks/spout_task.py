@@ -265,8 +265,9 @@ class SpoutTask:
         self.counters.add_latency(
             self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
         )
-        ids = _as_list(closed)
-        mine = [message_id for message_id in ids if not isinstance(message_id, Redriven)]
+        mine = _as_list(closed)
+        if not isinstance(closed.message_ids, np.ndarray):  # an array has none that was redriven
+            mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
         if mine:
             self._call(self.spout.ack_batch, mine)
 
