@@ -1,0 +1,124 @@
+"""What stands beside every number: the machine, its load, the versions; and what a run cost in CPU."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+BUSY: Final = 0.10
+"""From this share of all cores taken by others on, a machine is not quiet."""
+_TICKS_A_SEC: Final = os.sysconf("SC_CLK_TCK")
+_PROC: Final = Path("/proc")
+
+
+def facts() -> dict[str, object]:
+    """Machine and versions."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu_model(),
+        "python": platform.python_version(),
+        "acktree": _acktree(),
+        **{name: _version(name) for name in ("pyspark", "pyarrow", "numpy", "pandas")},
+        "java": _java(),
+    }
+
+
+def load() -> float:
+    """Processes that wanted to run, over the last minute. Our own count too: see :class:`Cost` for others."""
+    return round(os.getloadavg()[0], 2)
+
+
+def busy_share(secs: float = 2.0) -> float:
+    """The share of all cores that is taken right now, 0 to 1; waits that long."""
+    before, started = _all_busy_secs(), time.monotonic()
+    time.sleep(secs)
+    return (_all_busy_secs() - before) / (time.monotonic() - started) / (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU since some moment.
+
+    Attributes:
+        ours: Seconds of this process and all below it: driver, JVM, workers.
+        others: Cores that everybody else took on average.
+    """
+
+    ours: float
+    others: float
+
+
+class Clock:
+    """Begins to count CPU when it is made."""
+
+    def __init__(self) -> None:
+        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _tree_secs(os.getpid())
+
+    def cost(self) -> Cost:
+        """What was spent since."""
+        ours, everybody = _tree_secs(os.getpid()) - self._ours, _all_busy_secs() - self._all
+        return Cost(ours, max(0.0, everybody - ours) / (time.monotonic() - self._at))
+
+
+def _all_busy_secs() -> float:
+    fields = (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)
+    return (user + nice + system + irq + softirq) / _TICKS_A_SEC
+
+
+def _tree_secs(root: int) -> float:
+    """CPU seconds of a process, those it waited for, and all below it."""
+    parents: dict[int, int] = {}
+    spent: dict[int, int] = {}
+    for entry in _PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):  # it ended while we looked
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            parents[int(entry.name)] = int(fields[1])
+            spent[int(entry.name)] = sum(map(int, fields[11:15]))
+    mine = {root}
+    while more := {child for child, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return sum(spent.get(process, 0) for process in mine) / _TICKS_A_SEC
+
+
+def _version(package: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def _acktree() -> str:
+    """The commit, with a + where files differ from it; else the version."""
+    folder = Path(__file__).parent
+    with suppress(OSError, subprocess.CalledProcessError):
+        commit = _said("git", "-C", str(folder), "rev-parse", "--short", "HEAD")
+        return commit + ("+" if _said("git", "-C", str(folder), "status", "--porcelain", "-uno") else "")
+    return str(_version("acktree"))
+
+
+def _java() -> str | None:
+    with suppress(OSError, subprocess.CalledProcessError):
+        return _said("java", "-version").split("\n")[0]
+    return None
+
+
+def _said(*command: str) -> str:
+    run = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603
+    return run.stdout.strip()
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in (_PROC / "cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,230 @@
+"""The work that is measured: sentences of six words, split, counted by fields grouping.
+
+Every sentence is a message; its tree has seven tuples (the sentence and its words). Everything is made here
+once, before any clock runs. Bolts stand in a module of their own so that workers import them by name.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acktree import ArrowBolt, BasicBolt, KeyValueState, Spout, Topology, TopologyBuilder, bolt
+from acktree.bolt import ArrowOutputCollector, BasicOutputCollector
+from acktree.config import Config
+from acktree.core.context import TaskContext
+from acktree.core.tuples import Tuple
+from acktree.spout import SpoutOutputCollector
+
+WORDS: Final = 6
+"""Words in a sentence."""
+VOCABULARY: Final = 5_000
+"""Different words; drawn uniformly, so that nothing is won by encoding or combining."""
+DIFFERENT_BATCHES: Final = 16
+"""The spout goes round these; each is long enough that a micro-batch sees every word."""
+
+
+def vocabulary(size: int = VOCABULARY) -> list[str]:
+    """Different words of 4 to 10 letters, the same in every run."""
+    chance = random.Random(7)  # noqa: S311  # work to be measured, not a secret
+    words: dict[str, None] = {}
+    while len(words) < size:
+        syllables = (chance.choice("bdfgklmnprstvz") + chance.choice("aeiou") for _ in range(5))
+        words["".join(syllables)[: chance.randint(4, 10)]] = None
+    return list(words)
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """Sentences of :data:`WORDS` words; the same for the same seed."""
+    words = np.array(vocabulary(), dtype=object)
+    drawn = np.random.default_rng(seed).integers(len(words), size=(count, WORDS))
+    return [" ".join(row) for row in words[drawn]]
+
+
+class Meter:
+    """When how many messages were done. Shared by the spout's task and whoever reads it."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[float, int]] = []
+
+    def add(self, count: int) -> None:
+        """So many were done just now."""
+        self.events.append((perf_counter(), count))
+
+    def __deepcopy__(self, memo: Mapping[int, object]) -> Meter:
+        """The spout's task works on a copy of the spout, and on this very meter."""
+        return self
+
+
+class BatchSpout(Spout):
+    """Emits Arrow batches; message ids are integers."""
+
+    outputs = pa.schema([("sentence", pa.string())])
+
+    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool) -> None:
+        self.meter, self.tracked, self.rows = meter, tracked, batch_rows
+        self.batches = [
+            pa.record_batch({"sentence": pa.array(sentences(batch_rows, seed), pa.string())})
+            for seed in range(DIFFERENT_BATCHES)
+        ]
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        self.collector, self.position, self.endless = collector, 0, cycle(self.batches)
+
+    def next_tuple(self) -> None:
+        ids = np.arange(self.position, self.position + self.rows) if self.tracked else None
+        self.collector.emit_batch(next(self.endless), message_ids=ids)
+        self.position += self.rows
+
+    def ack_batch(self, message_ids: Sequence[object]) -> None:
+        self.meter.add(len(message_ids))
+
+
+class TupleSpout(Spout):
+    """Emits one sentence a call, as most spouts do."""
+
+    outputs = ["sentence"]
+
+    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool) -> None:
+        self.meter, self.tracked = meter, tracked
+        self.sentences = [line for seed in range(DIFFERENT_BATCHES) for line in sentences(batch_rows, seed)]
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        self.collector, self.position, self.endless = collector, 0, cycle(self.sentences)
+
+    def next_tuple(self) -> None:
+        self.collector.emit([next(self.endless)], message_id=self.position if self.tracked else None)
+        self.position += 1
+
+    def ack_batch(self, message_ids: Sequence[object]) -> None:
+        self.meter.add(len(message_ids))
+
+
+class BasicSplit(BasicBolt):
+    """A word a tuple."""
+
+    outputs = ["word"]
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        for word in tup["sentence"].split():
+            collector.emit([word])
+
+
+@bolt(outputs=["word"])
+def generator_split(tup: Tuple) -> Iterator[list[str]]:
+    """The same as a generator."""
+    for word in tup["sentence"].split():
+        yield [word]
+
+
+class ArrowSplit(ArrowBolt):
+    """The same over whole batches."""
+
+    outputs = pa.schema([("word", pa.string())])
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        words = pc.split_pattern(batch["sentence"], " ")
+        out = pa.record_batch({"word": pc.list_flatten(words)})
+        collector.emit_batch(out, parents=pc.list_parent_indices(words))
+
+
+def counts_in(memory: str) -> MutableMapping[str, int]:
+    """What a count remembers: a KeyValueState, saved by changed key, or a plain dict, saved whole."""
+    return {} if memory == "dict" else KeyValueState()
+
+
+class BasicCount(BasicBolt):
+    """Counts one word a call."""
+
+    outputs = []
+    remembers = ["counts"]
+
+    def __init__(self, memory: str) -> None:
+        self.memory = memory
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.counts = counts_in(self.memory)
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # emits nothing
+        word = tup["word"]
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+
+class ArrowCount(ArrowBolt):
+    """Counts each different word of a batch once."""
+
+    outputs = []
+    remembers = ["counts"]
+
+    def __init__(self, memory: str) -> None:
+        self.memory = memory
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.counts = counts_in(self.memory)
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        counted = pc.value_counts(batch["word"])
+        for word, count in zip(
+            counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True
+        ):
+            self.counts[word] = self.counts.get(word, 0) + count
+
+
+SPOUTS: Final[Mapping[str, type[BatchSpout | TupleSpout]]] = {"batch": BatchSpout, "tuple": TupleSpout}
+BOLTS: Final[Mapping[str, tuple[BasicBolt | ArrowBolt, type[BasicCount | ArrowCount]]]] = {
+    "basic": (BasicSplit(), BasicCount),
+    "generator": (generator_split, BasicCount),
+    "arrow": (ArrowSplit(), ArrowCount),
+}
+MEMORIES: Final = ("state", "dict")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Which word count.
+
+    Attributes:
+        bolts: A key of :data:`BOLTS`.
+        spout: A key of :data:`SPOUTS`.
+        memory: One of :data:`MEMORIES`.
+        tracked: With message ids and ackers; else with neither.
+        cores: How many tasks each bolt has, and partitions the query.
+        batch_rows: Sentences that the spout emits at once (``batch``), or knows a sixteenth of (``tuple``).
+        inbox_max_messages: How many may wait for their micro-batch.
+    """
+
+    bolts: str = "arrow"
+    spout: str = "batch"
+    memory: str = "state"
+    tracked: bool = True
+    cores: int = 2
+    batch_rows: int = 10_000
+    inbox_max_messages: int = 200_000
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run."""
+        return Config(acker_executors=None if self.tracked else 0, inbox_max_messages=self.inbox_max_messages)
+
+    def topology(self, meter: Meter) -> Topology:
+        """The topology, with a spout of our making."""
+        return self.topology_of(SPOUTS[self.spout](meter, self.batch_rows, tracked=self.tracked))
+
+    def topology_of(self, spout: Spout) -> Topology:
+        """The spout ``sentences``, then ``split``, then ``count``."""
+        split, count = BOLTS[self.bolts]
+        builder = TopologyBuilder("word-count")
+        builder.set_spout("sentences", spout)
+        builder.set_bolt("split", split, parallelism=self.cores).shuffle_grouping("sentences")
+        builder.set_bolt("count", count(self.memory), parallelism=self.cores).fields_grouping(
+            "split", ["word"]
+        )
+        return builder.create_topology()
