@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,35 +12,13 @@ from tests.generated import at_random
 from tests.generated.running import batches, build, feed, run_locally, seen
 from tests.generated.scripted import Drawn
 from tests.generated.tracker import Outcome, Tracker
+from tests.spark.on_spark import tuples_logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONFIG = Config(message_timeout_secs=8, debug=True, partitions=2)
 """The timeout is longer than any of these takes: only what is forgotten times out."""
-
-
-@contextmanager
-def tuples_logged() -> Iterator[Counter[tuple[str, str, str]]]:
-    """Every tuple that is emitted meanwhile, as ``debug`` logs it."""
-    logged: Counter[tuple[str, str, str]] = Counter()
-
-    class Tally(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            component, stream, values = record.args
-            logged[component, stream, repr(values)] += 1
-
-    log, handler = logging.getLogger("acktree.tuples"), Tally()
-    before, was_propagated = log.level, log.propagate
-    log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    log.propagate = False
-    try:
-        yield logged
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
-        log.propagate = was_propagated
 
 
 def run_on_spark(drawn: Drawn, spark: SparkSession, checkpoint: Path) -> Outcome:
