@@ -277,7 +277,9 @@ class RunningTopology:
     def _patience_secs(self, ticks: Ticks) -> float:
         if self._committed < self._sink.ended.batch_id:
             return _COMMIT_LOOK_SECS
-        due = [at for at in (ticks.next_ms(), self._sink.ended.next_deadline_ms) if at is not None]
+        # While something waits for its micro-batch, the deadline waits for that one too: no beat is needed.
+        deadline_ms = self._sink.ended.next_deadline_ms if self._inbox.is_drained else None
+        due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
         return min([_LOOK_SECS * 10, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _note_commit(self) -> None:
