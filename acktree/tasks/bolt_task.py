@@ -30,7 +30,6 @@ from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
 from acktree.core.tuples import Tuple
 from acktree.core.values import decode_rows, native_batch
-from acktree.core.verdicts import FailureCause
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, Outlets, Unfit
 from acktree.tasks.guard import Guard
@@ -209,12 +208,7 @@ class BoltTask(ABC):
         """Fail rows, all for one reason, whatever was said of them before."""
         for row in which.tolist():
             rows.fate[row] = FAILED
-        cause = FailureCause.EXCEPTION
-        if error is None:
-            cause = FailureCause.FAILED_BY_BOLT
-        elif isinstance(error, MisuseError):
-            cause = FailureCause.MISUSE
-        self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason, cause))
+        self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason))
 
     def execute_each(
         self,

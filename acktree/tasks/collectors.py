@@ -18,7 +18,6 @@ from acktree.core.fields import StreamDeclaration
 from acktree.core.groupings import Direct
 from acktree.core.tuples import Tuple
 from acktree.core.values import encode_rows
-from acktree.core.verdicts import FailureCause
 from acktree.errors import MisuseError
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
@@ -228,7 +227,7 @@ class HandCollector(OutputCollector):
     def fail(self, tup: Tuple, reason: str = "") -> None:
         rows, row = self._open(tup, "failed")
         rows.fate[row] = FAILED
-        failure = failure_of(None, self._component.id, reason, FailureCause.FAILED_BY_BOLT)
+        failure = failure_of(None, self._component.id, reason)
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
         if rows is not self.rows:
             self.elsewhere[id(rows)] = rows

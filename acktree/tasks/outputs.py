@@ -16,6 +16,7 @@ from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import pack
 from acktree.core.values import batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
+from acktree.errors import MisuseError
 from acktree.tasks.plan import Plan
 
 Witness = Callable[[str, str, pa.RecordBatch], None]
@@ -149,18 +150,14 @@ class Outputs:
         return WireRow(partition, level, kind, source, self.level, self.clock_ms, head, body)
 
 
-def failure_of(
-    exception: BaseException | None,
-    component: str,
-    reason: object = "",
-    cause: FailureCause = FailureCause.EXCEPTION,
-) -> Failure:
+def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
     """The failure that an exception, or a bolt's own word, makes of a tuple.
 
     The attempt is not known to a bolt's task; the spout's task fills it in.
     """
-    words, text = str(reason), None
+    words, text, cause = str(reason), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:
+        cause = FailureCause.MISUSE if isinstance(exception, MisuseError) else FailureCause.EXCEPTION
         text = "".join(tb.format_exception(exception))
         words = words or _words_of(exception)
     return Failure(

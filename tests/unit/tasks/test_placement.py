@@ -30,9 +30,7 @@ from tests.unit.tasks.workbench import Calls, bench, in_a_row, looking, run_twic
 
 @settings(max_examples=40)
 @given(topologies(), st.integers(1, 4))
-def test_trap_two_partitions_a_task_runs_in_exactly_one_partition_and_gets_all_that_is_for_it(
-    drawn, partitions
-):
+def test_trap_two_partitions_a_task_runs_in_exactly_one_and_gets_all_that_is_for_it(drawn, partitions):
     with looking() as seen:
         outcome = run_locally(drawn, Config(partitions=partitions))
     for task, where in Counter(task for task, _ in seen.hosts).items():
@@ -44,7 +42,7 @@ def test_trap_two_partitions_a_task_runs_in_exactly_one_partition_and_gets_all_t
 
 
 @given(topologies(), st.integers(1, 4))
-def test_a_remembering_bolt_opens_its_level_and_is_never_fused_behind_what_it_reads(drawn, partitions):
+def test_a_remembering_bolt_is_never_fused_behind_what_it_reads(drawn, partitions):
     plan = Plan.of(build(drawn)[0], Config(), partitions, 0)
     for bolt in plan.topology.bolts:
         if bolt.remembers:

@@ -1,4 +1,4 @@
-"""For looking into a running topology: every frame that is sent, every task that runs, every level run twice."""
+"""For looking into a running topology: every frame sent, every task that runs, every level run twice."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def in_a_row(
 
 
 class Calls(BasicBolt):
-    """Calls a function with the bolt, the tuple and the collector; what it returns, if anything, is emitted."""
+    """Calls a function with the bolt, the tuple and the collector; emits what it returns, if anything."""
 
     outputs = ["value"]
 
