@@ -24,7 +24,7 @@ from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 
 _TOLD: Final = "told"
-"""What the last run that was stopped in order had told."""
+"""What was told by when that was last noted: a moment ago at most, and after an orderly stop all."""
 
 
 class Journal:
@@ -40,6 +40,7 @@ class Journal:
         self._folder = folder
         self._told_through = told_through
         self._ends: dict[int, int] = {}
+        self._noted = -1
 
     def write(
         self, batch_id: int, end: int, verdicts: Sequence[Verdicts], payloads: Sequence[Payload] = ()
@@ -68,7 +69,7 @@ class Journal:
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
         parts = {int(file.name): unpack(file.read_bytes()) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        told_through = max((self._told_at_close(), *(told for told, _, _ in heads.values())))
+        told_through = max((self._last_noted(), *(told for told, _, _ in heads.values())))
         self._ends |= {batch_id: end for batch_id, (_, end, _) in heads.items()}
         for batch_id, (_, *packed) in parts.items():
             count = heads[batch_id][2]
@@ -86,12 +87,15 @@ class Journal:
                 (self._folder / f"{batch_id:012d}").unlink(missing_ok=True)
                 del self._ends[batch_id]
 
-    def close(self) -> None:
+    def note_told(self) -> None:
         """Note what was told up to now, so that the next run does not tell it again."""
-        new = self._folder / "new-told"
-        new.write_text(str(self._told_through()))
-        new.rename(self._folder / _TOLD)
+        told_through = self._told_through()
+        if told_through != self._noted:
+            new = self._folder / "new-told"
+            new.write_text(str(told_through))
+            new.rename(self._folder / _TOLD)
+            self._noted = told_through
 
-    def _told_at_close(self) -> int:
+    def _last_noted(self) -> int:
         file = self._folder / _TOLD
         return int(file.read_text()) if file.exists() else -1

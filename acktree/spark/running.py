@@ -263,6 +263,8 @@ class RunningTopology:
             while not self._is_over():
                 self._pause(self._patience_secs(ticks))
                 self._note_commit()
+                if self._journal is not None:
+                    self._journal.note_told()
                 self._send_due(ticks)
         except BaseException as error:  # noqa: BLE001  # told by await_termination
             self._stopped_by = self._stopped_by or error
@@ -361,7 +363,7 @@ class RunningTopology:
                     self.name, task, _STOP_SECS,
                 )  # fmt: skip
         if self._journal is not None:
-            self._journal.close()
+            self._journal.note_told()
 
     def _close(self) -> None:
         with ExitStack() as steps:

@@ -43,10 +43,10 @@ def test_what_a_micro_batch_decided_that_was_never_committed_is_thrown_away(tmp_
     assert read(tmp_path, 5) == [(False, [1])]
 
 
-def test_after_an_orderly_stop_nothing_is_told_again(tmp_path: Path) -> None:
+def test_what_was_noted_as_told_is_not_told_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path, lambda: 5)
     journal.write(5, 10, verdicts(1))
-    journal.close()
+    journal.note_told()
     assert read(tmp_path, 5) == [(True, [1])]
 
 

@@ -1,0 +1,375 @@
+"""Spark's micro-batch loop in a page, to die in at every step; the driver's own parts are the real ones.
+
+What Spark does, in this order, and what it finds after a crash: offsets logged -> rows read -> state of the
+levels and the acker -> sink -> commit logged. A micro-batch whose commit is missing runs again, on the state
+before it and with its own clock.
+
+A death is an exception that no part catches; the next :class:`Driver` starts from the folder and the queue,
+which is all that is left of the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree.core.state import MemoryStore
+from acktree.dead_letters.store import DeadLetters
+from acktree.errors import AcktreeError
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
+from acktree.spark.journal import Journal
+from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.sink import Sink
+from acktree.spark.source import InboxReader
+from acktree.spark.spouts import SpoutThread
+from acktree.spark.submit import _recover
+from acktree.spark.wire import batch_of
+from acktree.tasks.acker_task import run_acker
+from acktree.tasks.error_log import ErrorLog
+from acktree.tasks.level import run_level
+from acktree.tasks.plan import Plan
+from acktree.tasks.retries import LastWill
+from acktree.tasks.spout_task import SpoutTask, Surroundings
+
+
+class DriverDied(BaseException):
+    """The process is gone. Not an Exception: nothing in a driver survives its death."""
+
+
+class World:
+    """What a driver's death leaves: a folder, a queue, and what people saw."""
+
+    def __init__(self, folder: Path, count: int, *, redelivers: bool, retry: Retry | None = None):
+        self.folder, self.count, self.redelivers, self.retry = folder, count, redelivers, retry
+        self.queue = set(range(count))
+        self.told: list[tuple[str, int]] = []
+        self.told_before_commit: list[int] = []
+        self.letters: dict[int, int] = {}  # root -> message id
+        self.told_before_letter: list[int] = []
+        self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
+        self.run = 0
+        self.deaths: list[str] = []
+        self.died_at: list[str] = []
+        self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
+        self.now_ms = 1_800_000_000_000
+
+    def lives_until(self, *points: str) -> None:
+        """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
+        self.deaths = list(points)
+
+    def passed(self, point: str) -> None:
+        """Die here, if that is what comes next."""
+        if not self.deaths:
+            return
+        name, _, left = self.deaths[0].partition("*")
+        if name not in {point, "any"}:
+            return
+        if int(left or 1) > 1:
+            self.deaths[0] = f"{name}*{int(left) - 1}"
+            return
+        self.deaths.pop(0)
+        self.died_at.append(point)
+        raise DriverDied(point)
+
+    def committed_effects(self, last: int) -> Counter[int]:
+        """How often each number was processed, in micro-batches that are committed."""
+        return Counter(
+            number for batch, numbers in self.effects.items() if batch <= last for number in numbers
+        )
+
+
+_worlds: dict[str, World] = {}
+_running: dict[str, list[int]] = {}
+
+
+class Weathered(BasicBolt):
+    """Raises where the weather says so; else it notes that it has processed a number."""
+
+    outputs = []
+
+    def __init__(self, world: str):
+        self.world = world
+
+    def execute(self, tup, collector):
+        world = _worlds[self.world]
+        if world.weather(tup["n"], tup.attempt, world.run):
+            raise ValueError(f"{tup['n']} had bad weather in run {world.run}")
+        _running[self.world].append(tup["n"])
+
+
+class _Told:
+    """Notes verdicts where the test can see them, as a queue or a log would."""
+
+    world: str
+
+    def ack(self, message_id):
+        world, driver = _worlds[self.world], _drivers[self.world]
+        world.told.append(("acked", message_id))
+        if not world.committed_effects(driver.held.last_committed())[message_id]:
+            world.told_before_commit.append(message_id)
+        world.queue.discard(message_id)
+        world.passed("told")
+
+    def fail(self, message_id, failure):
+        world = _worlds[self.world]
+        if failure.final or (world.retry is None and not world.redelivers):
+            world.told.append(("failed", message_id))
+            if world.retry is not None and message_id not in world.letters.values():
+                world.told_before_letter.append(message_id)
+            world.queue.discard(message_id)
+        self.again(message_id)
+        world.passed("told")
+
+    def again(self, message_id):
+        """What a spout does with what failed."""
+
+
+class Range(_Told, IterableSpout):
+    """A spout that replays by position."""
+
+    def __init__(self, world: World, name: str):
+        super().__init__(range(world.count), ["n"])
+        self.world = name
+
+
+class Queue(_Told, Spout):
+    """A spout whose queue brings back what was not settled."""
+
+    outputs = ["n"]
+
+    def __init__(self, name: str):
+        self.world = name
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.ready = sorted(_worlds[self.world].queue, reverse=True)
+
+    def next_tuple(self):
+        if self.ready:
+            number = self.ready.pop()
+            self.collector.emit([number], message_id=number)
+
+    def again(self, message_id):
+        if message_id in _worlds[self.world].queue:
+            self.ready.insert(0, message_id)
+
+
+class DyingInbox(FileInbox):
+    """Dies before and after it writes."""
+
+    world: World
+
+    def _write(self, blobs: Sequence[Any]) -> int:
+        self.world.passed("emitted")
+        number = super()._write(blobs)
+        self.world.passed("handed over")
+        return number
+
+    def committed(self, end: int) -> None:
+        super().committed(end)
+        self.world.passed("chunks deleted")
+
+
+class DyingJournal(Journal):
+    """Dies after it wrote."""
+
+    world: World
+
+    def write(self, *arguments: Any) -> None:
+        super().write(*arguments)
+        self.world.passed("journalled")
+
+
+class Frame:
+    """As much of a DataFrame as the sink looks at."""
+
+    def __init__(self, rows: Sequence[Any]):
+        self.rows = rows
+
+    def toArrow(self) -> pa.Table:  # noqa: N802  # Spark's name
+        return pa.Table.from_batches([batch_of(self.rows)])
+
+
+_drivers: dict[str, Driver] = {}
+
+
+class Driver:
+    """One run: what ``submit`` puts together, with a small Spark of its own."""
+
+    def __init__(self, world: World):
+        name = str(world.folder)
+        _worlds[name], _drivers[name] = world, self
+        self.world, self.name, self.is_open = world, name, False
+        world.run += 1
+        spout = Queue(name) if world.redelivers else Range(world, name)
+        builder = TopologyBuilder("weathered")
+        builder.set_spout("numbers", spout, retry=world.retry)
+        builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
+        topology: Topology = builder.create_topology()
+        config = Config(max_spout_pending=7, enable_message_timeouts=False, run_salt=7)
+        self.held = Checkpoint(world.folder / "checkpoint")
+        self.letters = DeadLetters(self.held.dead_letters)
+        self.held.begin_run(topology, config, 2)
+        self.plan = Plan.of(topology, config, 2, 7)
+        self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9)
+        self.inbox.world = world
+        errors, self.threads = ErrorLog(config), Threads()
+        self.journal = None
+        if not world.redelivers:
+            self.journal = DyingJournal(self.held.verdicts, self.threads.told_through)
+            self.journal.world = world
+        self.sink = Sink(self.plan, self.inbox, self.journal, self.threads.hold, errors.add)
+        self.running = RunningTopology(
+            self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
+            self.journal,
+        )  # fmt: skip
+        around = Surroundings(self.inbox, self.bury, lambda *_: None, self.held.reserve)
+        [task_id] = topology.components["numbers"].task_ids
+        bare = self.plan.topology.components["numbers"]
+        self.task = SpoutTask(spout, bare, task_id, self.plan, around, self.held.first_sequence)
+        self.thread = SpoutThread(self.task, config, lambda: None)
+        self.threads.by_task[task_id] = self.thread
+        _recover(self.plan, self.inbox, self.journal, self.threads, self.held.last_committed())
+        queues = [task_id] if world.redelivers else []
+        firsts = dict.fromkeys(queues, self.held.first_sequence)
+        self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
+        options = {"inbox": str(self.held.inbox), "partitions": "2", "ackers": "2",
+                   "acker_level": str(self.plan.acker_level)}  # fmt: skip
+        self.reader = InboxReader(options)
+        self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
+        for log in self.logs.values():
+            log.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """What the operating system does with a dead process, and a test with a live one."""
+        self.inbox.close()
+        self.letters.close()
+        self.held.close()
+
+    def bury(self, wills: Sequence[LastWill]) -> None:
+        for will in wills:
+            message_id = will.attempt.message_id
+            assert isinstance(message_id, int)
+            self.world.letters[will.root] = message_id
+        self.world.passed("buried")
+
+    def open(self) -> None:
+        if self.thread.position:
+            self.task.remember(self.thread.position)
+        self.task.open()
+        self.task.activate()
+        self.is_open = True
+
+    def spout_turns(self) -> None:
+        """What the spout's thread does between two micro-batches."""
+        for _ in range(30):
+            through = self.thread._mail_through
+            moved = self.task.step(self.world.now_ms)
+            self.world.now_ms += 1
+            if not moved:
+                break
+        else:
+            through = -1
+        self.task.flush(self.world.now_ms)
+        self.thread._say_told(through)
+
+    def micro_batch(self) -> bool:
+        """The next one, or the last one again if its commit is missing. False if there is nothing new."""
+        world = self.world
+        last, committed = self._last("offsets"), self.held.last_committed()
+        batch_id = committed + 1
+        start = self._end_of(committed)
+        if last == committed:
+            end = start + len(self._following(start))
+            if end == start:
+                return False
+            world.passed("before the offsets")
+            lines = ["v1", json.dumps({"batchTimestampMs": world.now_ms}), json.dumps({"chunk": end})]
+            (self.logs["offsets"] / str(batch_id)).write_text("\n".join(lines))
+            world.passed("offsets logged")
+        end = self._end_of(batch_id)
+        clock_ms = json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[1])
+        rows = self._run(batch_id, start, end, clock_ms["batchTimestampMs"])
+        world.passed("state committed")
+        self.sink(Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
+        if self.is_open:
+            self.spout_turns()  # its thread waits for nobody
+        world.passed("sink returned")
+        (self.logs["commits"] / str(batch_id)).touch()
+        world.passed("commit logged")
+        self.running._note_commit()
+        world.passed("in the mailbox")
+        return True
+
+    def _run(self, batch_id: int, start: int, end: int, clock_ms: int) -> list[Any]:
+        before = self.logs["state"] / str(batch_id - 1)
+        stores = pickle.loads(before.read_bytes()) if before.exists() else {}
+        _running[self.name] = []
+        parts = self.reader.partitions({"chunk": start}, {"chunk": end})
+        rows = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
+        for level in [*self.plan.levels, None]:
+            index = self.plan.acker_level if level is None else level.index
+            mine = [row for row in rows if row.level == index]
+            rows = [row for row in rows if row.level != index]
+            for partition in range(2):
+                here = [row for row in mine if row.partition == partition]
+                store = stores.setdefault((index, partition), MemoryStore())
+                if level is None:
+                    rows += run_acker(self.plan, partition, here, store)
+                else:
+                    reader = self._read
+                    rows += run_level(self.plan, index, partition, here, store, read_chunk=reader)
+        (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
+        self.world.effects[batch_id] = _running[self.name]
+        return rows
+
+    def _read(self, name: str) -> Any:
+        return read_chunk(self.held.inbox, name)
+
+    def _following(self, start: int) -> list[int]:
+        return list(range(start, self.reader._news(start)))
+
+    def _last(self, log: str) -> int:
+        return max((int(file.name) for file in self.logs[log].iterdir()), default=-1)
+
+    def _end_of(self, batch_id: int) -> int:
+        if batch_id < 0:
+            return -1
+        return int(json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[2])["chunk"])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything has its verdict, and nothing is under way."""
+        world = self.world
+        is_dry = not world.queue if world.redelivers else self.task.has_ended
+        return is_dry and self.task.is_idle and self.inbox.is_drained
+
+
+def live(world: World, turns: int = 400) -> Driver:
+    """Run drivers, one after the other dying as the world wants, until the last one is done."""
+    while True:
+        driver = None
+        try:
+            driver = Driver(world)
+            driver.micro_batch()  # the warm-up, or the last one again
+            driver.open()
+            for _ in range(turns):
+                driver.spout_turns()
+                driver.micro_batch()
+                world.now_ms += 10
+                if driver.is_done:
+                    return driver
+            raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
+        except DriverDied:
+            if driver is not None:
+                driver.close()
+            elif str(world.folder) in _drivers:
+                _drivers[str(world.folder)].close()
