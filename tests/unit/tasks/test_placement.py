@@ -25,7 +25,7 @@ from acktree.topology.levels import host
 from tests.generated.at_random import topology
 from tests.generated.running import build, run_locally
 from tests.generated.strategies import topologies
-from tests.unit.tasks.workbench import Calls, bench, in_a_row, looking, run_twice
+from tests.unit.tasks.workbench import Calls, CallsByHand, bench, in_a_row, looking, run_twice
 
 
 @settings(max_examples=40)
@@ -53,7 +53,7 @@ def test_a_remembering_bolt_is_never_fused_behind_what_it_reads(drawn, partition
 
 @pytest.mark.parametrize("seed", range(12))
 def test_trap_no_order_after_a_shuffle_a_re_run_in_another_order_gives_the_same_rows(seed):
-    """Every level and acker of a drawn topology runs twice, its rows shuffled; rows and state must be equal."""
+    """Every level and acker of a drawn topology runs twice, its rows shuffled; all must be equal."""
     with run_twice(Random(seed)) as counted:
         run_locally(topology(seed), Config(partitions=1 + seed % 3))
     assert max(counted) > 2
@@ -178,6 +178,22 @@ def test_tuples_that_hang_on_nothing_are_spread_although_each_micro_batch_has_on
         counts = Counter(running.tuples("b"))
         assert len(counts) == 4
         assert min(counts.values()) > 25
+
+
+def test_tuples_that_hang_on_nothing_are_spread_although_each_frame_has_one():
+    def build(builder):
+        relay = Calls(lambda bolt, tup, collector: tup["value"])
+        builder.set_bolt("relay", relay, parallelism=60).fields_grouping("source", ["value"])
+        loose = CallsByHand(lambda bolt, tup: bolt.collector.emit([tup["value"]]))
+        builder.set_bolt("loose", loose).global_grouping("relay")
+        builder.set_bolt("b", TellsItsTask(), parallelism=4).shuffle_grouping("loose")
+
+    with bench(build=build) as running:
+        running.feed(*range(200))
+        counts = Counter(running.tuples("b"))
+        assert sum(counts.values()) == 200
+        assert min(counts.values()) > 25
+        assert len(counts) == 4
 
 
 class TellsItsTask(Calls):
