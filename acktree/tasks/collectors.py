@@ -103,10 +103,16 @@ class Outlet:
                 encode_rows(fields, [values], schema)
                 fits.append(row)
             except MisuseError as error:
-                unfit.append(Unfit(self._parents[row], self._joins.get(row, ()), error))
+                told = placed(error, self._component, name)
+                unfit.append(Unfit(self._parents[row], self._joins.get(row, ()), told))
         batch = encode_rows(fields, [self._values[row] for row in fits], schema)
         joins = {at: self._joins[row] for at, row in enumerate(fits) if row in self._joins}
         return Emission(name, batch, parents[fits], joins, None if tasks is None else tasks[fits])
+
+
+def placed(error: MisuseError, component: str, stream: str) -> MisuseError:
+    """The codec's error about a value, with where it was emitted."""
+    return MisuseError(error.what, f"component {component!r}, stream {stream!r}, {error.where}", error.fix)
 
 
 class Outlets:

@@ -15,7 +15,7 @@ from acktree.core.pending import MessageIds
 from acktree.core.values import encode_rows
 from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
-from acktree.tasks.collectors import Outlets, batch_of_stream
+from acktree.tasks.collectors import Outlets, batch_of_stream, placed
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
 
@@ -100,8 +100,10 @@ class SpoutCollector(SpoutOutputCollector):
         self, declaration: StreamDeclaration, values: tuple[Any, ...], message_id: object, task: int | None
     ) -> None:
         if declaration.schema is not None or not _FITS_ANYWHERE.issuperset(map(type, values)):
-            # Raised here, where the spout is to blame, and not when its run is put together.
-            encode_rows(declaration.fields, [values], declaration.schema)
+            try:  # here, where the spout is to blame, and not when its run is put together
+                encode_rows(declaration.fields, [values], declaration.schema)
+            except MisuseError as error:
+                raise placed(error, self._component.id, declaration.name) from error
         is_tracked = message_id is not None and self._plan.ackers > 0
         buffer = self._buffer(declaration, (is_tracked, task is not None))
         buffer.values.append(values)
