@@ -109,7 +109,13 @@ def test_ctrl_c_says_what_is_open_and_the_same_command_goes_on_to_the_end(tmp_pa
     files, limit = example.Files(tmp_path / "run"), 30_000
     command = [sys.executable, str(SCRIPT), "--checkpoint", str(files.folder), "--limit", str(limit)]
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A test run in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing forks here yet
     ) as first:
         while not files.ledger.exists() or not files.verdicts()[1]:
             assert first.poll() is None, first.communicate()

@@ -37,7 +37,7 @@ def killed_in_the_middle(spout: str, folder: Path) -> None:
     with (folder / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
         try:
-            wait_until(lambda: driver.poll() is not None or len(told(folder, "acked")) > COUNT // 3, secs=90)
+            wait_until(lambda: driver.poll() is not None or len(told(folder, "acked")) > COUNT // 3, secs=200)
             assert driver.poll() is None, (folder / "driver.log").read_text()[-2000:]
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
@@ -51,7 +51,7 @@ def stopped_in_the_middle(spout: str, folder: Path) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     with submit(topology, checkpoint=folder / "checkpoint", spark=SparkSession.active(), config=config):
-        wait_until(lambda: len(told(folder, "acked")) > COUNT // 3, secs=90)
+        wait_until(lambda: len(told(folder, "acked")) > COUNT // 3, secs=200)
 
 
 def run_to_the_end(spark: SparkSession, spout: str, folder: Path, *, emptied: bool = False) -> None:
@@ -60,10 +60,10 @@ def run_to_the_end(spark: SparkSession, spout: str, folder: Path, *, emptied: bo
     topology = topology_over(spout, folder, COUNT)
     with submit(topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
         if emptied:
-            wait_until(lambda: not list((folder / "queue").iterdir()), secs=90)
-            assert running.await_idle(30)
+            wait_until(lambda: not list((folder / "queue").iterdir()), secs=200)
+            assert running.await_idle(120)
         else:
-            assert running.await_termination(90)
+            assert running.await_termination(200)
 
 
 @pytest.mark.parametrize("ended_by", [killed_in_the_middle, stopped_in_the_middle])
@@ -88,7 +88,8 @@ def test_a_queue_is_not_asked_again_for_what_was_acked_and_everything_else_gets_
     spark: SparkSession, tmp_path: Path, ended_by
 ) -> None:
     ended_by("queue", tmp_path)
-    before = set(told(tmp_path, "acked"))
+    # The queue itself is asked: a note of the spout's may be one ahead of what it did before it was killed.
+    before = set(range(COUNT)) - {int(file.name) for file in (tmp_path / "queue").iterdir()}
     delivered_before = len(told(tmp_path, "delivered"))
     assert 0 < len(before) < COUNT
     run_to_the_end(spark, "queue", tmp_path, emptied=True)
@@ -140,10 +141,10 @@ def test_what_a_driver_takes_down_with_it_does_not_outlive_it(tmp_path: Path) ->
     command = [sys.executable, "-m", "tests.spark.driver", "queue", str(tmp_path), str(COUNT)]
     with (tmp_path / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
-        wait_until(lambda: bool(told(tmp_path, "acked")), secs=90)
+        wait_until(lambda: bool(told(tmp_path, "acked")), secs=200)
         driver.kill()
         driver.wait()
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while _group_is_alive(driver.pid):
         assert time.monotonic() < deadline, "the JVM outlived its driver"
         time.sleep(0.1)

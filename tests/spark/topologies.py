@@ -98,9 +98,8 @@ class FileQueueSpout(Spout):
             self.collector.emit([number], message_id=number)
 
     def ack(self, message_id):
-        with self.told.open(
-            "a"
-        ) as file:  # noted before it is done: the test must not miss one that was killed here
+        # Noted before it is done: a test must not miss one that was killed in between.
+        with self.told.open("a") as file:
             file.write(f"acked {message_id}\n")
         (self.folder / str(message_id)).unlink(missing_ok=True)
 
