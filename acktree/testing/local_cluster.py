@@ -34,6 +34,7 @@ from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout, Spout
 from acktree.tasks.acker_task import Verdicts, run_acker
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
@@ -170,13 +171,12 @@ class LocalTopology:
 
     Attributes:
         dead_letters: Messages given up: iterate, count, ``redrive(ids)``.
-        errors: Everything that components raised or reported.
     """
 
     def __init__(self, topology: Topology, config: Config, cluster: LocalCluster) -> None:
         """Open every spout task. SpoutError when a spout's ``open`` raises."""
         self.plan = Plan.of(topology, config, config.partitions or 1, config.run_salt or 0)
-        self.errors: list[ReportedError] = []
+        self._error_log = ErrorLog(config)
         self.dead_letters = LocalLetters(self._send_again, lambda: cluster.now_ms)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
@@ -194,6 +194,11 @@ class LocalTopology:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def errors(self) -> Sequence[ReportedError]:
+        """What components raised or reported, throttled as ``Config`` says; counters count all."""
+        return self._error_log.kept
 
     @property
     def now_ms(self) -> int:
@@ -282,10 +287,10 @@ class LocalTopology:
         """Let a spout task work until it has nothing, or enough for one micro-batch."""
         moved, raised = False, 0
         while raised < _RAISES and task.buffered_count < ROUND_MESSAGES:
-            before = len(self.errors)
+            before = self._error_log.count
             if task.step(self.now_ms):
                 moved, raised = True, 0
-            elif len(self.errors) == before:
+            elif self._error_log.count == before:
                 break
             else:
                 raised += 1
@@ -340,7 +345,7 @@ class LocalTopology:
             elif row.kind == Kind.ERROR:
                 for error in json.loads(row.body):
                     name = row.head.decode()
-                    self.errors.append(
+                    self._error_log.add(
                         ReportedError(name, error["task"], error["reason"], self.now_ms, error["traceback"])
                     )
         for task, mail in mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms)).items():
@@ -356,7 +361,7 @@ class LocalTopology:
         self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
 
     def _report(self, component: str, task: int, failure: Failure) -> None:
-        self.errors.append(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
+        self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
 
     def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
         mine = [self._tasks[task] for task in tasks]
