@@ -274,8 +274,8 @@ class FileInbox:
         (self._folder / f"new-{bare.name}").write_bytes(blob)
         (self._folder / f"new-{bare.name}").rename(self._folder / bare.name)
         (self._folder / entry.name).unlink(missing_ok=True)
-        self._entries[number] = (bare, len(blob))
-        self._bytes += len(blob) - size
+        self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
+        self._bytes -= size
 
     def _take_stock(self, admitted: int) -> int:
         """See what an earlier run left; returns the next number.
@@ -291,7 +291,8 @@ class FileInbox:
             if file.name.startswith("new-") or is_left_over:
                 file.unlink()
             elif entry is not None:
-                size = file.stat().st_size
+                is_bare = entry.kind is ChunkKind.DATA and not entry.rows
+                size = 0 if is_bare else file.stat().st_size
                 self._entries[entry.number] = (entry, size)
                 self._bytes += size
                 self._waiting += entry.rows

@@ -126,3 +126,20 @@ def test_what_is_admitted_and_committed_is_read_from_sparks_logs(tmp_path: Path)
     assert held.is_committed(9)
     assert not held.is_committed(10)
     held.close()
+
+
+def test_an_ended_topology_is_not_given_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    from acktree.spark import submit as putting_together  # noqa: PLC0415  # imports pyspark
+
+    held = begun(tmp_path)
+    held.mark_ended()
+    held.close()
+    monkeypatch.setattr(putting_together, "lend_session", None)  # would be called to make one
+    for _ in range(2):
+        running = putting_together.submit(topology(), checkpoint=tmp_path)
+        assert running.await_termination(1)
+        assert not running.is_running
+        assert len(running.dead_letters) == 0
+        assert running.stats()["numbers"].open == 0
+        running.kill()

@@ -58,6 +58,17 @@ def test_room_that_a_commit_makes_is_there_without_another_micro_batch(tmp_path:
     inbox.close()
 
 
+def test_a_position_takes_no_room(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, max_messages=100, max_bytes=1)
+    inbox.append([chunk_of(1, position=1)])
+    inbox.release(0)
+    inbox.consumed(0)
+    inbox.committed(0)
+    assert inbox.has_room()
+    inbox.close()
+    assert FileInbox(tmp_path, 0, max_messages=100, max_bytes=1).has_room()
+
+
 def test_of_the_newest_position_only_the_position_stays(inbox: FileInbox, tmp_path: Path) -> None:
     inbox.append([chunk_of(*range(50), position=50)])
     inbox.release(0)

@@ -1,0 +1,45 @@
+"""A driver that dies at a step: ``python -m tests.spark.dying_driver SPOUT FOLDER COUNT STEP``.
+
+``SINK`` after a sink has returned that decided something, before Spark logs the commit; ``TOLD`` when its
+spout has been told of a third of the messages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from acktree import Config, submit
+from acktree.spark import submit as putting_together
+from acktree.spark.sink import Sink
+from tests.spark.driver import topology_over
+
+
+class DiesAfterwards(Sink):
+    """Dies when it has returned, once it has left verdicts for somebody."""
+
+    def __call__(self, frame, batch_id):
+        super().__call__(frame, batch_id)
+        if any(self.deliver.__self__._held.get(batch_id, {})):
+            os._exit(9)
+
+
+if __name__ == "__main__":
+    name, place, numbers, step = sys.argv[1:]
+    folder = Path(place)
+    if step == "SINK":
+        putting_together.Sink = DiesAfterwards
+    topology = topology_over(name, folder, int(numbers))
+    if step == "TOLD":
+        spout = type(topology.components["numbers"].user_object)
+        ack = spout.ack
+
+        def ack_and_die(self, message_id):
+            ack(self, message_id)
+            if (folder / "told").read_text().count("acked") > int(numbers) // 3:
+                os._exit(9)
+
+        spout.ack = ack_and_die
+    with submit(topology, checkpoint=folder / "checkpoint", config=Config(max_spout_pending=100)) as running:
+        running.await_termination()

@@ -1,0 +1,80 @@
+"""How a topology stops: by its own spout, from outside, by a failing sink; and that it never stalls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import Config, IterableSpout, TopologyBuilder, submit
+from acktree.errors import AcktreeError
+from acktree.spark.sink import Sink
+from acktree.testing import FeederSpout
+from tests.spark.test_running import wait_until
+from tests.spark.topologies import PoisonedEvery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def topology_of(spout):
+    builder = TopologyBuilder("stopping")
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("poisoned", PoisonedEvery(1000)).shuffle_grouping("numbers")
+    return builder.create_topology()
+
+
+class KillsItsTopology(FeederSpout):
+    """Asks for the end when it is told of its first message."""
+
+    def __init__(self):
+        super().__init__(["n"])
+        self.running: list = []
+        self.closed: list[bool] = []
+
+    def ack(self, message_id):
+        super().ack(message_id)
+        self.running[0].kill()
+
+    def close(self):
+        self.closed.append(True)
+
+
+def test_a_full_inbox_empties_at_the_commit_and_a_spout_may_kill_its_topology(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # With room for one byte each micro-batch takes one chunk, and only its commit lets the next one come.
+    config = Config(inbox_max_bytes=1, max_spout_pending=10)
+    topology = topology_of(IterableSpout(range(30), ["n"]))
+    with submit(topology, checkpoint=tmp_path / "full", spark=spark, config=config) as running:
+        assert running.await_termination(timeout_secs=120)
+        assert running.stats()["numbers"].total.acked == 29
+    spout = KillsItsTopology()
+    running = submit(topology_of(spout), checkpoint=tmp_path / "killed", spark=spark)
+    spout.running.append(running)
+    spout.feed([1], message_id=1)
+    assert running.await_termination(timeout_secs=120)
+    assert (spout.acked, spout.closed) == ([1], [True])
+
+
+def test_what_a_failing_sink_left_unsaid_is_said_after_a_restart_and_a_stop_from_outside_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Sink, batch_id: int, end: int, *_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    feeder = FeederSpout(["n"], redelivers=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("acktree.spark.journal.Journal.write", full)
+        running = submit(topology_of(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
+        feeder.feed([1], message_id=1)
+        with pytest.raises(Exception, match="No space left"):
+            running.await_termination(timeout_secs=120)
+    assert feeder.acked == []
+    running = submit(topology_of(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
+    wait_until(lambda: feeder.acked == [1])
+    running._query.stop()
+    with pytest.raises(AcktreeError, match="stopped from outside"):
+        running.await_termination(timeout_secs=60)
+    running.kill()  # it is over: nothing to do
