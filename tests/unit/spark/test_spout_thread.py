@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from acktree.core.values import decode_rows
 from acktree.spark.inbox import FileInbox
 from acktree.spark.running import Threads
 from acktree.spark.spouts import SpoutThread, idle_secs
-from acktree.tasks.mail import Mail
+from acktree.tasks.mail import Mail, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Topology
+from tests.unit.spark.inbox_chunks import chunk_of
 
 
 @bolt(outputs=[])
@@ -279,3 +281,29 @@ def test_the_wait_strategies_wait_as_storms_do() -> None:
     park = Config(spout_wait_strategy="park", spout_wait_park_microsec=250)
     assert {idle_secs(park, calls) for calls in (1, 100)} == {0.00025}
     assert idle_secs(Config(spout_wait_strategy="park", spout_wait_park_microsec=0), 1) == 0
+
+
+def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) -> None:
+    run = rig(Scripted())
+    first = chunk_of(1, 2, task=run.task_id, first_sequence=0)
+    retries = replace(
+        chunk_of(1, task=run.task_id, first_sequence=2),
+        attempts=np.array([2], np.int32),
+        first_emitted_ms=np.array([1_000]),
+        retry_of=np.array([0]),
+    )
+    run.inbox.append([first, retries])
+    for number, chunk in ((0, first), (1, retries)):
+        run.task.recover(number, chunk)
+    for number, chunk in ((0, first), (1, retries)):
+        run.task.must_outlive(number, chunk)
+    run.inbox.committed(1)
+    failed = timed_out(1)
+    run.task.settle_recovered(Mail(failed=[(np.array([0]), failed)]), 0, was_told=True)
+    run.task.deliver(run.acked(2))
+    run.task.step(0)
+    assert run.inbox.oldest_kept == 0
+    assert len(run.inbox.read(1)) == 1  # acked, and yet the only word that sequence 0 was tried again
+    run.task.deliver(run.acked(1))
+    run.task.step(0)
+    assert run.inbox.oldest_kept == 2
