@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
@@ -127,10 +128,6 @@ class _Told:
     failures: dict[VerdictKey, Failure] = field(default_factory=dict)
     refused: AcktreeError | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """The tasks of a spout are deep copies, and share this."""
-        return self
-
 
 class _FixedSpout(Spout):
     """Emits what it was given; its task 0 does, so that positions are message ids."""
@@ -140,6 +137,9 @@ class _FixedSpout(Spout):
         self._left = [(stream, values) for stream, tuples in streams.items() for values in tuples]
         self._name, self._told = name, told
         self._at = 0
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return copy.copy(self)  # all tasks share what was given and what is told
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         self._collector, self._is_first = collector, context.task_index == 0

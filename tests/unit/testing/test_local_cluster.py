@@ -1,0 +1,382 @@
+"""The oracle runs until nothing moves, keeps its clock still, and sends all through the same codecs."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBuilder
+from acktree.core.verdicts import FailureKind
+from acktree.errors import MisuseError, SpoutError
+from acktree.spout import DataFrameSpout
+from acktree.testing import FeederSpout, LocalCluster, local_cluster
+from tests.unit.tasks.workbench import Calls, CallsByHand, bench, in_a_row
+
+
+def test_the_example_of_the_docstring():
+    with LocalCluster() as cluster:
+        feeder = FeederSpout(["line"])
+        split = Calls(
+            lambda bolt, tup, collector: [collector.emit([word]) for word in tup["line"].split()] and None
+        )
+        cluster.submit(in_a_row(feeder, split), config=Config(message_timeout_secs=30))
+        feeder.feed(["a b"], message_id=1)
+        assert cluster.tuples("b0") == []
+        cluster.advance(secs=0)
+        assert feeder.acked == [1]
+        assert feeder.failed == []
+        assert cluster.tuples("b0") == [["a"], ["b"]]
+
+
+# ---- values keep their types -----------------------------------------------------------------------------
+
+
+class Colour(Enum):
+    RED = 1
+
+
+odd = st.sampled_from(
+    [
+        *((1, 2), [1, 2], (), [], {}, {"a": (1,)}, {1, 2}, frozenset({1}), (1, [2.0, {"three": (3,)}])),
+        *(None, 1, 1.0, True, False, 0, -0.0, math.inf, 2**80, -(2**63), 2**63, 1j, Decimal("1.10")),
+        *("", "\ud800", b"", b"\xff", Fraction(1, 3), Colour.RED, range(3), slice(1, 2), ..., int),
+        *(np.int8(3), np.float32(0.5), np.str_("x")),
+    ]
+)
+
+
+def exactly(value):
+    """A value with all its types, -0.0 and the order of dicts included."""
+    return (
+        repr(value),
+        type(value),
+        [exactly(item) for item in value] if isinstance(value, list | tuple) else None,
+    )
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(odd, min_size=2, max_size=2), min_size=1, max_size=6))
+def test_untyped_values_arrive_exactly_as_they_were_emitted_in_whatever_company(rows):
+    def passes(bolt, tup, collector):
+        collector.emit(tup.values)
+
+    passing = Calls(passes)
+    passing.outputs = ["a", "b"]
+    with bench(passing, passing, outputs=("a", "b")) as running:
+        running.feed(*((row, n) for n, row in enumerate(rows)))
+        assert running.acked == [*range(len(rows))]
+        for component in ("source", "b0", "b1"):
+            assert exactly(running.tuples(component)) == exactly(rows)
+
+
+def test_not_a_number_arrives_as_not_a_number():
+    with bench(Calls(lambda bolt, tup, collector: tup["value"])) as running:
+        running.feed(([math.nan], 1), ([1.5], 2))
+        assert [math.isnan(value) for value in running.tuples("b0")] == [True, False]
+
+
+def test_a_value_that_is_changed_after_it_was_read_is_changed_for_nobody_else():
+    def changes(bolt, tup, collector):
+        tup["value"].append("changed")
+        return tup["value"]
+
+    def build(builder):
+        for name in ("one", "two"):
+            builder.set_bolt(name, Calls(changes)).global_grouping("source")
+
+    with bench(build=build) as running:
+        running.feed((([["x"]]), 1))
+        for name in ("one", "two"):
+            assert running.tuples(name) == [["x", "changed"]]
+        assert running.tuples("source") == [["x"]]
+
+
+# ---- time ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout_secs", [1, 8, 30])
+def test_a_message_times_out_never_before_the_timeout_and_at_the_latest_an_eighth_later(timeout_secs):
+    with bench(
+        CallsByHand(lambda bolt, tup: None), config=Config(message_timeout_secs=timeout_secs)
+    ) as running:
+        running.cluster.advance(timeout_secs * 0.37)
+        running.feed("x")
+        running.cluster.advance(timeout_secs * 0.999)
+        assert running.failures == {}
+        running.cluster.advance(timeout_secs * 0.127)
+        failure = running.failures["x"]
+        assert failure.kind is FailureKind.TIMED_OUT
+        assert failure.reason == f"no verdict within message_timeout_secs={timeout_secs}"
+
+
+def test_the_clock_stands_still_unless_it_is_told():
+    with bench(CallsByHand(lambda bolt, tup: None)) as running:
+        for n in range(5):
+            running.feed(n)
+        assert running.cluster.now_ms == running.running.now_ms == 0
+        running.cluster.advance(2.5)
+        assert running.cluster.now_ms == 2_500
+
+
+def test_the_clock_passes_through_every_deadline_on_its_way():
+    retry = Retry(max_attempts=4, backoff_secs=(1, 100), jitter=False)
+
+    def fails(bolt, tup, collector):
+        raise ValueError(tup.attempt)
+
+    with bench(Calls(fails), retry=retry) as running:
+        running.feed("x")
+        running.cluster.advance(10)
+        assert running.failures["x"].attempt == 4
+        assert [error.at_ms for error in running.running.errors] == [0, 1_000, 3_000, 7_000]
+
+
+def test_several_topologies_share_one_clock_and_are_asked_for_by_component():
+    with LocalCluster() as cluster:
+        feeders = [FeederSpout(["value"]) for _ in range(2)]
+        for number, feeder in enumerate(feeders):
+            builder = TopologyBuilder(f"topology{number}")
+            builder.set_spout(f"source{number}", feeder)
+            builder.set_bolt("b", Calls(lambda bolt, tup, collector: tup["value"])).global_grouping(
+                f"source{number}"
+            )
+            cluster.submit(builder.create_topology())
+        feeders[0].feed([1], message_id=1)
+        feeders[1].feed([2], message_id=2)
+        cluster.advance(1)
+        assert cluster.tuples("b") == [[1], [2]]
+        assert cluster.tuples("source1") == [[2]]
+        with pytest.raises(MisuseError, match="no topology here has a component 'c'"):
+            cluster.tuples("c")
+
+
+# ---- spouts ----------------------------------------------------------------------------------------------
+
+
+class Scripted(Spout):
+    """Raises what it is given, or emits it."""
+
+    outputs = ["value"]
+
+    def __init__(self, *script, at_open=None):
+        self.script, self.at_open, self.calls = list(script), at_open, []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.calls.append("open")
+        if self.at_open is not None and len(self.calls) > 1:
+            raise self.at_open
+
+    def next_tuple(self):
+        word = self.script.pop(0) if self.script else EndOfStream()
+        if isinstance(word, BaseException):
+            raise word
+        self.collector.emit([word], message_id=word)
+
+    def ack(self, message_id):
+        self.calls.append(("ack", message_id))
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_a_spout_that_raises_now_and_then_is_asked_again():
+    spout = Scripted(*(ValueError(n) if n % 4 else n for n in range(1, 13)))
+    with bench(Calls(lambda bolt, tup, collector: None), feeder=spout) as running:
+        running.cluster.advance()
+        assert [call for call in spout.calls if call[0] == "ack"] == [("ack", n) for n in (4, 8, 12)]
+        assert running.running.has_ended
+        assert running.running.stats()["source"].total.errors == 9
+
+
+def test_a_spout_that_goes_on_raising_does_not_keep_the_others_from_their_work():
+    class Broken(Scripted):
+        def next_tuple(self):
+            raise ConnectionError("gone")
+
+    feeder = FeederSpout(["value"])
+
+    def build(builder):
+        builder.set_spout("broken", Broken())
+        builder.set_bolt("b", Calls(lambda bolt, tup, collector: None)).global_grouping(
+            "source"
+        ).global_grouping("broken")
+
+    with bench(build=build, feeder=feeder) as running:
+        running.feed(1)
+        assert running.acked == [1]
+        assert not running.running.has_ended
+        assert running.running.stats()["broken"].total.errors >= len(running.reasons("broken")) >= 1
+
+
+def test_an_open_that_raises_stops_the_topology_with_its_reason_and_closes_what_was_open():
+    spout = Scripted(at_open=ConnectionError("no broker"))
+    builder = TopologyBuilder("t")
+    builder.set_spout("source", spout, parallelism=2)
+    builder.set_bolt("b", Calls(print)).global_grouping("source")
+    with LocalCluster() as cluster:
+        with pytest.raises(SpoutError, match="spout 'source' could not be opened: no broker") as stopped:
+            cluster.submit(builder.create_topology())
+        assert isinstance(stopped.value.__cause__, ConnectionError)
+        assert spout.calls == ["open", "open", "close"]
+        cluster.advance(100)  # nothing is left of it
+
+
+def test_leaving_the_block_closes_every_spout():
+    spout = Scripted("x")
+    with bench(Calls(lambda bolt, tup, collector: None), feeder=spout) as running:
+        running.cluster.advance()
+    assert spout.calls == ["open", ("ack", "x"), "close"]
+    with pytest.raises(RuntimeError, match="out of the block"), bench(Calls(print), feeder=Scripted()):
+        raise RuntimeError("out of the block")
+
+
+def test_a_dataframe_spout_is_refused_with_the_way_to_test():
+    class Frame:
+        columns, isStreaming = ["value"], True  # noqa: N815  # Spark's
+
+    with LocalCluster() as cluster, pytest.raises(MisuseError, match="only Spark can run"):
+        cluster.submit(in_a_row(DataFrameSpout(Frame()), Calls(print)))
+
+
+def test_a_round_takes_so_many_messages_and_the_next_one_the_others(monkeypatch):
+    monkeypatch.setattr(local_cluster, "ROUND_MESSAGES", 10)
+    micro_batches = []
+    with bench(Calls(lambda bolt, tup, collector: None)) as running:
+        run = running.running._micro_batch
+        monkeypatch.setattr(
+            running.running,
+            "_micro_batch",
+            lambda c: micro_batches.append(sum(len(x) for _, x in c)) or run(c),
+        )
+        running.feed(*range(35))
+        assert running.acked == [*range(35)]
+        assert micro_batches == [10, 10, 10, 5]
+
+
+def test_nothing_is_kept_of_messages_that_are_through():
+    with bench(Calls(lambda bolt, tup, collector: None), retry=Retry(max_attempts=2)) as running:
+        running.feed(*(([n], n if n % 2 else None) for n in range(20)))
+        assert running.running._inbox.chunks == {}
+
+
+# ---- the handle ------------------------------------------------------------------------------------------
+
+
+def test_a_topology_ends_when_its_spouts_have_and_every_message_has_its_verdict():
+    hold = CallsByHand(lambda bolt, tup: None if tup["value"] == "hold" else bolt.collector.ack(tup))
+    with bench(hold) as running:
+        running.feed("x", "hold")
+        assert not running.running.has_ended
+        running.feeder.end()
+        running.cluster.advance()
+        assert not running.running.has_ended
+        running.cluster.advance(40)
+        assert running.running.has_ended
+
+
+def test_the_statistics_say_what_is_open_and_since_when():
+    with bench(CallsByHand(lambda bolt, tup: None)) as running:
+        assert running.running.stats()["source"].oldest_open_secs is None
+        running.feed("x")
+        running.cluster.advance(2)
+        running.feed("y")
+        running.cluster.advance(1)
+        source = running.running.stats()["source"]
+        assert (source.open, source.oldest_open_secs) == (2, 3.0)
+        assert "source" in running.running.stats().table()
+
+
+def test_a_topology_may_be_stopped_and_started():
+    with bench(Calls(lambda bolt, tup, collector: None)) as running:
+        running.running.deactivate()
+        running.feed(1)
+        assert running.acked == []
+        running.running.activate()
+        running.cluster.advance()
+        assert running.acked == [1]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_partitions_change_no_count(partitions):
+    def counts(bolt, tup, collector):
+        bolt.counts[tup["value"]] = bolt.counts.get(tup["value"], 0) + 1
+        return tup["value"], bolt.counts[tup["value"]]
+
+    def build(builder):
+        builder.set_bolt("pass", Calls(lambda b, t, c: t["value"]), parallelism=3).shuffle_grouping("source")
+        counting = Calls(counts, remembers=("counts",), counts=KeyValueState)
+        builder.set_bolt("count", counting, parallelism=3).fields_grouping("pass", ["value"])
+
+    with bench(build=build, config=Config(partitions=partitions)) as running:
+        for batch in range(3):
+            running.feed(*(([n % 7], (batch, n)) for n in range(70)))
+        assert len(running.acked) == 210
+        assert sorted(running.tuples("count")) == sorted(
+            (n, count) for n in range(7) for count in range(1, 31)
+        )
+
+
+# ---- dead letters ------------------------------------------------------------------------------------------
+
+
+class Mended(Calls):
+    """Raises until it is mended."""
+
+    is_broken = True
+
+    def __init__(self):
+        super().__init__(mended)
+
+
+def mended(bolt, tup, collector):
+    if Mended.is_broken:
+        raise ValueError("broken")
+    return tup["value"], tup.attempt
+
+
+def test_dead_letters_are_iterated_counted_and_sent_again():
+    Mended.is_broken = True
+    with bench(Mended(), retry=Retry(max_attempts=2, backoff_secs=(0, 0))) as running:
+        running.feed("x", "y")
+        letters = running.running.dead_letters
+        assert len(letters) == letters.count() == 2
+        assert [(letter.id, letter.values, letter.attempts) for letter in letters] == [
+            (1, ["x"], 2),
+            (2, ["y"], 2),
+        ]
+        assert {message_id: failure.final for message_id, failure in running.failures.items()} == {
+            "x": True,
+            "y": True,
+        }
+        with pytest.raises(MisuseError, match="there is no dead letter 3"):
+            letters.redrive([1, 3])
+        Mended.is_broken = False
+        running.cluster.advance(5)
+        assert running.tuples("b0") == []
+        assert letters.redrive([2]) == 1
+        running.cluster.advance()
+        assert running.tuples("b0") == [("y", 1)]
+        assert running.acked == []  # its source is through with it
+        assert [letter.redriven_ms for letter in letters] == [None, 5_000]
+        assert len(letters) == 2
+
+
+def test_a_redriven_letter_that_fails_again_is_another_letter():
+    Mended.is_broken = True
+    with bench(Mended(), retry=Retry(max_attempts=1)) as running:
+        running.feed("x")
+        running.running.dead_letters.redrive([1])
+        running.cluster.advance()
+        assert [letter.values for letter in running.running.dead_letters] == [["x"], ["x"]]
+        assert len(running.feeder.failed) == 1
