@@ -285,22 +285,3 @@ def lineage_from_bytes(blob: Buffer) -> Lineage:
     if int64s(form)[0] == _RUNS:
         return Runs(int64s(first), int64s(second), int64s(third), tries)
     return Sparse(int64s(first), int64s(second), int64s(third), tries)
-
-
-def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
-    """One lineage after the other, as for frames put together. At least one part."""
-    if len(parts) == 1:
-        return parts[0]
-    pieces = [part.sparse() for part in parts]
-    roots = np.concatenate([piece.roots for piece in pieces])
-    edges = np.concatenate([piece.edges for piece in pieces])
-    attempts = None
-    if any(piece.pair_attempts is not None for piece in pieces):
-        first = [np.ones(len(piece.roots), dtype=np.int32) for piece in pieces]
-        tries = [piece.pair_attempts for piece in pieces]
-        attempts = np.concatenate([a if b is None else b for a, b in zip(first, tries, strict=True)])
-    if all(isinstance(part, Runs) for part in parts):
-        return Runs.of_rows(roots, edges, attempts)
-    shifts = np.cumsum([0, *(len(piece.roots) for piece in pieces)])
-    offsets = [piece.offsets[:-1] + shift for piece, shift in zip(pieces, shifts[:-1], strict=True)]
-    return Sparse(np.concatenate((*offsets, shifts[-1:])), roots, edges, attempts)

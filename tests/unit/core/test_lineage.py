@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import edge_ids, fold, root_ids
-from acktree.core.lineage import Lineage, Runs, Sparse, concat_lineages, lineage_from_bytes
+from acktree.core.lineage import Lineage, Runs, Sparse, lineage_from_bytes
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
 few_roots = st.sampled_from([3, -3, 4, 1 << 62, -(1 << 63)])
@@ -115,9 +115,7 @@ def well_formed(lineage):
 def test_a_lineage_says_what_a_list_of_dicts_says_whatever_is_done_to_it(data):
     tries = data.draw(attempts_of_roots())
     lineage, rows = data.draw(lineages(tries))
-    for step in data.draw(
-        st.lists(st.sampled_from(["take", "children", "concat", "bytes", "sparse"]), max_size=4)
-    ):
+    for step in data.draw(st.lists(st.sampled_from(["take", "children", "bytes", "sparse"]), max_size=4)):
         if step == "take":
             picked = data.draw(some_rows(rows))
             lineage, rows = lineage.take(picked), [rows[row] for row in picked.tolist()]
@@ -127,10 +125,6 @@ def test_a_lineage_says_what_a_list_of_dicts_says_whatever_is_done_to_it(data):
             lineage = lineage.children(int64s(parents), int64s(edges))
             made = zip(parents, edges, strict=True)
             rows = [dict.fromkeys(rows[parent], edge) if parent >= 0 else {} for parent, edge in made]
-        elif step == "concat":
-            more = data.draw(st.lists(lineages(tries), max_size=2))
-            lineage = concat_lineages([lineage, *(other for other, _ in more)])
-            rows = rows + [row for _, its in more for row in its]
         elif step == "bytes":
             lineage = lineage_from_bytes(lineage.to_bytes())
         else:
@@ -153,7 +147,7 @@ def test_runs_stay_runs_as_long_as_every_row_has_one_root(data):
     lineage, rows = data.draw(lineages(tries, Runs))
     picked = data.draw(some_rows(rows))
     edges = int64s(data.draw(st.lists(ids, min_size=len(picked), max_size=len(picked))))
-    for kept in (lineage.take(picked), lineage.children(picked, edges), concat_lineages([lineage, lineage])):
+    for kept in (lineage.take(picked), lineage.children(picked, edges)):
         assert isinstance(kept, Runs)
         assert isinstance(lineage_from_bytes(kept.to_bytes()), Runs)
 
@@ -227,19 +221,11 @@ def test_two_roots_with_one_shared_child_are_both_told_of_its_fate():
 
 def test_a_first_attempt_costs_no_bytes_and_a_later_one_survives_the_wire():
     first = Runs.of_rows(int64s([1, 2]), int64s([3, 4]))
-    joined = concat_lineages([first, first, first.sparse()])
-    assert joined.pair_attempts is None
-    assert concat_lineages([first, first]).run_attempts is None
+    assert first.sparse().pair_attempts is None
+    assert first.take(int64s([0])).run_attempts is None
     assert Sparse.of_anchors([{1: 2}], {1: 1}).pair_attempts is None
     later = Runs.of_rows(int64s([1, 2]), int64s([3, 4]), np.array([1, 7], dtype=np.int32))
-    assert concat_lineages([first, later]).attempts().tolist() == [1, 1, 1, 7]
-    assert concat_lineages([first.sparse(), later]).attempts().tolist() == [1, 1, 1, 7]
     assert lineage_from_bytes(later.to_bytes()).attempts().tolist() == [1, 7]
-
-
-def test_one_lineage_put_together_is_itself():
-    lineage = Sparse.untracked(1)
-    assert concat_lineages([lineage]) is lineage
 
 
 def test_the_wire_form_is_read_without_a_copy():
