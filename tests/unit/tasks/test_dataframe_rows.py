@@ -1,0 +1,299 @@
+"""Rows of a DataFrame are messages: a root and a verdict each, and with a policy a payload while open."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import Config, DataFrameSpout, Retry
+from acktree.core.counters import Counters
+from acktree.core.frames import Kind, WireRow
+from acktree.core.state import MemoryStore
+from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
+from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.dataframe_task import DataFrameTask
+from acktree.tasks.level import run_level
+from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.tasks.payloads import Payloads, payload_of_wire
+from acktree.tasks.plan import Plan
+from acktree.tasks.surroundings import Surroundings
+from tests.unit.tasks.test_spout_task import Inbox
+from tests.unit.tasks.workbench import Calls, CallsByHand, in_a_row
+
+
+class Frame:
+    """What a ``DataFrameSpout`` looks at of a DataFrame."""
+
+    columns, isStreaming = ["value", "key"], True  # noqa: N815  # Spark's
+
+
+class Parking(Inbox):
+    """An inbox that can park."""
+
+    def __init__(self):
+        super().__init__()
+        self.parked = []
+
+    def park(self, chunk):
+        self.parked.append(self.append([chunk]))
+        return self.parked[-1]
+
+
+class Line:
+    """A topology over a DataFrame, run by hand: rows in, a micro-batch, verdicts at the spout's task."""
+
+    def __init__(self, bolt, retry=None, config=None, message_id="key", grouping=None):
+        spout = DataFrameSpout(Frame(), message_id)
+        self.topology = in_a_row(spout, bolt, retry=retry, build=grouping)
+        self.plan = Plan.of(self.topology, config or Config(message_timeout_secs=8), 1, 5)
+        self.inbox, self.letters, self.stores = Parking(), [], {}
+        self.counters, self.errors, self.now_ms = Counters(), [], 0
+        component = self.plan.topology.components["source"]
+        around = Surroundings(
+            self.inbox, self.bury, lambda *told: self.errors.append(told), lambda first: first + 99
+        )
+        self.number = component.task_ids[0]
+        self.task = DataFrameTask(spout, component, self.number, self.plan, around, 0, self.inbox)
+        self.batch_id, self.ran = 0, set()
+
+    def bury(self, wills):
+        self.letters += [letter_of(will, self.topology, len(self.letters) + 1) for will in wills]
+
+    def feed(self, *values, is_tracked=True, places=1):
+        """One micro-batch with these rows, in so many Arrow batches; and whatever was handed over since."""
+        self.batch_id += 1
+        rows = []
+        for place in range(places):
+            mine = values[place::places]
+            batch = encode_rows(["value", "key"], [[value, f"k{value}"] for value in mine])
+            head = json.dumps(("source", self.batch_id, place, is_tracked)).encode()
+            rows.append(
+                WireRow(0, 0, Kind.ROWS, self.number, place, self.now_ms, head, batch_to_bytes(batch))
+            )
+        self.task.step(self.now_ms)
+        self.task.flush(self.now_ms)
+        for number in [n for n in self.inbox.chunks if n not in self.inbox.parked and n not in self.ran]:
+            head = json.dumps((str(number), 0, len(Chunk.from_bytes(self.inbox.chunks[number])))).encode()
+            rows.append(WireRow(0, 0, Kind.CHUNK, self.number, number, self.now_ms, head, b""))
+            self.ran.add(number)
+        return self.micro_batch(rows)
+
+    def micro_batch(self, rows):
+        """Run every level and the acker; returns the mail that the task got."""
+        read = lambda name: Chunk.from_bytes(self.inbox.chunks[int(name)])  # noqa: E731
+        for level in self.plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
+            store = self.stores.setdefault(level.index, MemoryStore())
+            rows += run_level(self.plan, level.index, 0, mine, store, read)
+        mine = [row for row in rows if row.level == self.plan.acker_level]
+        rows = [row for row in rows if row.level != self.plan.acker_level]
+        if self.plan.ackers:
+            mine.append(WireRow(0, self.plan.acker_level, Kind.CLOCK, 0, 0, self.now_ms, b"", b""))
+            rows += run_acker(self.plan, 0, mine, self.stores.setdefault("acker", MemoryStore()))
+        for row in rows:
+            if row.kind == Kind.STATISTICS:
+                self.counters.merge(Counters.from_bytes(row.body))
+        verdicts = [Verdicts.from_bytes(row.body) for row in rows if row.kind == Kind.VERDICTS]
+        payloads = [payload_of_wire(row.head, row.body) for row in rows if row.kind == Kind.PAYLOADS]
+        mail = mail_of(verdicts, 5, timed_out(self.plan.timeout_ms), payloads).get(self.number, Mail())
+        self.task.deliver(mail)
+        self.task.step(self.now_ms)
+        self.task.flush(self.now_ms)
+        return mail
+
+    def kept(self):
+        """The payloads that lie beside the acker."""
+        store = self.stores.get("acker", MemoryStore())
+        return [name for name in store.blobs if name.startswith("payloads/") and "/rows/" in name]
+
+    def totals(self):
+        """(acked, failed, timed out) as the spout's task counted them."""
+        return tuple(
+            self.task.counters.total(what, component="source") for what in ("acked", "failed", "timed_out")
+        )
+
+
+def judges(bolt, tup):
+    """Raises, forgets or acks, as the value says."""
+    if tup["value"] % 3 == 1:
+        raise ValueError(tup["value"])
+    if tup["value"] % 3 == 0:
+        bolt.collector.ack(tup)
+
+
+@pytest.mark.parametrize("ackers", [1, 3])
+@pytest.mark.parametrize("places", [1, 4])
+def test_every_row_gets_its_verdict_and_is_counted(places, ackers):
+    line = Line(CallsByHand(judges), config=Config(acker_executors=ackers, message_timeout_secs=8))
+    mail = line.feed(*range(30), places=places)
+    assert mail.acked_rows == 10
+    assert sorted(len(roots) for roots, _ in mail.failed_rows) == [1] * 10
+    line.now_ms = 1_000
+    line.feed()
+    line.now_ms = 20_000
+    line.feed()
+    assert line.totals() == (10, 10, 10)
+    assert line.kept() == []  # without a policy no payload is needed
+    assert line.letters == []
+    assert line.task.is_idle
+
+
+def test_equal_rows_are_told_apart_within_a_batch_and_between_batches():
+    line = Line(Calls(lambda bolt, tup, collector: None))
+    assert line.feed(*[7] * 20, places=3).acked_rows == 20
+    assert line.feed(*[7] * 20).acked_rows == 20
+
+
+@pytest.mark.parametrize("how", ["untracked", "no ackers"])
+def test_rows_that_are_not_tracked_have_no_verdict(how):
+    config = Config(acker_executors=0) if how == "no ackers" else Config()
+    line = Line(CallsByHand(judges), Retry(max_attempts=3), config)
+    line.feed(*range(9), is_tracked=how != "untracked")
+    assert line.totals() == (0, 0, 0)
+    assert line.counters.total("executed", component="b0") == 9
+    assert line.kept() == []
+
+
+def test_a_payload_is_kept_while_its_row_is_open_and_no_longer():
+    line = Line(CallsByHand(judges), Retry(max_attempts=1))
+    line.feed(0, 3, 2)
+    assert len(line.kept()) == 1
+    line.now_ms = 1_000
+    line.feed(5)
+    assert len(line.kept()) == 2
+    for line.now_ms in (2_000, 30_000):  # an age begins with the micro-batch after the one that admitted it
+        line.feed()
+    assert line.kept() == []
+    assert line.totals() == (2, 0, 2)
+    assert [letter.values for letter in line.letters] == [[2, "k2"], [5, "k5"]]
+
+
+def test_a_row_that_failed_is_parked_until_its_next_attempt_and_then_a_message_like_any_other():
+    def second_time(bolt, tup, collector):
+        if tup.attempt < tup["value"]:
+            raise ValueError(tup.attempt)
+
+    line = Line(Calls(second_time), Retry(max_attempts=2, backoff_secs=(5, 5), jitter=False))
+    line.feed(1, 2, 3)
+    assert [decode_rows(line.inbox.read(n).values) for n in line.inbox.parked] == [[(2, "k2"), (3, "k3")]]
+    assert line.task.due_ms() == 5_000
+    assert line.task.open_count == 2
+    line.now_ms = 5_000
+    line.feed()  # sends them again
+    line.feed()
+    assert line.totals() == (2, 3, 0)
+    (letter,) = line.letters
+    assert (letter.values, letter.attempts, letter.message_id_repr) == ([3, "k3"], 2, "'k3'")
+    assert sorted(line.inbox.released) == sorted(line.inbox.chunks)
+    assert line.task.is_idle
+
+
+def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again():
+    line = Line(CallsByHand(judges), Retry(max_attempts=9, final=(ValueError,)))
+    line.feed(0, 1, 3)
+    (letter,) = line.letters
+    assert (letter.values, letter.reason, letter.attempts) == ([1, "k1"], "ValueError: 1", 1)
+    line.task.deliver(Mail(redriven=[redriven_letter(letter)]))
+    line.feed()
+    assert len(line.letters) == 2  # it failed again
+    assert line.task.is_idle
+
+
+def test_rows_without_a_message_id_are_tried_again_like_the_others():
+    line = Line(CallsByHand(judges), Retry(max_attempts=2, backoff_secs=(0, 0)), message_id=None)
+    line.feed(1)
+    line.feed()
+    line.feed()
+    assert [(letter.values, letter.attempts) for letter in line.letters] == [([1, "k1"], 2)]
+
+
+def test_a_row_that_a_grouping_refuses_fails_alone():
+    def grouping(builder):
+        reads = builder.set_bolt("reads", Calls(lambda bolt, tup, collector: None))
+        reads.fields_grouping("source", ["value"])
+
+    line = Line(Calls(lambda bolt, tup, collector: None), grouping=grouping)
+    assert line.feed(1, 2, 3).acked_rows == 3
+
+
+def test_the_task_of_a_dataframe_is_never_asked_for_more():
+    line = Line(Calls(print))
+    line.task.activate()
+    assert not line.task.may_emit()
+
+
+def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
+    line = Line(CallsByHand(judges), Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False))
+    line.feed(1, 4)
+    parked = line.inbox.parked[0]
+    again = Line(CallsByHand(judges), Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False))
+    again.inbox.chunks, again.inbox.parked = dict(line.inbox.chunks), list(line.inbox.parked)
+    chunk = Chunk.from_bytes(line.inbox.chunks[parked])
+    again.task._retried[int(chunk.sequences[0])] = 9  # an earlier run sent the first of them again
+    again.task.recover_parked(parked, chunk, 100)
+    assert again.task.open_count == 1
+    assert again.task.due_ms() == 100
+    again.now_ms = 100
+    again.task.step(100)
+    (sent,) = (n for n in again.inbox.chunks if n not in again.inbox.parked)
+    assert decode_rows(Chunk.from_bytes(again.inbox.chunks[sent]).values) == [(4, "k4")]
+    assert again.inbox.released == [parked]
+
+
+steps = st.lists(
+    st.tuples(
+        st.lists(st.lists(st.integers(0, 40), max_size=5), max_size=3),
+        st.sets(st.integers(0, 40), max_size=8),
+        st.sets(st.integers(0, 40), max_size=8),
+    ),
+    max_size=8,
+)
+
+
+@given(steps)
+def test_payloads_agree_with_a_dict(script):
+    """Each root comes once; what was judged may come in the same micro-batch, or never."""
+    store, model, came = MemoryStore(), {}, set()
+    for arrivals, acked, failed in script:
+        arrived = []
+        for roots in arrivals:
+            fresh = [root for root in dict.fromkeys(roots) if root not in came]
+            came.update(fresh)
+            model |= {root: f"row {root}" for root in fresh}
+            values = pa.record_batch({"v": pa.array([f"row {root}" for root in fresh], pa.string())})
+            arrived.append((np.array(fresh, dtype=np.int64), values))
+        lost = failed - acked
+        given_back = Payloads(store).settle(
+            arrived, np.array(sorted(acked), dtype=np.int64), np.array(sorted(lost), dtype=np.int64)
+        )
+        told = {
+            root: value
+            for roots, values in given_back
+            for root, value in zip(roots.tolist(), values["v"].to_pylist(), strict=True)
+        }
+        assert told == {root: model[root] for root in lost & model.keys()}
+        for root in acked | failed:
+            model.pop(root, None)
+        blobs = [name for name in store.blobs if name.startswith("rows/")]
+        assert bool(blobs) == bool(model)
+    left = Payloads(store).settle([], np.zeros(0, np.int64), np.array(sorted(model), dtype=np.int64))
+    assert {root for roots, _ in left for root in roots.tolist()} == set(model)
+    assert not [name for name in store.blobs if name.startswith("rows/")]
+
+
+def test_a_failure_of_many_rows_is_told_to_each():
+    line = Line(
+        CallsByHand(lambda bolt, tup: bolt.collector.fail(tup, "all for one reason")), Retry(max_attempts=1)
+    )
+    line.feed(*range(5))
+    assert {letter.reason for letter in line.letters} == {"all for one reason"}
+    assert isinstance(line.letters[0].kind, str)
+    assert len(line.letters) == 5
