@@ -70,13 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m benchmarks compare",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="runs: " + ", ".join(RUNS) + "\nAll further arguments are handed to word_count (--secs 10).",
+        epilog="runs: " + ", ".join(RUNS),
     )
     parser.add_argument("pairs", nargs="*", metavar="A/B", help="default: " + " ".join(STANDARD))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--anyway", action="store_true", help="also on a busy machine")
     parser.add_argument("--keep", type=Path, help="a file that every run's JSON is added to")
-    args, further = parser.parse_known_args(arguments)
+    parser.add_argument("--warm-up", default="20", help="seconds left out of each run")
+    parser.add_argument("--secs", default="30", help="seconds measured of each run")
+    args = parser.parse_args(arguments)
+    further = ("--warm-up", args.warm_up, "--secs", args.secs)
     pairs = [pair.split("/") for pair in args.pairs or STANDARD]
     for pair in pairs:
         if len(pair) != 2 or not set(pair) <= RUNS.keys():  # noqa: PLR2004  # A and B

@@ -47,24 +47,37 @@ class Cost:
     """CPU since some moment.
 
     Attributes:
-        ours: Seconds of this process and all below it: driver, JVM, workers.
+        driver, jvm, workers: Seconds of this process; of Spark's Java below it; of all Python below that.
         others: Cores that everybody else took on average.
     """
 
-    ours: float
+    driver: float
+    jvm: float
+    workers: float
     others: float
+
+    @property
+    def ours(self) -> float:
+        """Seconds of all our processes."""
+        return self.driver + self.jvm + self.workers
+
+    def us_per(self, count: float) -> dict[str, float]:
+        """Microseconds for each of so many messages, by who spent them."""
+        spent = {"driver": self.driver, "jvm": self.jvm, "workers": self.workers}
+        return {who: round(secs / count * 1e6, 2) for who, secs in spent.items()}
 
 
 class Clock:
     """Begins to count CPU when it is made."""
 
     def __init__(self) -> None:
-        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _tree_secs(os.getpid())
+        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _tree_secs()
 
     def cost(self) -> Cost:
         """What was spent since."""
-        ours, everybody = _tree_secs(os.getpid()) - self._ours, _all_busy_secs() - self._all
-        return Cost(ours, max(0.0, everybody - ours) / (time.monotonic() - self._at))
+        driver, jvm, workers = (now - then for now, then in zip(_tree_secs(), self._ours, strict=True))
+        others = _all_busy_secs() - self._all - driver - jvm - workers
+        return Cost(driver, jvm, workers, max(0.0, others) / (time.monotonic() - self._at))
 
 
 def _all_busy_secs() -> float:
@@ -73,21 +86,30 @@ def _all_busy_secs() -> float:
     return (user + nice + system + irq + softirq) / _TICKS_A_SEC
 
 
-def _tree_secs(root: int) -> float:
-    """CPU seconds of a process, those it waited for, and all below it."""
+def _tree_secs() -> tuple[float, float, float]:
+    """CPU seconds of this process, of the Java below it, and of all else below it; with those waited for."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
+    java: set[int] = set()
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
         with suppress(OSError):  # it ended while we looked
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            named, _, rest = (entry / "stat").read_text().rpartition(")")
+            fields = rest.split()
+            if named.endswith("(java"):
+                java.add(int(entry.name))
             parents[int(entry.name)] = int(fields[1])
             spent[int(entry.name)] = sum(map(int, fields[11:15]))
-    mine = {root}
-    while more := {child for child, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    return sum(spent.get(process, 0) for process in mine) / _TICKS_A_SEC
+    driver = {os.getpid()}
+    below = set(driver)
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+
+    def secs(processes: set[int]) -> float:
+        return sum(spent.get(process, 0) for process in processes) / _TICKS_A_SEC
+
+    return secs(driver), secs(below & java), secs(below - driver - java)
 
 
 def _version(package: str) -> str | None:

@@ -82,7 +82,7 @@ def measure(
 
     Returns:
         ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``;
-        ``cpu_us_per_root`` of all our processes; ``others_cores``: what the rest of the machine took
+        ``cpu_us_per_root`` of all our processes, and of each kind; ``others_cores``: what others took
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark tells them.
     """
     meter, load_before = Meter(), machine.load()
@@ -94,6 +94,7 @@ def measure(
         cost, watched_secs, phases = clock.cost(), time.perf_counter() - started, phases_ms(running.name)
     ends = batch_ends(meter.events[before:])
     roots, took = sum(count for _, count in ends[1:]), ends[-1][0] - ends[0][0]
+    done = roots / took * watched_secs
     return {
         "benchmark": "word_count",
         "variant": asdict(variant),
@@ -101,7 +102,8 @@ def measure(
         "roots": roots,
         "secs": round(took, 2),
         "micro_batches": len(ends) - 1,
-        "cpu_us_per_root": round(cost.ours / watched_secs / (roots / took) * 1e6, 2),
+        "cpu_us_per_root": round(cost.ours / done * 1e6, 2),
+        "cpu_us_by_process": cost.us_per(done),
         "others_cores": round(cost.others, 2),
         "batch_ms": phases,
         "load_before": load_before,
