@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +36,16 @@ class ParkingInbox(Protocol):
         """Keep a chunk until it is released, without running it; durable when this returns its number."""
 
 
+@dataclass(frozen=True)
+class _Parked:
+    """A failed row on its way to its next attempt."""
+
+    due_ms: int
+    message_id: object
+    values: pa.RecordBatch
+    root: int
+
+
 class DataFrameTask(SpoutTask):
     """The one task of a ``DataFrameSpout``."""
 
@@ -53,6 +63,7 @@ class DataFrameTask(SpoutTask):
         super().__init__(spout, component, task, plan, around, first_sequence)
         self._parking = parking
         fields = component.streams[DEFAULT_STREAM].fields
+        self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
         self._id_column = None if spout.message_id is None else fields.index(spout.message_id)
 
     def may_emit(self) -> bool:
@@ -62,6 +73,8 @@ class DataFrameTask(SpoutTask):
     def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:
         """Let rows that an earlier run parked wait again, but for those it emitted before it died."""
         self._streams[number] = chunk.stream
+        if chunk.retry_of is not None:
+            self._parked.update(chunk.retry_of.tolist())
         ids = pickle.loads(chunk.message_ids)
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if sequence not in self._retried:
@@ -78,12 +91,14 @@ class DataFrameTask(SpoutTask):
         policy = self.component.retry
         if policy is None or not mail.failed_rows:
             return
-        parked: list[tuple[int, object, pa.RecordBatch]] = []
+        parked: list[_Parked] = []
         for root, values, failure in _failed_rows(mail):
+            if root in self._parked:  # told anew after a crash, and parked already
+                continue
             message_id = self._message_id(values)
             fate = policy.decide(failure, root, now_ms, now_ms)
             if isinstance(fate, RetryAt):
-                parked.append((fate.due_ms, message_id, values))
+                parked.append(_Parked(fate.due_ms, message_id, values, root))
             else:
                 letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
                 place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
@@ -91,9 +106,8 @@ class DataFrameTask(SpoutTask):
         if parked:
             self._park(parked, now_ms)
 
-    def _park(self, parked: list[tuple[int, object, pa.RecordBatch]], now_ms: int) -> None:
+    def _park(self, parked: list[_Parked], now_ms: int) -> None:
         first = self._sequences(len(parked))
-        ids = [message_id for _, message_id, _ in parked]
         chunk = Chunk(
             self.component.id,
             self.task,
@@ -101,14 +115,15 @@ class DataFrameTask(SpoutTask):
             is_tracked=True,
             first_sequence=first,
             emitted_ms=now_ms,
-            values=concat_rows([values for _, _, values in parked]),
-            message_ids=pickle.dumps(ids),
+            values=concat_rows([one.values for one in parked]),
+            retry_of=np.array([one.root for one in parked], dtype=np.int64),
+            message_ids=pickle.dumps([one.message_id for one in parked]),
         )
         number = self._parking.park(chunk)
         self._streams[number] = DEFAULT_STREAM
-        for row, (due_ms, message_id, _) in enumerate(parked):
-            place = Attempt(message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
-            self._retries.add(due_ms, place)
+        for row, one in enumerate(parked):
+            place = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
+            self._retries.add(one.due_ms, place)
 
     def _message_id(self, values: pa.RecordBatch) -> object:
         if self._id_column is None:

@@ -21,6 +21,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.level import run_level
 from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.tasks.outputs import failure_of
 from acktree.tasks.payloads import Payloads, payload_of_wire
 from acktree.tasks.plan import Plan
 from acktree.tasks.surroundings import Surroundings
@@ -246,6 +247,24 @@ def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
     (sent,) = (n for n in again.inbox.chunks if n not in again.inbox.parked)
     assert decode_rows(Chunk.from_bytes(again.inbox.chunks[sent]).values) == [(4, "k4")]
     assert again.inbox.released == [parked]
+
+
+def test_a_verdict_that_is_told_anew_after_a_crash_parks_no_row_twice():
+    policy = Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False)
+    line = Line(CallsByHand(judges), policy)
+    line.feed(1, 4)
+    (parked,) = line.inbox.parked
+    chunk = Chunk.from_bytes(line.inbox.chunks[parked])
+    again = Line(CallsByHand(judges), policy)
+    again.task.recover_parked(parked, chunk, 100)
+    waiting = again.task.open_count
+    assert waiting == len(chunk)
+    payload = (chunk.retry_of, chunk.values)
+    failed = [(chunk.retry_of, failure_of(ValueError("as before"), "judge"))]
+    again.task.deliver(Mail(failed_rows=failed, payloads=[payload]))
+    again.task.step(100)
+    assert again.inbox.parked == []
+    assert again.task.open_count == waiting
 
 
 steps = st.lists(
