@@ -149,7 +149,8 @@ class Config:
     debug: bool = False
     """Log every tuple emitted. For looking at a few of them."""
     stats_sample_rate: float = 0.05
-    """Share of the tuples whose latencies are measured, above 0 up to 1. Counts are exact whatever it is."""
+    """Storm's, and without effect so far: latencies are taken of every frame, which costs nothing a tuple.
+    Counts are exact."""
     max_error_report_per_interval: int = 5
     """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
     error_throttle_interval_secs: float = 10

@@ -38,7 +38,7 @@ class Numbers:
     execute_ms: float | None = None
     """Time inside ``execute``, for a tuple."""
     process_ms: float | None = None
-    """From the start of ``execute`` to the ack of that tuple."""
+    """From the start of ``execute`` to the ack of that tuple. Not measured yet: always None."""
     complete_ms: float | None = None
     """From a spout's emit to the verdict ACKED."""
 
