@@ -35,11 +35,9 @@ class Kind(IntEnum):
     TICK = 2
     """A tick is due for the tasks of a component in a partition."""
     DELTAS = 3
-    """A message to an acker task."""
+    """A message to the acker."""
     CLOCK = 4
-    """The micro-batch's clock and the run's orders, for every acker task in every micro-batch."""
-    VERDICTS = 5
-    """What an acker task decided, for the driver."""
+    """The micro-batch's clock, and what of the inbox it runs over, for the driver in every micro-batch."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
     EMITTED = 10
@@ -47,8 +45,7 @@ class Kind(IntEnum):
     ROWS = 8
     """Rows of a DataFrame, to become messages. For the source level."""
     PAYLOADS = 9
-    """What rows of a DataFrame held, by root: to the acker for as long as they are open, to the driver when
-    they failed."""
+    """What rows of a DataFrame held, by root: kept beside the acker while they are open."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

@@ -2,9 +2,11 @@
 
 ::
 
-    acktree.json     the numbers that must not change (salt, partitions, ackers) and the shape they belong to
+    acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
     spark/           Spark's own checkpoint: offsets, commits, state
+    acker/           what is open
+    payloads/        rows of DataFrames that are open, where there is a retry policy
     inbox/           what spouts emitted, until committed and done with
     verdicts/        the journal, where a spout's messages are brought back by us
     dead_letters.sqlite
@@ -235,6 +237,6 @@ def shape_of(topology: Topology, config: Config, partitions: int) -> Mapping[str
         shape[f"the kind of {component.id!r}"] = component.kind
         shape[f"the task ids of {component.id!r}"] = list(component.task_ids)
         shape[f"what {component.id!r} remembers"] = sorted(component.remembers)
-    shape["the number of ackers"] = partitions if config.acker_executors is None else config.acker_executors
+    shape["whether messages are tracked"] = config.acker_executors != 0
     shape["the stateful levels"] = [level.index for level in topology.levels(partitions) if level.stateful]
     return shape

@@ -1,6 +1,6 @@
 """The ladder's operators: each converts, calls one function of ``tasks``, converts back.
 
-A stateless level is a function for ``mapInArrow``; a remembering level and the acker are a processor for
+A stateless level is a function for ``mapInArrow``; a remembering level is a processor for
 ``transformWithStateInPandas``, keyed by partition. Rows for other levels pass untouched.
 """
 
@@ -22,7 +22,6 @@ from acktree.spark import worker
 from acktree.spark.inbox import read_chunk
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
-from acktree.tasks.acker_task import run_acker
 from acktree.tasks.level import run_level
 
 if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
@@ -75,10 +74,10 @@ def _in_batches(rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
 
 
 class RememberingOperator(StatefulProcessor):
-    """A level with memory, or the acker: one key for each partition, its state named blobs."""
+    """A level with memory: one key for each partition, its state named blobs."""
 
     def __init__(self, shared: SharedPlan, level: int) -> None:
-        """Host a level; the one above the bolts is the acker's."""
+        """Host a level."""
         self._shared, self._level = shared, level
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -100,10 +99,7 @@ class RememberingOperator(StatefulProcessor):
         if mine:
             plan, store = self._shared.plan(), _MapStateStore(self._blobs)
             partition = mine[0].partition
-            if self._level == plan.acker_level:
-                out += run_acker(plan, partition, mine, store)
-            else:
-                out += run_level(plan, self._level, partition, mine, store)
+            out += run_level(plan, self._level, partition, mine, store)
         yield _frame_of(out)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The plan: source, levels, acker, one line of operators, never a branch.
+"""The plan: source and levels, one line of operators, never a branch.
 
 A streaming DataFrame that is read twice is computed twice, user code included. So every operator takes all
 rows, works on its own and passes the rest on.
@@ -31,7 +31,7 @@ _TRIED_KEYS: Final = 64
 def ladder(
     session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path, spouts: Mapping[str, DataFrameSpout]
 ) -> DataFrame:
-    """Source, levels and acker as one streaming DataFrame of rows for the driver.
+    """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
@@ -40,13 +40,7 @@ def ladder(
     clock_ms = F.unix_millis(
         F.current_timestamp()
     )  # the micro-batch's: logged, and the same when it is run again
-    rows = (
-        session.readStream.format(FORMAT)
-        .options(
-            inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level
-        )
-        .load()
-    )
+    rows = session.readStream.format(FORMAT).options(inbox=str(inbox), partitions=plan.partitions).load()
     for name, spout in spouts.items():
         frame: Any = spout.streaming_df
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
@@ -61,7 +55,7 @@ def ladder(
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
         rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox)), WIRE_DDL)
-    return _remembering(rows, plan, shared, plan.acker_level) if plan.ackers else rows
+    return rows
 
 
 def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int) -> DataFrame:

@@ -37,7 +37,7 @@ SLICE_ROWS: Final = 64
 
 
 class InboxSource(DataSource):
-    """``readStream.format("acktree")``; options ``inbox``, ``partitions``, ``ackers``, ``acker_level``."""
+    """``readStream.format("acktree")``; options ``inbox`` and ``partitions``."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,8 +67,6 @@ class InboxReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = Path(options["inbox"])
         self._partitions = int(options["partitions"])
-        self._ackers = int(options["ackers"])
-        self._acker_level = int(options["acker_level"])
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first number."""
@@ -106,12 +104,12 @@ class InboxReader(DataSourceStreamReader):
         """Cut what lies after ``start`` up to ``end`` into one part for each partition."""
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
-        orders: dict[str, int] = {}
+        is_first = False
         void: dict[int, int] = {}  # spout task -> messages before this number are brought back by its queue
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
                 run = json.loads((self._folder / entry.name).read_bytes())
-                orders |= run["first_sequences"]
+                is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
                 ticks = json.loads((self._folder / entry.name).read_bytes())
@@ -124,11 +122,7 @@ class InboxReader(DataSourceStreamReader):
                 for partition, first, last in self._slices(entry):
                     head = json.dumps((entry.name, first, last)).encode()
                     rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head))
-        for acker in range(self._ackers):
-            partition = acker % self._partitions
-            body = json.dumps(orders).encode() if orders else b""
-            rows[partition].append(_row(partition, self._acker_level, Kind.CLOCK, 0, 0, b"", body))
-        told = json.dumps({"end": end["chunk"]}).encode()
+        told = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
         rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, told))
         return [Slices(part) for part in rows]
 
@@ -159,7 +153,5 @@ class InboxReader(DataSourceStreamReader):
         yield batch_of(partition.rows)
 
 
-def _row(
-    partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
-) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # Spark puts the clock in
+def _row(partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes) -> WireRow:
+    return WireRow(partition, level, int(kind), source, sequence, 0, head, b"")  # Spark puts the clock in

@@ -14,6 +14,7 @@ from acktree.core.verdicts import Failure
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
@@ -91,7 +92,7 @@ def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopol
     plan = Plan.of(topology, config, held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
-    sink = Sink(plan, inbox, None, threads.hold, errors.add)
+    sink = Sink(plan, None, inbox, None, threads.hold, errors.add)
     running = RunningTopology(
         plan, held, inbox, sink, threads, DeadLetters(held.dead_letters), errors, _nothing
     )
@@ -124,7 +125,8 @@ def _start_in(
     letters = DeadLetters(held.dead_letters, _sender(threads))
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
-    sink = Sink(plan, inbox, journal, threads.hold, errors.add)
+    acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
+    sink = Sink(plan, acker, inbox, journal, threads.hold, errors.add)
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
 
     def on_batch() -> None:
@@ -145,9 +147,10 @@ def _start_in(
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
     _recover(plan, inbox, journal, threads, held.last_committed())
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
-    inbox.append_control(
-        ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)}
-    )
+    first_sequences = dict.fromkeys(queues, held.first_sequence)
+    if acker is not None:
+        acker.forget_before(first_sequences)
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": first_sequences})
     frames = {
         spout.id: spout.user_object
         for spout in topology.spouts

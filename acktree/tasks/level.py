@@ -107,7 +107,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     (task,) = component.task_ids
     values = batch_from_bytes(row.body)
     fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
-    if is_tracked and plan.ackers:
+    if is_tracked and plan.is_tracking:
         roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows(values, fields))
         rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
     else:
@@ -116,7 +116,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     router = Router(component, task, outputs, chunk_at=row.sequence)
     refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
     if len(roots):
-        outputs.init(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
+        outputs.open_rows(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
         if component.retry is not None:
             outputs.payload(roots, values)
     for refused_row, error in refused.items():
@@ -138,6 +138,6 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
     router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
     refused = router.route(Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks), rows)
     if chunk.is_tracked:
-        outputs.init(roots, rows.ack_values, chunk.task)
+        outputs.open(chunk.task, chunk.first_sequence, rows.ack_values)
     for row, error in refused.items():
         outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)

@@ -104,7 +104,7 @@ class SpoutCollector(SpoutOutputCollector):
                 encode_rows(declaration.fields, [values], declaration.schema)
             except MisuseError as error:
                 raise placed(error, self._component.id, declaration.name) from error
-        is_tracked = message_id is not None and self._plan.ackers > 0
+        is_tracked = message_id is not None and self._plan.is_tracking
         buffer = self._buffer(declaration, (is_tracked, task is not None))
         buffer.values.append(values)
         self.row_count += 1
@@ -138,7 +138,7 @@ class SpoutCollector(SpoutOutputCollector):
         if not count:
             return
         self._end_run(stream)
-        is_tracked = ids is not None and self._plan.ackers > 0
+        is_tracked = ids is not None and self._plan.is_tracking
         self._runs.append(
             Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
         )

@@ -32,7 +32,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout, Spout
-from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
@@ -180,6 +180,7 @@ class LocalTopology:
         self.dead_letters = LocalLetters(self._send_again, lambda: cluster.now_ms)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
+        self._acker = Acker(self.plan)
         self._inbox = _LocalInbox()
         self._counters = Counters()
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -308,15 +309,10 @@ class LocalTopology:
                 rows += run_level(
                     self.plan, level.index, partition, here, store, given.__getitem__, self._witness
                 )
-        if self.plan.ackers:
-            mine = [row for row in rows if row.level == self.plan.acker_level]
-            for partition in range(self.plan.partitions):
-                here = [row for row in mine if row.partition == partition]
-                rows += run_acker(self.plan, partition, here, self._store(self.plan.acker_level, partition))
         self._tell(rows)
 
     def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
-        """What Spark's source gives: slices of chunks, ticks, and the clock for every acker task."""
+        """What Spark's source gives: slices of chunks, and ticks."""
         clock_ms, partitions = self.now_ms, self.plan.partitions
         for number, chunk in chunks:
             for partition in range(partitions):
@@ -327,8 +323,6 @@ class LocalTopology:
         for level, due in self._ticks.due(clock_ms).items():
             for partition in range(partitions):
                 yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
-        for partition in {self.plan.acker_host(acker) for acker in range(self.plan.ackers)}:
-            yield WireRow(partition, self.plan.acker_level, Kind.CLOCK, 0, 0, clock_ms, b"", b"")
 
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())
@@ -338,7 +332,6 @@ class LocalTopology:
 
     def _tell(self, rows: list[WireRow]) -> None:
         """What the sink does with Spark: counters, errors, verdicts to the spouts."""
-        verdicts = [Verdicts.from_bytes(row.body) for row in rows if row.kind == Kind.VERDICTS]
         for row in rows:
             if row.kind == Kind.STATISTICS:
                 self._counters.merge(Counters.from_bytes(row.body))
@@ -348,10 +341,11 @@ class LocalTopology:
                     self._error_log.add(
                         ReportedError(name, error["task"], error["reason"], self.now_ms, error["traceback"])
                     )
+        deltas = [row for row in rows if row.kind == Kind.DELTAS]
+        verdicts, _ = self._acker.settle(deltas, self.now_ms)
         for task, mail in mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms)).items():
             self._tasks[task].deliver(mail)
-        deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]
-        self._deadline_ms = min(deadlines, default=None)
+        self._deadline_ms = verdicts.next_deadline_ms
 
     def _bury(self, wills: Sequence[LastWill]) -> None:
         for will in wills:
