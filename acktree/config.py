@@ -165,9 +165,12 @@ class Config:
     """progressive: the wait after each idle call from then on."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
-    inbox_max_messages: int = 200_000
+    batch_interval_secs: float = 2
+    """How long a micro-batch shall take when there is enough to do: it admits what the last ones managed in
+    that time. With little to do it is as quick as Spark allows."""
+    inbox_max_messages: int = 2_000_000
     """Messages that may wait in the inbox, emitted by the spouts and not yet taken by Spark; ``next_tuple``
-    is not called while it is full."""
+    is not called while it is full. It is full with twice what a micro-batch admits too, if that is less."""
     inbox_max_bytes: int = 256 * 2**20
     """The same in bytes on disk; what is kept for a retry counts."""
     partitions: int | None = None
@@ -181,6 +184,7 @@ class Config:
     def __post_init__(self) -> None:
         """Refuse wrong types and ranges, and make 0 pending mean what it means in Storm."""
         self._number("message_timeout_secs", above=0)
+        self._number("batch_interval_secs", above=0)
         self._number("tick_tuple_freq_secs", above=0, or_none=True)
         self._number("stats_sample_rate", above=0, most=1)
         self._number("error_throttle_interval_secs", above=0)

@@ -40,7 +40,11 @@ def ladder(
     clock_ms = F.unix_millis(
         F.current_timestamp()
     )  # the micro-batch's: logged, and the same when it is run again
-    rows = session.readStream.format(FORMAT).options(inbox=str(inbox), partitions=plan.partitions).load()
+    rows = (
+        session.readStream.format(FORMAT)
+        .options(inbox=str(inbox), partitions=plan.partitions, interval_secs=plan.config.batch_interval_secs)
+        .load()
+    )
     for name, spout in spouts.items():
         frame: Any = spout.streaming_df
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)

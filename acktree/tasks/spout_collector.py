@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +43,18 @@ class Run:
     def __len__(self) -> int:
         rows: int = self.values.num_rows
         return rows
+
+    def cut(self, most: int) -> Iterator[Run]:
+        """The same in pieces of at most so many messages."""
+        for first in range(0, len(self), most):
+            end = first + most
+            yield Run(
+                self.stream,
+                self.is_tracked,
+                self.values.slice(first, most),
+                self.message_ids[first:end],
+                None if self.tasks is None else self.tasks[first:end],
+            )
 
 
 class _Buffer:

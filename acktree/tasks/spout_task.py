@@ -167,7 +167,8 @@ class SpoutTask:
 
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
-        runs = self._collector.take_runs()
+        most = self._around.inbox.chunk_rows
+        runs = [part for run in self._collector.take_runs() for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()

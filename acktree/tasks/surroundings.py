@@ -23,6 +23,10 @@ class Inbox(Protocol):
     def has_room(self) -> bool:
         """Whether spouts may emit."""
 
+    @property
+    def chunk_rows(self) -> int:
+        """How many messages a chunk shall have at most."""
+
     def release(self, number: int) -> None:
         """The spout task that appended it needs the chunk no more."""
 

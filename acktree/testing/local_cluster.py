@@ -152,6 +152,10 @@ class _LocalInbox:
     def has_room(self) -> bool:
         return True
 
+    @property
+    def chunk_rows(self) -> int:
+        return ROUND_MESSAGES
+
     def release(self, number: int) -> None:
         if number in self._fresh:
             self._unneeded.add(number)  # after the micro-batch that reads it
