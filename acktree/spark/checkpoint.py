@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 from acktree.config import Config
 from acktree.errors import CheckpointError
+from acktree.spark.scratch import scratch_folder
 from acktree.topology.model import Topology
 
 VERSION: Final = 1
@@ -89,6 +91,20 @@ class Checkpoint:
         for old in self.folder.glob("plan-*"):
             old.unlink()
         return self.folder / f"plan-{self.run}-{secrets.token_hex(4)}"
+
+    def new_scratch_folder(self, spark_folder: str | None) -> Path:
+        """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
+        self.drop_scratch_folder()
+        folder = scratch_folder(spark_folder)
+        self._facts["scratch"] = str(folder)
+        self._write()
+        return folder
+
+    def drop_scratch_folder(self) -> None:
+        """Delete the folder of large rows."""
+        folder = self._facts.get("scratch")
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def run_salt(self) -> int:

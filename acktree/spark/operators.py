@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor
 
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
-from acktree.spark import worker
+from acktree.spark import scratch, worker
 from acktree.spark.inbox import read_chunk
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
@@ -33,11 +33,14 @@ ROWS_PER_BATCH: Final = 64
 MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def stateless_level(shared: SharedPlan, level: int, inbox: str) -> MapInArrow:
+def stateless_level(shared: SharedPlan, level: int, inbox: str, folder: str | None) -> MapInArrow:
     """A level that remembers nothing, as the function that ``mapInArrow`` runs.
 
     Run once for each (partition, attempt) of a micro-batch, in any worker process, possibly again after a
     failure: the same rows in give the same rows out.
+
+    Args:
+        folder: Where large rows go; see :mod:`acktree.spark.scratch`.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,9 +58,9 @@ def stateless_level(shared: SharedPlan, level: int, inbox: str) -> MapInArrow:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
         if mine:
             reader = partial(read_chunk, Path(inbox))
-            yield from _in_batches(
-                run_level(shared.plan(), level, mine[0].partition, mine, read_chunk=reader)
-            )
+            rows = scratch.take(folder, mine)
+            out = run_level(shared.plan(), level, mine[0].partition, rows, read_chunk=reader)
+            yield from _in_batches(scratch.put(folder, level, out))
 
     return run
 
@@ -76,9 +79,9 @@ def _in_batches(rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
 class RememberingOperator(StatefulProcessor):
     """A level with memory: one key for each partition, its state named blobs."""
 
-    def __init__(self, shared: SharedPlan, level: int) -> None:
-        """Host a level."""
-        self._shared, self._level = shared, level
+    def __init__(self, shared: SharedPlan, level: int, folder: str | None) -> None:
+        """Host a level; ``folder`` is where large rows go."""
+        self._shared, self._level, self._folder = shared, level, folder
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one map of blobs. Called in every task of every micro-batch."""
@@ -98,8 +101,9 @@ class RememberingOperator(StatefulProcessor):
         out = [row for row in given if row.level != self._level]
         if mine:
             plan, store = self._shared.plan(), _MapStateStore(self._blobs)
-            partition = mine[0].partition
-            out += run_level(plan, self._level, partition, mine, store)
+            rows_of_mine = scratch.take(self._folder, mine)
+            produced = run_level(plan, self._level, mine[0].partition, rows_of_mine, store)
+            out += scratch.put(self._folder, self._level, produced)
         yield _frame_of(out)
 
     def close(self) -> None:

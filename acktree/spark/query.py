@@ -29,12 +29,18 @@ _TRIED_KEYS: Final = 64
 
 
 def ladder(
-    session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path, spouts: Mapping[str, DataFrameSpout]
+    session: SparkSession,
+    plan: Plan,
+    shared: SharedPlan,
+    inbox: Path,
+    spouts: Mapping[str, DataFrameSpout],
+    folder: str | None,
 ) -> DataFrame:
     """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
+        folder: Where large rows go, if driver and workers share a machine.
     """
     session.dataSource.register(InboxSource)
     clock_ms = F.unix_millis(
@@ -54,18 +60,20 @@ def ladder(
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful:
-            rows = _remembering(rows, plan, shared, level.index)
+            rows = _remembering(rows, plan, shared, level.index, folder)
             continue
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
-        rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox)), WIRE_DDL)
+        rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox), folder), WIRE_DDL)
     return rows
 
 
-def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int) -> DataFrame:
+def _remembering(
+    rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, folder: str | None
+) -> DataFrame:
     keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
     keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
-    operator: Any = RememberingOperator(shared, level)
+    operator: Any = RememberingOperator(shared, level, folder)
     return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
 
 

@@ -369,6 +369,7 @@ class RunningTopology:
         with ExitStack() as steps:
             steps.callback(self._stop_session)
             steps.callback(self._checkpoint.close)
+            steps.callback(self._checkpoint.drop_scratch_folder)
             steps.callback(self._inbox.close)
 
     def _stop_query(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
 from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.spark import scratch
 from acktree.spark.acker import DurableAcker
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
@@ -64,6 +66,7 @@ class Sink:
 
     Attributes:
         acker: None when nothing is tracked.
+        folder: Where large rows are, if driver and workers share a machine.
         deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
         ended: What the last micro-batch said.
         on_batch: Called when a micro-batch has run, and will be committed next.
@@ -73,6 +76,7 @@ class Sink:
     acker: DurableAcker | None
     inbox: FileInbox
     journal: Journal | None
+    folder: Path | None
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], object]
     on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
@@ -83,8 +87,9 @@ class Sink:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Take what one micro-batch decided."""
         told: dict[int, list[WireRow]] = defaultdict(list)
+        folder = None if self.folder is None else str(self.folder)
         for batch in frame.toArrow().to_batches():
-            for row in rows_of(batch):
+            for row in scratch.take(folder, rows_of(batch)):
                 told[row.kind].append(row)
         self._look_at(told)
         # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
@@ -98,6 +103,8 @@ class Sink:
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
+        if self.folder is not None:
+            scratch.forget_before(self.folder, batch_id)
         self.ended.last = (batch_id, end)
         self.on_batch()
 

@@ -92,7 +92,7 @@ def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopol
     plan = Plan.of(topology, config, held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
-    sink = Sink(plan, None, inbox, None, threads.hold, errors.add)
+    sink = Sink(plan, None, inbox, None, None, threads.hold, errors.add)
     running = RunningTopology(
         plan, held, inbox, sink, threads, DeadLetters(held.dead_letters), errors, _nothing
     )
@@ -126,7 +126,10 @@ def _start_in(
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
     acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
-    sink = Sink(plan, acker, inbox, journal, threads.hold, errors.add)
+    folder = (
+        held.new_scratch_folder(session.conf.get("spark.local.dir", None)) if _is_local(session) else None
+    )
+    sink = Sink(plan, acker, inbox, journal, folder, threads.hold, errors.add)
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
 
     def on_batch() -> None:
@@ -156,12 +159,17 @@ def _start_in(
         for spout in topology.spouts
         if isinstance(spout.user_object, DataFrameSpout)
     }
-    running.begin(_query(session, plan, held, sink, frames))
+    running.begin(_query(session, plan, held, sink, frames, folder))
     return running
 
 
 def _query(
-    session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink, frames: Mapping[str, DataFrameSpout]
+    session: SparkSession,
+    plan: Plan,
+    held: Checkpoint,
+    sink: Sink,
+    frames: Mapping[str, DataFrameSpout],
+    folder: Path | None,
 ) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
     # A query takes the session's settings with it when it starts: the user's own number is put back.
@@ -169,7 +177,7 @@ def _query(
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, held.inbox, frames)
+            ladder(session, plan, shared, held.inbox, frames, None if folder is None else str(folder))
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
@@ -178,6 +186,11 @@ def _query(
         )
     finally:
         session.conf.set("spark.sql.shuffle.partitions", str(before))
+
+
+def _is_local(session: SparkSession) -> bool:
+    """Whether driver and workers share this machine."""
+    return session.sparkContext.master.startswith("local")
 
 
 def _sender(threads: Threads) -> Callable[[Sequence[DeadLetter]], None]:
