@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark import TaskContext
 
@@ -91,7 +91,8 @@ def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
         if name not in views:
             views[name] = _mapped(Path(folder) / name)
         view = views[name][at : at + head + body]
-        yield row._replace(kind=row.kind - ELSEWHERE, head=view[:head], body=view[head:])
+        carried: Any = view[:head], view[head:]  # read like bytes, and not copied
+        yield row._replace(kind=row.kind - ELSEWHERE, head=carried[0], body=carried[1])
 
 
 def forget_before(folder: Path, batch_id: int) -> None:
@@ -111,6 +112,5 @@ def _write(file: int, data: bytes | memoryview, at: int) -> None:
 
 def _mapped(path: Path) -> memoryview:
     with path.open("rb") as file:
-        return memoryview(
-            mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
-        )
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        return memoryview(mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ))

@@ -126,9 +126,7 @@ def _start_in(
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
     acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
-    folder = (
-        held.new_scratch_folder(session.conf.get("spark.local.dir", None)) if _is_local(session) else None
-    )
+    folder = _scratch_folder(session, held)
     sink = Sink(plan, acker, inbox, journal, folder, threads.hold, errors.add)
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
 
@@ -188,9 +186,11 @@ def _query(
         session.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
-def _is_local(session: SparkSession) -> bool:
-    """Whether driver and workers share this machine."""
-    return session.sparkContext.master.startswith("local")
+def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:
+    """Where large rows go; None where driver and workers do not share a machine."""
+    if not (session.sparkContext.master or "").startswith("local"):
+        return None
+    return held.new_scratch_folder(session.conf.get("spark.local.dir", None))
 
 
 def _sender(threads: Threads) -> Callable[[Sequence[DeadLetter]], None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from acktree.core.state import StateStore
 from acktree.core.values import batch_from_bytes, hash_rows
 from acktree.errors import ProtocolError
 from acktree.tasks.bolt_task import BoltTask, bolt_task
-from acktree.tasks.chunk import Chunk
+from acktree.tasks.chunk import Chunk, put_together
 from acktree.tasks.outputs import Outputs, Witness
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
@@ -32,6 +33,11 @@ from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
 """Gives the chunk of a name, from wherever the inbox is."""
+
+
+FRAME_MESSAGES: Final = 1 << 16
+"""Messages of a spout task that follow each other go on as one frame of at most so many: what is done once a
+frame then hardly counts."""
 
 
 def run_level(
@@ -59,6 +65,7 @@ def run_level(
     outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
+    chunks: list[Chunk] = []
     for row in mine:
         if row.kind == Kind.FRAME:
             frame = Frame.from_wire(row)
@@ -67,12 +74,14 @@ def run_level(
             ticks |= json.loads(row.head)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
-            _emit_messages(read_chunk(name).slice(first, end), outputs)
+            chunks.append(read_chunk(name).slice(first, end))
         elif row.kind == Kind.ROWS:
             _emit_rows(row, outputs)
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
+    for chunk in put_together(chunks, FRAME_MESSAGES):
+        _emit_messages(chunk, outputs)
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])

@@ -171,7 +171,7 @@ class Router:
         if (partitions == first).all():
             self._frame(route, stream, first, batch, lineage, tasks)
             return
-        for partition in np.unique(partitions):
+        for partition in np.flatnonzero(np.bincount(partitions)):
             mine = np.flatnonzero(partitions == partition)
             taken = batch.take(pa.array(mine))
             self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
@@ -193,10 +193,13 @@ class Router:
 
     def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
         """The channel of each copy; shape (n,), or (1,) when all go to one task."""
-        distinct, index = np.unique(tasks, return_inverse=True)
-        channels = [_channel(self._component.id, stream, int(task)) for task in distinct]
-        named = np.array(channels, dtype=np.uint64)
-        return named if len(distinct) == 1 else named[index]
+        first, last = int(tasks.min()), int(tasks.max())
+        if first == last:
+            return np.array([_channel(self._component.id, stream, first)], dtype=np.uint64)
+        named = np.zeros(last - first + 1, dtype=np.uint64)
+        for place in np.flatnonzero(np.bincount(tasks - first)).tolist():
+            named[place] = _channel(self._component.id, stream, first + place)
+        return named[tasks - first]
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
