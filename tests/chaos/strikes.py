@@ -35,26 +35,27 @@ def carry_out(conductor: Conductor, strike: Strike) -> None:
             continue
         break
     conductor.sleep(strike.wait_secs)
-    moment = _await_moment(conductor, strike)
+    sign = _await_moment(conductor, strike)
     conductor.note(f"{strike.kind} {strike.how}")
     was_open, driver = conductor.is_open, conductor.driver
-    outcome = _CARRIED_OUT[strike.kind](conductor, strike, driver)
+    outcome = _CARRIED_OUT[strike.kind](conductor, strike, driver, sign)
+    moment = f"{strike.jitter_secs * 1000:.0f} ms after {strike.moment}" if sign else "at any moment"
     when = "running" if was_open else "starting"
     conductor.story.strikes.append(f"{strike.kind} {strike.how}, {when}, {moment}: {outcome}")
 
 
-def _await_moment(conductor: Conductor, strike: Strike) -> str:
-    """Wait for it, not for ever; which it was."""
+def _await_moment(conductor: Conductor, strike: Strike) -> Path | None:
+    """Wait for it, not for ever; the file that came or grew. None for any moment."""
     pattern = MOMENTS[strike.moment]
     if not pattern:
-        return "any moment"
+        return None
     before, deadline = _sizes(conductor.folder, pattern), time.monotonic() + _MOMENT_SECS
     while time.monotonic() < deadline:
         time.sleep(_GLANCE_SECS)
-        if _sizes(conductor.folder, pattern).items() - before.items():
+        for file, _ in _sizes(conductor.folder, pattern).items() - before.items():
             time.sleep(strike.jitter_secs)
-            return f"{strike.jitter_secs * 1000:.0f} ms after {strike.moment}"
-    return f"no {strike.moment} came"
+            return file
+    return None
 
 
 def _sizes(folder: Path, pattern: str) -> dict[Path, int]:
@@ -65,23 +66,25 @@ def _sizes(folder: Path, pattern: str) -> dict[Path, int]:
     return sizes
 
 
-def _target(conductor: Conductor, strike: Strike, role: Role) -> int | None:
+def _target(conductor: Conductor, strike: Strike, role: Role, sign: Path | None = None) -> int | None:
+    """A process of this role; the one that gave the sign, if one did."""
     deadline = time.monotonic() + _FIND_SECS
     while time.monotonic() < deadline:
         found = [process.pid for process in processes_of(conductor.driver) if process.role is role]
+        at_work = [pid for pid in found if sign is not None and sign.name == str(pid)]
         if found:
-            return found[int(strike.which * len(found))]
+            return (at_work or found)[int(strike.which * len(at_work or found))]
         time.sleep(_LOOK_SECS)
     return None
 
 
-def _kill_one(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _kill_one(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     role = Role(strike.how)
-    pid = _target(conductor, strike, role)
+    pid = _target(conductor, strike, role, sign)
     return "killed" if pid is not None and send(pid, signal.SIGKILL) else f"no {role} to kill"
 
 
-def _kill_driver(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _kill_driver(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     match strike.how:
         case "group":
             with suppress(ProcessLookupError):
@@ -89,13 +92,13 @@ def _kill_driver(conductor: Conductor, strike: Strike, driver: int) -> str:
         case "alone":
             send(driver, signal.SIGKILL)
         case "jvm" | "source":
-            return _kill_one(conductor, strike, driver)
+            return _kill_one(conductor, strike, driver, sign)
         case _:
             conductor.kill()
     return "killed"
 
 
-def _stop(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _stop(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     pid = _target(conductor, strike, Role(strike.how))
     if pid is None or not send(pid, signal.SIGSTOP):
         return f"no {strike.how} to stop"
@@ -104,13 +107,13 @@ def _stop(conductor: Conductor, strike: Strike, driver: int) -> str:
     return f"for {strike.secs:.1f} s"
 
 
-def _break_pipe(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _break_pipe(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     assert conductor.listener is not None, "a driver runs"
     conductor.listener.turn_away()
     return "broken"
 
 
-def _fill_disk(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _fill_disk(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     conductor.disk.fill()
     try:
         until = time.monotonic() + strike.secs
@@ -122,7 +125,7 @@ def _fill_disk(conductor: Conductor, strike: Strike, driver: int) -> str:
     return "bore it" if survived else f"ended: {conductor.said()}"
 
 
-def _damage(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _damage(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     """Damage a file while nobody runs, start the driver, and undo it if it refused."""
     conductor.kill()
     chance = random.Random(strike.which)
@@ -182,12 +185,12 @@ def _files(checkpoint: Path) -> dict[str, list[Path]]:
     }
 
 
-def _jump(conductor: Conductor, strike: Strike, driver: int) -> str:
+def _jump(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
     conductor.clock.jump(int(strike.how))
     return "jumped"
 
 
-_CARRIED_OUT: Final[Mapping[Kind, Callable[[Conductor, Strike, int], str]]] = {
+_CARRIED_OUT: Final[Mapping[Kind, Callable[[Conductor, Strike, int, Path | None], str]]] = {
     Kind.WORKER: _kill_one,
     Kind.EXECUTOR: _kill_one,
     Kind.DRIVER: _kill_driver,
