@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from acktree.core.frames import Frame
 from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edge_ids, mix64
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_below, mix64
 from acktree.core.lineage import Lineage, Sparse
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError, ProtocolError
@@ -154,12 +154,12 @@ class Router:
         if rows.is_untracked and not joins:
             lineage: Lineage = Sparse.untracked(len(tasks))
         else:
-            channels = self._channels(emission.stream, tasks)
-            edges = charge(rows, parents, channels)
+            channels, index = self._channels(emission.stream, tasks)
+            edges = charge(rows, parents, channels, index)
             lineage = rows.lineage.children(parents, edges)
             if joins:
                 copies = np.arange(len(tasks)) if emitted is None else emitted
-                lineage = _joined(lineage, copies, joins, channels)
+                lineage = _joined(lineage, copies, joins, channels[index] if len(channels) > 1 else channels)
         self._send(route, emission.stream, batch, lineage, tasks)
 
     def _send(
@@ -172,9 +172,10 @@ class Router:
             self._frame(route, stream, first, batch, lineage, tasks)
             return
         for partition in np.flatnonzero(np.bincount(partitions)):
-            mine = np.flatnonzero(partitions == partition)
+            mask = partitions == partition
+            mine = np.flatnonzero(mask)
             taken = batch.take(pa.array(mine))
-            self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
+            self._frame(route, stream, int(partition), taken, lineage.where(mask), tasks[mine])
 
     def _frame(
         self,
@@ -191,15 +192,16 @@ class Router:
         frame = Frame(self._component.id, stream, subscriber, self._task, sequence, target, batch, lineage)
         self._outputs.frame(partition, frame)
 
-    def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
-        """The channel of each copy; shape (n,), or (1,) when all go to one task."""
+    def _channels(self, stream: str, tasks: Int32s) -> tuple[UInt64s, Int64s]:
+        """The channels to some tasks, and which of them each copy takes; shapes (k,) and (n,)."""
         first, last = int(tasks.min()), int(tasks.max())
-        if first == last:
-            return np.array([_channel(self._component.id, stream, first)], dtype=np.uint64)
         named = np.zeros(last - first + 1, dtype=np.uint64)
-        for place in np.flatnonzero(np.bincount(tasks - first)).tolist():
+        index = tasks.astype(np.int64)
+        index -= first
+        used = np.flatnonzero(np.bincount(index)) if last > first else np.zeros(1, dtype=np.int64)
+        for place in used.tolist():
             named[place] = _channel(self._component.id, stream, first + place)
-        return named[tasks - first]
+        return named, index
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
@@ -235,33 +237,62 @@ class Router:
         return self._plan.topology.components[subscription.subscriber].task_ids
 
 
-def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
+def charge(rows: InboundRows, parents: Int64s, channels: UInt64s, index: Int64s | None = None) -> Int64s:
     """Make one edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
 
     Args:
         rows: Where the parents stand; their ordinals and ack values move on.
         parents: The row each copy is anchored to, shape (n,); -1 for none. Any order.
-        channels: The channel of each copy, shape (n,) or (1,).
+        channels: The channel of each copy, shape (n,) or (1,); with ``index`` those it names, shape (k,).
+        index: Which channel each copy takes, shape (n,).
     """
     if not len(parents):
         return parents
     order = None if (parents[1:] >= parents[:-1]).all() else np.argsort(parents, kind="stable")
     if order is not None:
         edges = np.empty_like(parents)
-        edges[order] = charge(rows, parents[order], channels if len(channels) == 1 else channels[order])
+        edges[order] = charge(rows, parents[order], *_those(channels, index, order))
         return edges
-    unanchored = int(np.searchsorted(parents, 0))
-    if unanchored:
-        channels = channels if len(channels) == 1 else channels[unanchored:]
-        charged = charge(rows, parents[unanchored:], channels)
-        return np.concatenate((np.zeros(unanchored, dtype=np.int64), charged))
+    if parents[0] < 0:
+        anchored = slice(int(np.searchsorted(parents, 0)), None)
+        edges = np.zeros_like(parents)
+        edges[anchored] = charge(rows, parents[anchored], *_those(channels, index, anchored))
+        return edges
     starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
-    lengths = np.diff(np.r_[starts, len(parents)])
-    edges = edge_ids(rows.folds[parents], channels, rows.ordinals[parents] + _ranks(parents))
-    charged_rows = parents[starts]
-    rows.ordinals[charged_rows] += lengths
-    rows.ack_values[charged_rows] ^= np.bitwise_xor.reduceat(edges, starts)
+    lengths = np.diff(starts, append=len(parents))
+    charged = parents[starts]
+    ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
+    ordinals += np.arange(len(parents))
+    edges = edges_below(_places(rows.folds[charged], lengths, channels, index), ordinals)
+    rows.ordinals[charged] += lengths
+    rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges
+
+
+def _those(channels: UInt64s, index: Int64s | None, which: Int64s | slice) -> tuple[UInt64s, Int64s | None]:
+    """The channels of some of the copies."""
+    if index is not None:
+        return channels, index[which]
+    return (channels if len(channels) == 1 else channels[which]), None
+
+
+def _places(folds: UInt64s, lengths: Int64s, channels: UInt64s, index: Int64s | None) -> UInt64s:
+    """What ``edges_below`` wants of each copy; mixed once for each parent and channel if that is less.
+
+    Args:
+        folds: Of each parent, shape (p,).
+        lengths: How many copies each parent has, shape (p,).
+    """
+    if len(channels) == 1:
+        return np.repeat(mix64(folds ^ channels), lengths)
+    if index is None:
+        return mix64(np.repeat(folds, lengths) ^ channels)
+    if len(channels) * len(folds) > len(index):
+        return mix64(np.repeat(folds, lengths) ^ channels[index])
+    mixed = mix64((folds[:, np.newaxis] ^ channels).ravel())
+    places = np.repeat(np.arange(0, len(mixed), len(channels)), lengths)
+    places += index
+    return mixed[places]
 
 
 def _ranks(parents: Int64s) -> Int64s:
