@@ -100,8 +100,8 @@ _JAVA_OPTIONS: Final = (
 )
 
 _WORKER_ENVIRONMENT: Final = {
-    # A worker takes and gives back the same megabytes in every micro-batch. Left to itself the allocator hands
-    # them to the kernel and gets them again, zeroed page by page: a quarter of a worker's time.
+    # A worker takes and gives back the same megabytes in every micro-batch. Left to itself the allocator
+    # hands them to the kernel and gets them again, zeroed page by page: a quarter of a worker's time.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
