@@ -135,11 +135,14 @@ def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
 
     Zero is never handed out: an edge of zero would not be seen in a sum.
     """
-    return edges_below(mix64(folds ^ channels), ordinals)
+    return edges_at(folds + channels, ordinals)
 
 
-def edges_below(places: UInt64s, ordinals: Int64s) -> Int64s:
-    """:func:`edge_ids` where ``mix64(folds ^ channels)``, here ``places``, is known for each copy."""
+def edges_at(places: UInt64s, ordinals: Int64s) -> Int64s:
+    """:func:`edge_ids` where ``folds + channels``, here ``places``, is known for each copy. Shape (n,).
+
+    What each place draws from is SplitMix64, seeded with it: its n-th number is the n-th copy's edge.
+    """
     mixed = (ordinals + 1).view(np.uint64)
     mixed *= _GOLDEN
     mixed += places

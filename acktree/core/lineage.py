@@ -41,10 +41,6 @@ class Lineage(ABC):
     def take(self, rows: Int64s) -> Lineage:
         """The lineage of these rows, in this order; shape (m,)."""
 
-    def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Lineage:
-        """The lineage of the rows of a mask, shape (n,)."""
-        return self.take(np.flatnonzero(mask))
-
     @abstractmethod
     def sparse(self) -> Sparse:
         """The same in the general form."""
@@ -132,16 +128,13 @@ class Runs(Lineage):
         return len(self.edges)
 
     def take(self, rows: Int64s) -> Runs:
-        return self._with_rows(self.run_of_row[rows], self.edges[rows])
+        return self._of_rows(rows, self.edges[rows])
 
-    def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Runs:
-        if not len(self):
-            return self
-        counts = np.add.reduceat(mask.view(np.uint8), self.starts[:-1], dtype=np.int64)
-        kept = np.flatnonzero(counts)
-        firsts = np.zeros(len(kept), dtype=np.int64)
-        np.cumsum(counts[kept][:-1], out=firsts[1:])
-        return self._of_runs(kept, firsts, self.edges[mask])
+    def _of_rows(self, rows: Int64s, edges: Int64s) -> Runs:
+        """Tuples, each below one of these rows, with edges of their own; a run is looked at once."""
+        runs = self.run_of_row[rows]
+        firsts = np.flatnonzero(np.r_[True, runs[1:] != runs[:-1]][: len(runs)])
+        return self._of_runs(runs[firsts], firsts, edges)
 
     def _of_runs(self, runs: Int64s, firsts: Int64s, edges: Int64s) -> Runs:
         """Rows of some of these runs, the first row of each; neighbours of one root become one."""
@@ -149,10 +142,6 @@ class Runs(Lineage):
         changes = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]][: len(roots)])
         attempts = None if self.run_attempts is None else self.run_attempts[runs[changes]]
         return Runs(roots[changes], np.append(firsts[changes], len(edges)), edges, attempts)
-
-    def _with_rows(self, run_of_row: Int64s, edges: Int64s) -> Runs:
-        attempts = None if self.run_attempts is None else self.run_attempts[run_of_row]
-        return Runs.of_rows(self.roots[run_of_row], edges, attempts)
 
     def sparse(self) -> Sparse:
         attempts = None if self.run_attempts is None else self.run_attempts[self.run_of_row]
@@ -189,9 +178,7 @@ class Runs(Lineage):
     def children(self, parents: Int64s, edges: Int64s) -> Lineage:
         if len(parents) and parents.min() < 0:
             return self.sparse().children(parents, edges)
-        # Children stand in the order of their parents: what is said of a parent is said once.
-        firsts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]][: len(parents)])
-        return self._of_runs(self.run_of_row[parents[firsts]], firsts, edges)
+        return self._of_rows(parents, edges)
 
     def to_bytes(self) -> bytes:
         attempts = b"" if self.run_attempts is None else self.run_attempts

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from acktree.core.frames import Frame
 from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_below, mix64
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, mix64
 from acktree.core.lineage import Lineage, Sparse
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError, ProtocolError
@@ -172,10 +172,9 @@ class Router:
             self._frame(route, stream, first, batch, lineage, tasks)
             return
         for partition in np.flatnonzero(np.bincount(partitions)):
-            mask = partitions == partition
-            mine = np.flatnonzero(mask)
+            mine = np.flatnonzero(partitions == partition)
             taken = batch.take(pa.array(mine))
-            self._frame(route, stream, int(partition), taken, lineage.where(mask), tasks[mine])
+            self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
 
     def _frame(
         self,
@@ -258,12 +257,20 @@ def charge(rows: InboundRows, parents: Int64s, channels: UInt64s, index: Int64s 
         edges = np.zeros_like(parents)
         edges[anchored] = charge(rows, parents[anchored], *_those(channels, index, anchored))
         return edges
+    named = channels if index is None else channels[index] if len(channels) > 1 else channels
+    if (parents[1:] > parents[:-1]).all():
+        edges = edges_at(rows.folds[parents] + named, rows.ordinals[parents])
+        rows.ordinals[parents] += 1
+        rows.ack_values[parents] ^= edges
+        return edges
     starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
     lengths = np.diff(starts, append=len(parents))
     charged = parents[starts]
     ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
     ordinals += np.arange(len(parents))
-    edges = edges_below(_places(rows.folds[charged], lengths, channels, index), ordinals)
+    places = np.repeat(rows.folds[charged], lengths)
+    places += named
+    edges = edges_at(places, ordinals)
     rows.ordinals[charged] += lengths
     rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges
@@ -274,25 +281,6 @@ def _those(channels: UInt64s, index: Int64s | None, which: Int64s | slice) -> tu
     if index is not None:
         return channels, index[which]
     return (channels if len(channels) == 1 else channels[which]), None
-
-
-def _places(folds: UInt64s, lengths: Int64s, channels: UInt64s, index: Int64s | None) -> UInt64s:
-    """What ``edges_below`` wants of each copy; mixed once for each parent and channel if that is less.
-
-    Args:
-        folds: Of each parent, shape (p,).
-        lengths: How many copies each parent has, shape (p,).
-    """
-    if len(channels) == 1:
-        return np.repeat(mix64(folds ^ channels), lengths)
-    if index is None:
-        return mix64(np.repeat(folds, lengths) ^ channels)
-    if len(channels) * len(folds) > len(index):
-        return mix64(np.repeat(folds, lengths) ^ channels[index])
-    mixed = mix64((folds[:, np.newaxis] ^ channels).ravel())
-    places = np.repeat(np.arange(0, len(mixed), len(channels)), lengths)
-    places += index
-    return mixed[places]
 
 
 def _ranks(parents: Int64s) -> Int64s:

@@ -115,16 +115,10 @@ def well_formed(lineage):
 def test_a_lineage_says_what_a_list_of_dicts_says_whatever_is_done_to_it(data):
     tries = data.draw(attempts_of_roots())
     lineage, rows = data.draw(lineages(tries))
-    for step in data.draw(
-        st.lists(st.sampled_from(["take", "where", "children", "bytes", "sparse"]), max_size=4)
-    ):
+    for step in data.draw(st.lists(st.sampled_from(["take", "children", "bytes", "sparse"]), max_size=4)):
         if step == "take":
             picked = data.draw(some_rows(rows))
             lineage, rows = lineage.take(picked), [rows[row] for row in picked.tolist()]
-        elif step == "where":
-            kept = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-            lineage = lineage.where(np.array(kept, dtype=np.bool_))
-            rows = [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
         elif step == "children":
             parents = data.draw(st.lists(st.integers(-1, len(rows) - 1), max_size=8))
             edges = data.draw(st.lists(ids, min_size=len(parents), max_size=len(parents)))
