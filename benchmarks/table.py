@@ -60,6 +60,7 @@ GOALS: Final = (
     Goal("... against a message's way through the bare query, p50", "latency-arrow", "bare", "p50_ms"),
     Goal("A micro-batch with one message, against a bare one?", "alone", "bare-alone", "micro_batch_ms"),
     Goal("... without state but the acker?", "alone-stateless", "bare-alone-stateless", "micro_batch_ms"),
+    Goal("... in CPU?", "alone-stateless", "bare-alone-stateless", "cpu_us_per_root"),
     Goal("Two cores against one, Arrow bolts?", "tracked-arrow", "tracked-arrow-1-core"),
     Goal("... a call for each tuple?", "tracked-basic", "tracked-basic-1-core"),
     Goal("Two executors against one process?", "tracked-arrow-cluster", "tracked-arrow"),
