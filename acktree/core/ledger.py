@@ -7,7 +7,7 @@ Rules of this file
    arguments, verdicts leave as return values.
 3. FAILED wins over ACKED, ACKED over TIMED_OUT; a root is judged once and then forgotten.
 4. What a micro-batch changed is told as a *change*, a blob whose size follows what it touched and not what is
-   open. A ledger that replays the changes of another is that ledger.
+   open. A ledger that replays the changes of another is that ledger: so the clock is told while ages count.
 
 A root's sum is the XOR of every edge created and every edge acked below it; it is zero when each edge was
 seen twice. XOR commutes, so order and batching cannot matter. XOR is not idempotent, so a delta added twice
@@ -18,7 +18,8 @@ An age counts from the end of the micro-batch that admitted the root (slow is no
 known when the next one comes; it is rounded up to a sixteenth of the timeout. T / 16 may pass until a
 micro-batch is asked for if none comes by itself, and T / 16 is lost by rounding: a root is timed out never
 before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age, ``reset_timeout``
-does. With timeouts off no age counts. The time for which nobody ran the topology counts against nobody.
+does. With timeouts off no age counts, and those that did begin anew if they are switched on again. The time
+for which nobody ran the topology counts against nobody.
 
 A message about a root that is not open is left from a root already judged: an init is never later than its
 acks' micro-batch. It is dropped, so nothing here can grow for ever.
@@ -88,7 +89,7 @@ class _Change:
         clock_ms: Its clock.
         away_ms: For how long nobody had run the topology: ages are that much younger.
         since_ms: From when the ages count that waited for this micro-batch.
-        gone: Roots that were judged.
+        gone: Roots that were judged, or forgotten since the micro-batch before.
         summed, sums: What was added to roots that stay open.
         reset: Roots whose age begins again.
         left: Roots that it opened and did not judge.
@@ -134,6 +135,7 @@ class Ledger:
         self._clock_ms = _NO_CLOCK
         self._ages = AgeTable()
         self._open = OpenRoots(self._ages)
+        self._forgotten: list[Int64s] = []  # since the last change was told
         if whole is not None:
             head, ages, *runs = unpack(whole)
             (self._clock_ms,) = int64s(head).tolist()
@@ -168,12 +170,20 @@ class Ledger:
             now_ms: The micro-batch's clock; one that was set back counts as standing still.
             is_first: Whether a driver begins with this micro-batch: the time since the one before, when
                 nobody ran the topology, makes no root older.
+
+        Raises:
+            ProtocolError: A root was opened that is open. Nothing was changed.
         """
+        init = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
+        self._open.refuse(init)
         now_ms = max(now_ms, self._clock_ms)
-        had_open, had_fresh = self._open.count > 0, self._open.fresh_count > 0
+        had_open = self._open.count > 0
+        # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
+        # take the time since the last change for time in which nobody ran the topology.
+        begins = self._timeout_ms is not None and self._open.fresh_count > 0
+        is_timed = begins or self._ages.oldest_ms() is not None
         away_ms = now_ms - self._clock_ms if is_first and had_open else 0
         self._ages.shift(away_ms)
-        init = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
         closed, failed, left = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
@@ -196,8 +206,10 @@ class Ledger:
         timed_out = self._late(now_ms, reset)
         change = _Change(
             now_ms, away_ms, self._since(now_ms),
-            np.concatenate((asked[~stays], timed_out.roots)), asked[is_summed], added[is_summed], reset, left,
+            np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
+            asked[is_summed], added[is_summed], reset, left,
         )  # fmt: skip
+        self._forgotten.clear()
         self._apply(change)
         place = np.searchsorted(fail_roots, failed.roots)
         return Settlement(
@@ -209,7 +221,7 @@ class Ledger:
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
-            change.to_bytes() if had_fresh or change else b"",
+            change.to_bytes() if is_timed or change else b"",
         )
 
     def replay(self, change: Buffer) -> None:
@@ -221,6 +233,8 @@ class Ledger:
     def forget_before(self, run_salt: int, first_sequences: Mapping[int, int]) -> None:
         """Drop, without a verdict, what spout tasks opened in an earlier run and their queues bring back.
 
+        The next change tells of it.
+
         Args:
             run_salt: The salt of the checkpoint, to read a root's sequence.
             first_sequences: For each spout task whose queue redelivers, the first sequence of this run.
@@ -231,6 +245,7 @@ class Ledger:
             for owner, first in first_sequences.items():
                 orphaned |= (run.owners == owner) & (sequences < first)
             self._open.drop(run.roots[orphaned])
+            self._forgotten.append(run.roots[orphaned])
 
     def _apply(self, change: _Change) -> None:
         self._clock_ms = change.clock_ms
