@@ -39,6 +39,7 @@ from acktree.core.deltas import Deltas, sum_by_root
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.errors import CheckpointError
 
 BUCKETS: Final = 16
 """How many widths a message timeout is cut into; the bound on lateness is twice a width."""
@@ -86,6 +87,7 @@ class _Change:
     """What a micro-batch did to the roots that were open before it, and what it left open.
 
     Attributes:
+        number: The how-manieth change it is, from 1: one that is missing must not be passed over.
         clock_ms: Its clock.
         away_ms: For how long nobody had run the topology: ages are that much younger.
         since_ms: From when the ages count that waited for this micro-batch.
@@ -95,6 +97,7 @@ class _Change:
         left: Roots that it opened and did not judge.
     """
 
+    number: int
     clock_ms: int
     away_ms: int
     since_ms: int
@@ -108,7 +111,7 @@ class _Change:
         return bool(self.away_ms) or any(map(len, (self.gone, self.summed, self.reset, self.left.roots)))
 
     def to_bytes(self) -> bytes:
-        head = np.array([self.clock_ms, self.away_ms, self.since_ms])
+        head = np.array([self.number, self.clock_ms, self.away_ms, self.since_ms])
         return pack(
             head, self.gone, self.summed, self.sums, self.reset,
             self.left.roots, self.left.sums, self.left.owners,
@@ -117,9 +120,11 @@ class _Change:
     @classmethod
     def from_bytes(cls, blob: Buffer) -> _Change:
         head, gone, summed, sums, reset, roots, owed, owners = unpack(blob)
-        clock, away, since = int64s(head).tolist()
+        number, clock, away, since = int64s(head).tolist()
         left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
-        return cls(clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left)
+        return cls(
+            number, clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left
+        )
 
 
 class Ledger:
@@ -133,18 +138,20 @@ class Ledger:
         """
         self._timeout_ms = timeout_ms
         self._clock_ms = _NO_CLOCK
+        self._told = 0  # so many changes
         self._ages = AgeTable()
         self._open = OpenRoots(self._ages)
         self._forgotten: list[Int64s] = []  # since the last change was told
         if whole is not None:
             head, ages, *runs = unpack(whole)
-            (self._clock_ms,) = int64s(head).tolist()
+            self._told, self._clock_ms = int64s(head).tolist()
             self._ages.restore(ages)
             self._open.restore(runs)
 
     def to_bytes(self) -> bytes:
         """All of it: 21 bytes for each open root."""
-        return pack(np.array([self._clock_ms]), self._ages.to_bytes(), *self._open.parts())
+        head = np.array([self._told, self._clock_ms])
+        return pack(head, self._ages.to_bytes(), *self._open.parts())
 
     @property
     def open_count(self) -> int:
@@ -180,9 +187,9 @@ class Ledger:
         had_open = self._open.count > 0
         # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
         # take the time since the last change for time in which nobody ran the topology.
-        begins = self._timeout_ms is not None and self._open.fresh_count > 0
-        is_timed = begins or self._ages.oldest_ms() is not None
-        away_ms = now_ms - self._clock_ms if is_first and had_open else 0
+        ages_count = self._ages.oldest_ms() is not None
+        ages_begin = self._timeout_ms is not None and self._open.fresh_count > 0
+        away_ms = now_ms - self._clock_ms if is_first and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
@@ -205,10 +212,12 @@ class Ledger:
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
         change = _Change(
-            now_ms, away_ms, self._since(now_ms),
+            self._told + 1, now_ms, away_ms, self._since(now_ms),
             np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
             asked[is_summed], added[is_summed], reset, left,
         )  # fmt: skip
+        is_told = ages_count or ages_begin or bool(change)
+        self._told += is_told
         self._forgotten.clear()
         self._apply(change)
         place = np.searchsorted(fail_roots, failed.roots)
@@ -221,12 +230,24 @@ class Ledger:
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
-            change.to_bytes() if is_timed or change else b"",
+            change.to_bytes() if is_told else b"",
         )
 
     def replay(self, change: Buffer) -> None:
-        """Do again what a micro-batch did; in order, from the state that it found."""
+        """Do again what a micro-batch did; in order, from the state that it found.
+
+        Raises:
+            CheckpointError: It is not the change after the last.
+        """
         again = _Change.from_bytes(change)
+        if again.number != self._told + 1:
+            # Silence would be worse: what was opened in between would never have a verdict.
+            raise CheckpointError(
+                f"of the changes of what is open, number {again.number} follows number {self._told}",
+                "the acker's ledger",
+                "bring back the files that are missing, or give the topology a new checkpoint",
+            )
+        self._told = again.number
         self._ages.shift(again.away_ms)
         self._apply(again)
 
