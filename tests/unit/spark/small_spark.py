@@ -264,7 +264,7 @@ class Driver:
             self.journal.world = world
         acker = DyingAcker(self.plan, self.held.folder, self.held.last_committed())
         acker.world = world
-        self.sink = Sink(self.plan, acker, self.inbox, self.journal, self.threads.hold, errors.add)
+        self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
         self.running = RunningTopology(
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
@@ -280,7 +280,7 @@ class Driver:
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        self.reader = InboxReader({"inbox": str(self.held.inbox), "partitions": "2"})
+        self.reader = InboxReader({"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"})
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
@@ -372,7 +372,7 @@ class Driver:
         return read_chunk(self.held.inbox, name)
 
     def _following(self, start: int) -> list[int]:
-        return list(range(start, self.reader._news(start)))
+        return [entry.number for entry in self.reader._news(start)]
 
     def _last(self, log: str) -> int:
         return max((int(file.name) for file in self.logs[log].iterdir()), default=-1)

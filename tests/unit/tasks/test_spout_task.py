@@ -87,6 +87,8 @@ class Inbox:
     def __init__(self):
         self.chunks, self.released, self.room = {}, [], True
 
+    chunk_rows = 10**9
+
     def append(self, chunks):
         first = len(self.chunks)
         for offset, chunk in enumerate(chunks):
