@@ -154,12 +154,12 @@ class Router:
         if rows.is_untracked and not joins:
             lineage: Lineage = Sparse.untracked(len(tasks))
         else:
-            channels, index = self._channels(emission.stream, tasks)
-            edges = charge(rows, parents, channels, index)
+            channels = self._channels(emission.stream, tasks)
+            edges = charge(rows, parents, channels)
             lineage = rows.lineage.children(parents, edges)
             if joins:
                 copies = np.arange(len(tasks)) if emitted is None else emitted
-                lineage = _joined(lineage, copies, joins, channels[index] if len(channels) > 1 else channels)
+                lineage = _joined(lineage, copies, joins, channels)
         self._send(route, emission.stream, batch, lineage, tasks)
 
     def _send(
@@ -171,10 +171,16 @@ class Router:
         if (partitions == first).all():
             self._frame(route, stream, first, batch, lineage, tasks)
             return
-        for partition in np.flatnonzero(np.bincount(partitions)):
-            mine = np.flatnonzero(partitions == partition)
-            taken = batch.take(pa.array(mine))
-            self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
+        # Sorted once and cut, however many partitions there are; numbers this narrow are sorted in one pass.
+        order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
+        taken, start = batch.take(pa.array(order)), 0
+        for partition, count in enumerate(np.bincount(partitions).tolist()):
+            if count:
+                mine = order[start : start + count]
+                self._frame(
+                    route, stream, partition, taken.slice(start, count), lineage.take(mine), tasks[mine]
+                )
+                start += count
 
     def _frame(
         self,
@@ -191,16 +197,14 @@ class Router:
         frame = Frame(self._component.id, stream, subscriber, self._task, sequence, target, batch, lineage)
         self._outputs.frame(partition, frame)
 
-    def _channels(self, stream: str, tasks: Int32s) -> tuple[UInt64s, Int64s]:
-        """The channels to some tasks, and which of them each copy takes; shapes (k,) and (n,)."""
-        first, last = int(tasks.min()), int(tasks.max())
-        named = np.zeros(last - first + 1, dtype=np.uint64)
-        index = tasks.astype(np.int64)
-        index -= first
-        used = np.flatnonzero(np.bincount(index)) if last > first else np.zeros(1, dtype=np.int64)
-        for place in used.tolist():
-            named[place] = _channel(self._component.id, stream, first + place)
-        return named, index
+    def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
+        """The channel of each copy; shape (n,), or (1,) when all go to one task."""
+        lowest = int(tasks.min())
+        counts = np.bincount(tasks - lowest)
+        channels = np.zeros(len(counts), dtype=np.uint64)
+        for place in np.flatnonzero(counts).tolist():
+            channels[place] = _channel(self._component.id, stream, lowest + place)
+        return channels if len(channels) == 1 else channels[tasks - lowest]
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
@@ -236,65 +240,58 @@ class Router:
         return self._plan.topology.components[subscription.subscriber].task_ids
 
 
-def charge(rows: InboundRows, parents: Int64s, channels: UInt64s, index: Int64s | None = None) -> Int64s:
+def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
     """Make one edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
 
     Args:
         rows: Where the parents stand; their ordinals and ack values move on.
         parents: The row each copy is anchored to, shape (n,); -1 for none. Any order.
-        channels: The channel of each copy, shape (n,) or (1,); with ``index`` those it names, shape (k,).
-        index: Which channel each copy takes, shape (n,).
+        channels: The channel of each copy, shape (n,) or (1,).
     """
     if not len(parents):
         return parents
-    order = None if (parents[1:] >= parents[:-1]).all() else np.argsort(parents, kind="stable")
-    if order is not None:
+    starts, lengths = _runs(parents)
+    charged = parents[starts]
+    if (charged[1:] < charged[:-1]).any():
+        order = np.argsort(parents, kind="stable")
         edges = np.empty_like(parents)
-        edges[order] = charge(rows, parents[order], *_those(channels, index, order))
+        edges[order] = charge(rows, parents[order], channels if len(channels) == 1 else channels[order])
         return edges
-    if parents[0] < 0:
-        anchored = slice(int(np.searchsorted(parents, 0)), None)
-        edges = np.zeros_like(parents)
-        edges[anchored] = charge(rows, parents[anchored], *_those(channels, index, anchored))
-        return edges
-    named = channels if index is None else channels[index] if len(channels) > 1 else channels
-    if (parents[1:] > parents[:-1]).all():
-        edges = edges_at(rows.folds[parents] + named, rows.ordinals[parents])
+    if charged[0] < 0:
+        loose = int(lengths[0])
+        anchored = charge(rows, parents[loose:], channels if len(channels) == 1 else channels[loose:])
+        return np.concatenate((np.zeros(loose, dtype=np.int64), anchored))
+    if len(charged) == len(parents):
+        edges = edges_at(rows.folds[parents] + channels, rows.ordinals[parents])
         rows.ordinals[parents] += 1
         rows.ack_values[parents] ^= edges
         return edges
-    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
-    lengths = np.diff(starts, append=len(parents))
-    charged = parents[starts]
     ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
     ordinals += np.arange(len(parents))
     places = np.repeat(rows.folds[charged], lengths)
-    places += named
+    places += channels
     edges = edges_at(places, ordinals)
     rows.ordinals[charged] += lengths
     rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges
 
 
-def _those(channels: UInt64s, index: Int64s | None, which: Int64s | slice) -> tuple[UInt64s, Int64s | None]:
-    """The channels of some of the copies."""
-    if index is not None:
-        return channels, index[which]
-    return (channels if len(channels) == 1 else channels[which]), None
-
-
 def _ranks(parents: Int64s) -> Int64s:
     """How many of those before it have the same parent, for each of these; shape (n,)."""
-    if (parents[1:] > parents[:-1]).all():
-        return np.zeros(len(parents), dtype=np.int64)
-    if (parents[1:] < parents[:-1]).any():
+    starts, lengths = _runs(parents)
+    if (parents[starts[1:]] < parents[starts[:-1]]).any():
         order = np.argsort(parents, kind="stable")
         ranks = np.empty_like(parents)
         ranks[order] = _ranks(parents[order])
         return ranks
-    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
-    lengths = np.diff(np.r_[starts, len(parents)])
     return np.arange(len(parents)) - np.repeat(starts, lengths)
+
+
+def _runs(values: Int64s) -> tuple[Int64s, Int64s]:
+    """Where each run of equal values begins, and how long it is; at least one value."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), changes))
+    return starts, np.diff(starts, append=len(values))
 
 
 def _nobody(count: int, error: Exception) -> Choice:

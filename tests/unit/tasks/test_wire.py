@@ -310,7 +310,7 @@ def test_payloads_without_fields_keep_their_number():
 
 def test_what_was_acked_is_told_once():
     lineage = Runs.of_rows(np.array([5, 5, 6]), np.array([1, 2, 4]))
-    rows = InboundRows("a", "s", 1, ("f",), lineage, [(0,), (1,), (2,)])
+    rows = InboundRows("a", "s", 1, ("f",), lineage, [(0, 1, 2)])
     assert rows.newly_acked() is None
     rows.fate[0] = rows.fate[2] = FATES.index("acked")
     rows.ack_values[0] = 8
@@ -318,14 +318,14 @@ def test_what_was_acked_is_told_once():
     assert rows.newly_acked() is None
     rows.fate[1] = FATES.index("acked")
     assert [part.tolist() for part in rows.newly_acked()] == [[5], [2]]
-    whole = InboundRows("a", "s", 1, ("f",), lineage, [(0,), (1,), (2,)])
+    whole = InboundRows("a", "s", 1, ("f",), lineage, [(0, 1, 2)])
     whole.fate[:] = bytes([FATES.index("acked")] * 3)
     assert [part.tolist() for part in whole.newly_acked()] == [[5, 6], [3, 4]]
 
 
 def test_a_row_knows_its_roots_and_attempts():
     tried = Runs.of_rows(np.array([5, 6]), np.array([1, 2]), np.array([3, 1], dtype=np.int32))
-    rows = InboundRows("a", "s", 1, ("f",), tried, [(0,), (1,)])
+    rows = InboundRows("a", "s", 1, ("f",), tried, [(0, 1)])
     assert [rows.attempt_of(row) for row in (0, 1)] == [3, 1]
     assert [tried.root_attempts(row) for row in (0, 1)] == [{5: 3}, {6: 1}]
     assert Runs.of_rows(np.array([5]), np.array([1])).root_attempts(0) == {}
