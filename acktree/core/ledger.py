@@ -188,7 +188,7 @@ class Ledger:
         # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
         # take the time since the last change for time in which nobody ran the topology.
         ages_count = self._ages.oldest_ms() is not None
-        ages_begin = self._timeout_ms is not None and self._open.fresh_count > 0
+        ages_begin = self._timeout_ms is not None and had_open
         away_ms = now_ms - self._clock_ms if is_first and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)

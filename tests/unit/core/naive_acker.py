@@ -12,6 +12,9 @@ import numpy as np
 
 from acktree.core.deltas import Deltas
 from acktree.core.ids import sequences_of
+from acktree.core.ledger import Ledger
+from acktree.core.open_roots import UNTIMED
+from acktree.core.packing import int32s, int64s, unpack
 
 
 @dataclass
@@ -95,3 +98,26 @@ def deltas_of(messages):
         column(fails, 0), np.arange(len(fails)), tuple(reason for _, reason in fails),
         np.array(resets, dtype=np.int64),
     )  # fmt: skip
+
+
+def content(ledger: Ledger):
+    """All that will matter of a ledger: each root with its sum, its owner and since when its age counts.
+
+    And the clock, if some age counts; where the roots lie is the ledger's own business.
+    """
+    head, ages, *runs = unpack(ledger.to_bytes())
+    (moments,) = unpack(ages)
+    since_ms = [None if since == UNTIMED else since for since in int64s(moments).tolist()]
+    found = {}
+    for run in runs:
+        roots, sums, owners, numbers = unpack(run)
+        for root, total, owner, age in zip(
+            int64s(roots).tolist(),
+            int64s(sums).tolist(),
+            int32s(owners).tolist(),
+            bytes(numbers),
+            strict=True,
+        ):
+            found[root] = (total, owner, since_ms[age] if age < len(since_ms) else None)
+    number, clock_ms = int64s(head).tolist()
+    return number, clock_ms if any(since is not None for *_, since in found.values()) else None, found
