@@ -70,4 +70,4 @@ lock: $(READY) ## Pin the development environment anew, from pyproject.toml
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml -o requirements-dev.lock
 
 clean: ## Take away what recipes made, the virtual environment included
-	rm -rf $(VENV) dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/.peers dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -165,6 +165,9 @@ class Config:
     """progressive: the wait after each idle call from then on."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
+    execute_timeout_secs: float | None = 300
+    """How long one call of ``execute`` may take before it is interrupted and its tuple fails. Code that
+    cannot be interrupted loses its process; a tuple that cost two of them is left out. None: for ever."""
     batch_interval_secs: float = 2
     """How long a micro-batch shall take when there is enough to do: it admits what the last ones managed in
     that time. With little to do it is as quick as Spark allows."""
@@ -184,6 +187,7 @@ class Config:
     def __post_init__(self) -> None:
         """Refuse wrong types and ranges, and make 0 pending mean what it means in Storm."""
         self._number("message_timeout_secs", above=0)
+        self._number("execute_timeout_secs", above=0, or_none=True)
         self._number("batch_interval_secs", above=0)
         self._number("tick_tuple_freq_secs", above=0, or_none=True)
         self._number("stats_sample_rate", above=0, most=1)

@@ -101,6 +101,14 @@ class MisuseError(AcktreeError):
     """
 
 
+class ExecuteTimeoutError(AcktreeError):
+    """A bolt's ``execute`` took longer than ``execute_timeout_secs``. Raised inside it; its tuple fails."""
+
+
+class KilledWorkerError(AcktreeError):
+    """A tuple was left out, because more than one worker died over it. Its message fails."""
+
+
 class ConnectorError(AcktreeError):
     """A queue, broker or store refused or was not there.
 

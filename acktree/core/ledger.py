@@ -7,7 +7,7 @@ Rules of this file
    arguments, verdicts leave as return values.
 3. FAILED wins over ACKED, ACKED over TIMED_OUT; a root is judged once and then forgotten.
 4. What a micro-batch changed is told as a *change*, a blob whose size follows what it touched and not what is
-   open. A ledger that replays the changes of another is that ledger.
+   open. A ledger that replays the changes of another is that ledger: so the clock is told while ages count.
 
 A root's sum is the XOR of every edge created and every edge acked below it; it is zero when each edge was
 seen twice. XOR commutes, so order and batching cannot matter. XOR is not idempotent, so a delta added twice
@@ -18,7 +18,8 @@ An age counts from the end of the micro-batch that admitted the root (slow is no
 known when the next one comes; it is rounded up to a sixteenth of the timeout. T / 16 may pass until a
 micro-batch is asked for if none comes by itself, and T / 16 is lost by rounding: a root is timed out never
 before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age, ``reset_timeout``
-does. With timeouts off no age counts. The time for which nobody ran the topology counts against nobody.
+does. With timeouts off no age counts, and those that did begin anew if they are switched on again. The time
+for which nobody ran the topology counts against nobody.
 
 A message about a root that is not open is left from a root already judged: an init is never later than its
 acks' micro-batch. It is dropped, so nothing here can grow for ever.
@@ -38,6 +39,7 @@ from acktree.core.deltas import Deltas, sum_by_root
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.errors import CheckpointError
 
 BUCKETS: Final = 16
 """How many widths a message timeout is cut into; the bound on lateness is twice a width."""
@@ -85,15 +87,17 @@ class _Change:
     """What a micro-batch did to the roots that were open before it, and what it left open.
 
     Attributes:
+        number: The how-manieth change it is, from 1: one that is missing must not be passed over.
         clock_ms: Its clock.
         away_ms: For how long nobody had run the topology: ages are that much younger.
         since_ms: From when the ages count that waited for this micro-batch.
-        gone: Roots that were judged.
+        gone: Roots that were judged, or forgotten since the micro-batch before.
         summed, sums: What was added to roots that stay open.
         reset: Roots whose age begins again.
         left: Roots that it opened and did not judge.
     """
 
+    number: int
     clock_ms: int
     away_ms: int
     since_ms: int
@@ -107,7 +111,7 @@ class _Change:
         return bool(self.away_ms) or any(map(len, (self.gone, self.summed, self.reset, self.left.roots)))
 
     def to_bytes(self) -> bytes:
-        head = np.array([self.clock_ms, self.away_ms, self.since_ms])
+        head = np.array([self.number, self.clock_ms, self.away_ms, self.since_ms])
         return pack(
             head, self.gone, self.summed, self.sums, self.reset,
             self.left.roots, self.left.sums, self.left.owners,
@@ -116,9 +120,11 @@ class _Change:
     @classmethod
     def from_bytes(cls, blob: Buffer) -> _Change:
         head, gone, summed, sums, reset, roots, owed, owners = unpack(blob)
-        clock, away, since = int64s(head).tolist()
+        number, clock, away, since = int64s(head).tolist()
         left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
-        return cls(clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left)
+        return cls(
+            number, clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left
+        )
 
 
 class Ledger:
@@ -132,17 +138,20 @@ class Ledger:
         """
         self._timeout_ms = timeout_ms
         self._clock_ms = _NO_CLOCK
+        self._told = 0  # so many changes
         self._ages = AgeTable()
         self._open = OpenRoots(self._ages)
+        self._forgotten: list[Int64s] = []  # since the last change was told
         if whole is not None:
             head, ages, *runs = unpack(whole)
-            (self._clock_ms,) = int64s(head).tolist()
+            self._told, self._clock_ms = int64s(head).tolist()
             self._ages.restore(ages)
             self._open.restore(runs)
 
     def to_bytes(self) -> bytes:
         """All of it: 21 bytes for each open root."""
-        return pack(np.array([self._clock_ms]), self._ages.to_bytes(), *self._open.parts())
+        head = np.array([self._told, self._clock_ms])
+        return pack(head, self._ages.to_bytes(), *self._open.parts())
 
     @property
     def open_count(self) -> int:
@@ -168,12 +177,20 @@ class Ledger:
             now_ms: The micro-batch's clock; one that was set back counts as standing still.
             is_first: Whether a driver begins with this micro-batch: the time since the one before, when
                 nobody ran the topology, makes no root older.
+
+        Raises:
+            ProtocolError: A root was opened that is open. Nothing was changed.
         """
-        now_ms = max(now_ms, self._clock_ms)
-        had_open, had_fresh = self._open.count > 0, self._open.fresh_count > 0
-        away_ms = now_ms - self._clock_ms if is_first and had_open else 0
-        self._ages.shift(away_ms)
         init = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
+        self._open.refuse(init)
+        now_ms = max(now_ms, self._clock_ms)
+        had_open = self._open.count > 0
+        # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
+        # take the time since the last change for time in which nobody ran the topology.
+        ages_count = self._ages.oldest_ms() is not None
+        ages_begin = self._timeout_ms is not None and had_open
+        away_ms = now_ms - self._clock_ms if is_first and ages_count else 0
+        self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
         closed, failed, left = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
@@ -195,9 +212,13 @@ class Ledger:
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
         change = _Change(
-            now_ms, away_ms, self._since(now_ms),
-            np.concatenate((asked[~stays], timed_out.roots)), asked[is_summed], added[is_summed], reset, left,
+            self._told + 1, now_ms, away_ms, self._since(now_ms),
+            np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
+            asked[is_summed], added[is_summed], reset, left,
         )  # fmt: skip
+        is_told = ages_count or ages_begin or bool(change)
+        self._told += is_told
+        self._forgotten.clear()
         self._apply(change)
         place = np.searchsorted(fail_roots, failed.roots)
         return Settlement(
@@ -209,17 +230,31 @@ class Ledger:
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
-            change.to_bytes() if had_fresh or change else b"",
+            change.to_bytes() if is_told else b"",
         )
 
     def replay(self, change: Buffer) -> None:
-        """Do again what a micro-batch did; in order, from the state that it found."""
+        """Do again what a micro-batch did; in order, from the state that it found.
+
+        Raises:
+            CheckpointError: It is not the change after the last.
+        """
         again = _Change.from_bytes(change)
+        if again.number != self._told + 1:
+            # Silence would be worse: what was opened in between would never have a verdict.
+            raise CheckpointError(
+                f"of the changes of what is open, number {again.number} follows number {self._told}",
+                "the acker's ledger",
+                "bring back the files that are missing, or give the topology a new checkpoint",
+            )
+        self._told = again.number
         self._ages.shift(again.away_ms)
         self._apply(again)
 
     def forget_before(self, run_salt: int, first_sequences: Mapping[int, int]) -> None:
         """Drop, without a verdict, what spout tasks opened in an earlier run and their queues bring back.
+
+        The next change tells of it.
 
         Args:
             run_salt: The salt of the checkpoint, to read a root's sequence.
@@ -231,6 +266,7 @@ class Ledger:
             for owner, first in first_sequences.items():
                 orphaned |= (run.owners == owner) & (sequences < first)
             self._open.drop(run.roots[orphaned])
+            self._forgotten.append(run.roots[orphaned])
 
     def _apply(self, change: _Change) -> None:
         self._clock_ms = change.clock_ms

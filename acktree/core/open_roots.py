@@ -117,6 +117,10 @@ class AgeTable:
         """Make every age younger."""
         self._since_ms = [since if since == UNTIMED else since + by_ms for since in self._since_ms]
 
+    def stop(self) -> None:
+        """Timeouts were switched off: no age counts from any moment."""
+        self._since_ms = [UNTIMED] * _MOMENTS
+
     def begin_untimed(self, since_ms: int) -> None:
         """Timeouts were switched on: the ages that counted from no moment count from this one."""
         self._since_ms = [since_ms if since == UNTIMED else since for since in self._since_ms]
@@ -228,6 +232,12 @@ class OpenRoots:
             sums[which], owners[which] = run.sums[at], run.owners[at]
         return is_open, sums, owners
 
+    def refuse(self, given: Roots) -> None:
+        """Stop what opens a root again. ProtocolError when some of these are open."""
+        is_open, sums, owners = self.look_up(given.roots)
+        if is_open.any():
+            given.and_also(Roots(given.roots, sums, owners).keep(is_open))  # says which
+
     def drop(self, roots: Int64s) -> None:
         """Let go of roots; those that are not there are passed over."""
         for run, at, _ in self._find(np.sort(roots)):
@@ -255,8 +265,10 @@ class OpenRoots:
         self._fresh = self._fresh.without_gone().and_also(_Run.fresh(given))
 
     def begin_ages(self, since_ms: int) -> None:
-        """The ages of what is fresh count from a moment on."""
-        if since_ms != UNTIMED:
+        """The ages of what is fresh count from a moment on; from UNTIMED none does."""
+        if since_ms == UNTIMED:
+            self._ages.stop()
+        else:
             self._ages.begin_untimed(since_ms)
         begun, self._fresh = self._fresh.without_gone(), _Run.fresh(Roots.none())
         if not begun.count:

@@ -11,6 +11,7 @@ sum beside them: see ``deltas``.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -18,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
+from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, UInt64s, root_ids, sequences_of
 from acktree.errors import ProtocolError
 
 GAP: Final = 4096
@@ -30,6 +31,8 @@ SHORTEST: Final = 32
 MOST_TASKS: Final = 16
 """Roots of more spout tasks than this are told one by one. Rows of DataFrames look like that: their roots are
 no numbers of a task, and reading them as such gives any task."""
+
+_NONE: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +72,8 @@ class Closing:
         done: Messages opened and fully processed: (spout task, sequences ascending), a task may come twice.
         open_roots: Roots of messages that were opened and are not done, or failed; ``open_sums`` is what each
             still owes, ``open_owners`` the spout task; shape (n,).
-        old_roots: Roots of earlier micro-batches that something was said of, ``old_sums`` what; shape (m,).
+        old_roots: Roots that no run of this micro-batch opened and something was said of, ``old_sums`` what;
+            shape (m,), any order, repeats allowed.
     """
 
     done: Sequence[tuple[int, Int64s]]
@@ -163,7 +167,7 @@ def joined(opened: Iterable[Opened]) -> list[Opened]:
         ProtocolError: A message was opened twice: its sums would cancel, an ack of what nobody processed.
     """
     runs: list[Opened] = []
-    for run in sorted(opened):
+    for run in sorted(run for run in opened if run.first < run.end):
         if runs and runs[-1].task == run.task and runs[-1].end >= run.first:
             if runs[-1].end > run.first:
                 raise ProtocolError(
@@ -177,45 +181,107 @@ def joined(opened: Iterable[Opened]) -> list[Opened]:
     return runs
 
 
-def close(run_salt: int, spans: Iterable[Span], opened: Iterable[Opened], fail_roots: Int64s) -> Closing:
+def close(
+    run_salt: int,
+    spans: Iterable[Span],
+    opened: Iterable[Opened],
+    fail_roots: Int64s,
+    ack_roots: Int64s = _NONE,
+    ack_sums: Int64s = _NONE,
+) -> Closing:
     """Judge what a micro-batch opened by what it said of it.
 
+    A sum is looked at once, with all that was said in it. Without what was told one by one it would be that
+    of an unfinished tree, with one more chance to be zero by accident.
+
     Args:
-        spans: All that was said, the spouts' own sums among it: each run of ``opened`` lies in some span.
-        fail_roots: Roots that failed; none of them is done, whatever its sum.
+        spans: What was said in runs, the spouts' own sums among it: each run of ``opened`` lies in some span.
+        fail_roots: Roots that failed, shape (f,), any order; none of them is done, whatever its sum.
+        ack_roots: Roots that something was told of one by one, shape (a,), any order, repeats allowed.
+        ack_sums: What was told of each, shape (a,).
+
+    Raises:
+        ProtocolError: A message was opened twice, or without a sum: it would never have a verdict.
     """
-    failed_tasks, failed = sequences_of(run_salt, fail_roots)
     runs = joined(opened)
+    told_alone, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
+    failed = np.sort(_names(run_salt, fail_roots))
+    waiting = deque(runs)
     done: list[tuple[int, Int64s]] = []
     still_open: list[tuple[Int64s, Int64s, int]] = []
-    old: list[tuple[Int64s, Int64s]] = []
-    for span in add_up(spans):
-        inside = [run for run in runs if run.task == span.task and span.first <= run.first < span.end]
-        for run in inside:
+    old: list[tuple[Int64s, Int64s]] = [(old_roots, old_sums)]
+    for span in add_up([*spans, *told_alone]):
+        edges = [span.first]
+        while waiting and _holds(span, waiting[0]):
+            run = waiting.popleft()
+            edges += (run.first, run.end)
             sums = span.sums[run.first - span.first : run.end - span.first]
             is_done = sums == 0
-            is_done[
-                failed[(failed_tasks == run.task) & (failed >= run.first) & (failed < run.end)] - run.first
-            ] = False
+            is_done[_places(run, failed)] = False
             done.append((run.task, run.first + np.flatnonzero(is_done)))
             places = np.flatnonzero(~is_done)
             still_open.append((root_ids(run_salt, run.task, run.first + places), sums[places], run.task))
-        edges = [span.first, *(at for run in inside for at in (run.first, run.end)), span.end]
+        edges.append(span.end)
         for first, end in list(pairwise(edges))[::2]:
             sums = span.sums[first - span.first : end - span.first]
             places = np.flatnonzero(sums)
             old.append((root_ids(run_salt, span.task, first + places), sums[places]))
-    none = np.zeros(0, dtype=np.int64)
+    if waiting:
+        raise ProtocolError(
+            f"{waiting[0]} was opened without its sums",
+            "the spans of one micro-batch",
+            "a bug in acktree: please report it",
+        )
+    owners = [np.full(len(roots), task, dtype=np.int32) for roots, _, task in still_open]
     return Closing(
         [(task, sequences) for task, sequences in done if len(sequences)],
-        np.concatenate([none, *(roots for roots, _, _ in still_open)]),
-        np.concatenate([none, *(sums for _, sums, _ in still_open)]),
-        np.concatenate(
-            [
-                none.astype(np.int32),
-                *(np.full(len(roots), task, dtype=np.int32) for roots, _, task in still_open),
-            ]
-        ),
-        np.concatenate([none, *(roots for roots, _ in old)]),
-        np.concatenate([none, *(sums for _, sums in old)]),
+        np.concatenate([_NONE, *(roots for roots, _, _ in still_open)]),
+        np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
+        np.concatenate([_NONE.astype(np.int32), *owners]),
+        np.concatenate([roots for roots, _ in old]),
+        np.concatenate([sums for _, sums in old]),
     )
+
+
+def _holds(span: Span, run: Opened) -> bool:
+    return span.task == run.task and span.first <= run.first and run.end <= span.end
+
+
+def _of_runs(
+    run_salt: int, runs: Sequence[Opened], roots: Int64s, sums: Int64s
+) -> tuple[list[Span], Int64s, Int64s]:
+    """What was told one by one of messages in some runs, as spans; and the roots and sums of all others."""
+    if not runs or not len(roots):
+        return [], roots, sums
+    names = _names(run_salt, roots)
+    order = np.argsort(names)
+    names, roots, sums = names[order], roots[order], sums[order]
+    spans: list[Span] = []
+    is_other = np.ones(len(roots), dtype=np.bool_)
+    for run in runs:
+        mine = _within(run, names)
+        if mine.start < mine.stop:
+            places = _places(run, names)
+            spread = np.zeros(int(places[-1]) + 1, dtype=np.int64)
+            np.bitwise_xor.at(spread, places, sums[mine])
+            spans.append(Span(run.task, run.first, spread))
+            is_other[mine] = False
+    return spans, roots[is_other], sums[is_other]
+
+
+def _names(run_salt: int, roots: Int64s) -> UInt64s:
+    """Spout task and sequence of each root as one number, ascending as the two are; shape kept."""
+    tasks, sequences = sequences_of(run_salt, roots)
+    return (tasks.view(np.uint64) << np.uint64(SEQUENCE_BITS)) | sequences.view(np.uint64)
+
+
+def _within(run: Opened, names: UInt64s) -> slice:
+    """Where the messages of a run stand among ascending names."""
+    first, last = (np.uint64(run.task << SEQUENCE_BITS | sequence) for sequence in (run.first, run.end - 1))
+    return slice(int(names.searchsorted(first)), int(names.searchsorted(last, side="right")))
+
+
+def _places(run: Opened, names: UInt64s) -> Int64s:
+    """The places in a run of those ascending names that are of it."""
+    first = np.uint64(run.task << SEQUENCE_BITS | run.first)
+    return (names[_within(run, names)] - first).view(np.int64)

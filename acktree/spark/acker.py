@@ -5,9 +5,11 @@ never committed is thrown away at a restart, and the micro-batch that runs again
 
 ::
 
-    acker/000000000042.change    what a micro-batch changed in the ledger; none where it left it as it was
+    acker/000000000042.change    what a micro-batch changed in the ledger; none where nothing was or is open
     acker/000000000040.whole     the ledger after a micro-batch; what is older goes at the next write
-    payloads/000000000042        the rows of a DataFrame that a micro-batch left open, where there is a retry
+    payloads/000000000042        the rows of DataFrames that a micro-batch left open, where there is a retry
+
+A file is written beside its place and renamed into it; one that is still called ``new-`` was never there.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ import pyarrow as pa
 from acktree.core.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.ledger import Ledger
-from acktree.core.packing import pack, unpack
-from acktree.core.values import batch_to_bytes
+from acktree.core.packing import int64s, pack, unpack
+from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
 from acktree.tasks.plan import Plan
 
 _SMALL: Final = 1 << 20
 """Changes of so many bytes are worth no new whole, however little is open."""
+_MOST_CHANGES: Final = 1024
+"""And so many changes are worth one, however much is open: a restart reads each, a file system holds each."""
 
 
 class DurableAcker:
@@ -72,27 +76,20 @@ class _Log:
     """Changes since the last whole ledger, a file for each micro-batch that changed something."""
 
     def __init__(self, folder: Path, last_committed: int) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
-        self._last_committed = last_committed
+        self._folder, found = folder, _committed(folder, last_committed)
+        whole = max((at for at, file in enumerate(found) if file.suffix == ".whole"), default=0)
+        self._superseded, self._files = found[:whole], found[whole:]
         self._written = 0
-        self._superseded: list[Path] = []
 
     def recover(self, timeout_ms: int | None) -> Ledger:
         ledger = Ledger(timeout_ms)
-        files: list[Path] = []
-        for file in sorted(self._folder.iterdir()):
-            if file.name.startswith("new-") or int(file.stem) > self._last_committed:
-                file.unlink()
-            elif file.suffix == ".whole":
-                ledger = Ledger(timeout_ms, file.read_bytes())
-                self._superseded, files = [*self._superseded, *files], [file]
+        for file in self._files:
+            blob = file.read_bytes()
+            if file.suffix == ".whole":
+                ledger = Ledger(timeout_ms, blob)
             else:
-                blob = file.read_bytes()
                 ledger.replay(blob)
                 self._written += len(blob)
-                files.append(file)
-        self._files = files
         return ledger
 
     def write(self, batch_id: int, change: bytes, ledger: Ledger) -> None:
@@ -100,14 +97,12 @@ class _Log:
             file.unlink(missing_ok=True)
         self._superseded = []
         self._written += len(change)
-        is_whole = self._written > max(_SMALL, 2 * ledger.nbytes)
-        file = self._folder / f"{batch_id:012d}.{'whole' if is_whole else 'change'}"
-        new = self._folder / f"new-{batch_id}"
-        new.touch(mode=0o600)
-        new.write_bytes(ledger.to_bytes() if is_whole else change)
-        new.rename(file)
-        if is_whole:
+        is_large = self._written > max(_SMALL, 2 * ledger.nbytes)
+        if is_large or len(self._files) > _MOST_CHANGES:
             self._superseded, self._files, self._written = self._files, [], 0
+            file = _write(self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
+        else:
+            file = _write(self._folder / f"{batch_id:012d}.change", change)
         self._files.append(file)
 
 
@@ -115,15 +110,11 @@ class _Payloads:
     """What rows of DataFrames held, kept while they are open: their source has moved on."""
 
     def __init__(self, folder: Path, last_committed: int, ledger: Ledger) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._open: dict[Path, Int64s] = {}
         self._closed: list[Path] = []
-        for file in sorted(folder.iterdir()):
-            if file.name.startswith("new-") or int(file.name) > last_committed:
-                file.unlink()
-            else:
-                self._keep(file, ledger.still_open(_read(file)[0]))
+        for file in _committed(folder, last_committed):
+            self._keep(file, ledger.still_open(np.concatenate([roots for roots, _ in _read(file)])))
 
     def settle(self, batch_id: int, arrived: Sequence[Payload], verdicts: Verdicts) -> list[Payload]:
         """Take in what came, let go of what was judged, give back what failed."""
@@ -132,21 +123,18 @@ class _Payloads:
         self._closed = []
         lost = np.concatenate((verdicts.failed.roots, verdicts.timed_out.roots))
         judged = np.concatenate((verdicts.acked.roots, lost))
-        failed = [part for payload in arrived for part in _those(payload, np.isin(payload[0], lost))]
+        failed = _those(arrived, lost)
         for file, roots in list(self._open.items()):
             if np.isin(roots, lost).any():
-                values = _read(file)
-                failed += _those(values, np.isin(values[0], lost) & np.isin(values[0], roots))
+                failed += _those(_read(file), np.intersect1d(roots, lost))
             self._keep(file, roots[~np.isin(roots, judged)])
-        left = [part for payload in arrived for part in _those(payload, ~np.isin(payload[0], judged))]
+        came = np.concatenate([judged[:0], *(roots for roots, _ in arrived)])
+        left = _those(arrived, came[~np.isin(came, judged)])
         if left:
-            roots = np.concatenate([part[0] for part in left])
-            table = pa.Table.from_batches([part[1] for part in left]).combine_chunks()
-            file, new = self._folder / f"{batch_id:012d}", self._folder / f"new-{batch_id}"
-            new.touch(mode=0o600)
-            new.write_bytes(pack(roots, batch_to_bytes(table.to_batches()[0])))
-            new.rename(file)
-            self._keep(file, roots)
+            # One by one: the rows of two DataFrames make no table.
+            parts = (part for roots, values in left for part in (roots, batch_to_bytes(values)))
+            file = _write(self._folder / f"{batch_id:012d}", pack(*parts))
+            self._keep(file, np.concatenate([roots for roots, _ in left]))
         return failed
 
     def _keep(self, file: Path, roots: Int64s) -> None:
@@ -157,12 +145,34 @@ class _Payloads:
             self._closed.append(file)
 
 
-def _read(file: Path) -> Payload:
-    head, body = unpack(file.read_bytes())
-    return payload_of_wire(pack(head), body)
+def _committed(folder: Path, last_committed: int) -> list[Path]:
+    """The files of micro-batches that count, ascending; what else is there goes."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found: list[Path] = []
+    for file in sorted(folder.iterdir()):
+        if file.name.startswith("new-") or int(file.stem) > last_committed:
+            file.unlink()
+        else:
+            found.append(file)
+    return found
 
 
-def _those(payload: Payload, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Payload]:
-    roots, values = payload
-    which = np.flatnonzero(wanted)
-    return [(roots[which], values.take(pa.array(which)))] if len(which) else []
+def _write(file: Path, blob: bytes) -> Path:
+    new = file.with_name(f"new-{file.name}")
+    new.touch(mode=0o600)
+    new.write_bytes(blob)
+    return new.rename(file)
+
+
+def _read(file: Path) -> list[Payload]:
+    parts = unpack(file.read_bytes())
+    return [
+        (int64s(roots), batch_from_bytes(values))
+        for roots, values in zip(parts[::2], parts[1::2], strict=True)
+    ]
+
+
+def _those(payloads: Sequence[Payload], wanted: Int64s) -> list[Payload]:
+    """The rows of some roots."""
+    found = ((roots, values, np.flatnonzero(np.isin(roots, wanted))) for roots, values in payloads)
+    return [(roots[which], values.take(pa.array(which))) for roots, values, which in found if len(which)]

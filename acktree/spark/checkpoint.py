@@ -8,6 +8,7 @@
     acker/           what is open
     payloads/        rows of DataFrames that are open, where there is a retry policy
     inbox/           what spouts emitted, until committed and done with
+    marks/           what levels are executing, for when it kills them
     verdicts/        the journal, where a spout's messages are brought back by us
     dead_letters.sqlite
     plan-*           what the workers of the current run read
@@ -80,6 +81,13 @@ class Checkpoint:
     def verdicts(self) -> Path:
         """The folder of the journal."""
         return self.folder / "verdicts"
+
+    @property
+    def marks(self) -> Path:
+        """The folder in which levels mark what they execute."""
+        folder = self.folder / "marks"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
 
     @property
     def dead_letters(self) -> Path:

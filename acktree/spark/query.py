@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
 from acktree.spark.dataframe import rows_as_wire
-from acktree.spark.operators import RememberingOperator, stateless_level
+from acktree.spark.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.source import FORMAT, InboxSource
 from acktree.spark.wire import WIRE_DDL
 from acktree.spark.worker import SharedPlan
@@ -32,15 +31,13 @@ def ladder(
     session: SparkSession,
     plan: Plan,
     shared: SharedPlan,
-    inbox: Path,
+    places: Places,
     spouts: Mapping[str, DataFrameSpout],
-    folder: str | None,
 ) -> DataFrame:
     """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
-        folder: Where large rows go, if driver and workers share a machine.
     """
     session.dataSource.register(InboxSource)
     clock_ms = F.unix_millis(
@@ -48,7 +45,9 @@ def ladder(
     )  # the micro-batch's: logged, and the same when it is run again
     rows = (
         session.readStream.format(FORMAT)
-        .options(inbox=str(inbox), partitions=plan.partitions, interval_secs=plan.config.batch_interval_secs)
+        .options(
+            inbox=places.inbox, partitions=plan.partitions, interval_secs=plan.config.batch_interval_secs
+        )
         .load()
     )
     for name, spout in spouts.items():
@@ -60,20 +59,18 @@ def ladder(
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful:
-            rows = _remembering(rows, plan, shared, level.index, folder)
+            rows = _remembering(rows, plan, shared, level.index, places)
             continue
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
-        rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox), folder), WIRE_DDL)
+        rows = rows.mapInArrow(stateless_level(shared, level.index, places), WIRE_DDL)
     return rows
 
 
-def _remembering(
-    rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, folder: str | None
-) -> DataFrame:
+def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
     keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
     keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
-    operator: Any = RememberingOperator(shared, level, folder)
+    operator: Any = RememberingOperator(shared, level, places)
     return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
 
 

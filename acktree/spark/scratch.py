@@ -98,7 +98,7 @@ def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
 def forget_before(folder: Path, batch_id: int) -> None:
     """Delete the files of micro-batches before this one."""
     for file in folder.iterdir():
-        if int(file.name.split(".")[0]) < batch_id:
+        if int(file.name.removeprefix("new-").split(".")[0]) < batch_id:
             with suppress(FileNotFoundError):
                 file.unlink()
 

@@ -99,6 +99,14 @@ _JAVA_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 )
 
+_WORKER_ENVIRONMENT: Final = {
+    # A worker takes and gives back the same megabytes in every micro-batch. Left to itself the allocator
+    # hands them to the kernel and gets them again, zeroed page by page: a quarter of a worker's time.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+
 
 _lent: dict[str, int] = {}
 """How many topologies run in each session that was made here, by its application's id."""
@@ -157,7 +165,9 @@ def start_session(name: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-    } | {setting.key: setting.value for setting in SETTINGS}
+    }
+    settings |= {setting.key: setting.value for setting in SETTINGS}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started

@@ -66,7 +66,8 @@ class Sink:
 
     Attributes:
         acker: None when nothing is tracked.
-        folder: Where large rows are, if driver and workers share a machine.
+        scratch: Where large rows are, if driver and workers share a machine.
+        folders: Folders of files that begin with a micro-batch's id, and go with the next one.
         deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
         ended: What the last micro-batch said.
         on_batch: Called when a micro-batch has run, and will be committed next.
@@ -76,7 +77,8 @@ class Sink:
     acker: DurableAcker | None
     inbox: FileInbox
     journal: Journal | None
-    folder: Path | None
+    scratch: str | None
+    folders: Sequence[Path]
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], object]
     on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
@@ -87,9 +89,8 @@ class Sink:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Take what one micro-batch decided."""
         told: dict[int, list[WireRow]] = defaultdict(list)
-        folder = None if self.folder is None else str(self.folder)
         for batch in frame.toArrow().to_batches():
-            for row in scratch.take(folder, rows_of(batch)):
+            for row in scratch.take(self.scratch, rows_of(batch)):
                 told[row.kind].append(row)
         self._look_at(told)
         # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
@@ -103,8 +104,8 @@ class Sink:
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
-        if self.folder is not None:
-            scratch.forget_before(self.folder, batch_id)
+        for used in self.folders:
+            scratch.forget_before(used, batch_id)
         self.ended.last = (batch_id, end)
         self.on_batch()
 

@@ -18,6 +18,7 @@ from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
+from acktree.spark.operators import Places
 from acktree.spark.query import ladder
 from acktree.spark.running import RunningTopology, Threads
 from acktree.spark.settings import lend_session, prepare_session
@@ -92,7 +93,7 @@ def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopol
     plan = Plan.of(topology, config, held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
-    sink = Sink(plan, None, inbox, None, None, threads.hold, errors.add)
+    sink = Sink(plan, None, inbox, None, None, (), threads.hold, errors.add)
     running = RunningTopology(
         plan, held, inbox, sink, threads, DeadLetters(held.dead_letters), errors, _nothing
     )
@@ -127,7 +128,9 @@ def _start_in(
     journal = Journal(held.verdicts, threads.told_through) if replays else None
     acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
     folder = _scratch_folder(session, held)
-    sink = Sink(plan, acker, inbox, journal, folder, threads.hold, errors.add)
+    scratch = None if folder is None else str(folder)
+    folders = [held.marks, *([] if folder is None else [folder])]
+    sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
 
     def on_batch() -> None:
@@ -157,7 +160,7 @@ def _start_in(
         for spout in topology.spouts
         if isinstance(spout.user_object, DataFrameSpout)
     }
-    running.begin(_query(session, plan, held, sink, frames, folder))
+    running.begin(_query(session, plan, held, sink, frames, scratch))
     return running
 
 
@@ -167,15 +170,16 @@ def _query(
     held: Checkpoint,
     sink: Sink,
     frames: Mapping[str, DataFrameSpout],
-    folder: Path | None,
+    scratch: str | None,
 ) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
+    places = Places(str(held.inbox), str(held.marks), scratch)
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, held.inbox, frames, None if folder is None else str(folder))
+            ladder(session, plan, shared, places, frames)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is

@@ -136,14 +136,14 @@ class Acker:
         ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
         told = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
         opened = [run for run in told.opened if run.first >= self._first_sequences.get(run.task, 0)]
-        closing = close(self._salt, told.spans, opened, told.fail_roots)
+        closing = close(self._salt, told.spans, opened, told.fail_roots, told.ack_roots, told.ack_sums)
         scattered = replace(
             told,
             init_roots=np.concatenate((told.init_roots, closing.open_roots)),
             init_sums=np.concatenate((told.init_sums, closing.open_sums)),
             init_owners=np.concatenate((told.init_owners, closing.open_owners)),
-            ack_roots=np.concatenate((told.ack_roots, closing.old_roots)),
-            ack_sums=np.concatenate((told.ack_sums, closing.old_sums)),
+            ack_roots=closing.old_roots,
+            ack_sums=closing.old_sums,
         )
         settled = self.ledger.settle(scattered, clock_ms, is_first=is_first)
         return Verdicts.of(closing.done, settled, told.reasons), settled.change

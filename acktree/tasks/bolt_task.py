@@ -16,6 +16,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from sys import getrefcount
 from time import perf_counter
 from typing import Any, Final
 
@@ -28,12 +29,12 @@ from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
 from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
-from acktree.core.tuples import Tuple
-from acktree.core.values import decode_rows, native_batch
+from acktree.core.values import Column, native_batch, unpickled_columns
 from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, Outlets, Unfit
+from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
+from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
@@ -113,11 +114,11 @@ class BoltTask(ABC):
             self._run(frame, (), self.broken)
             return
         try:
-            values = decode_rows(frame.values)
+            columns = unpickled_columns(frame.values)
         except MisuseError:
             self._run_one_by_one(frame)
             return
-        self._run(frame, values, None)
+        self._run(frame, columns, None)
 
     def _run_one_by_one(self, frame: Frame) -> None:
         """Some value of the frame cannot be unpickled here: its tuple fails alone."""
@@ -125,17 +126,17 @@ class BoltTask(ABC):
             lineage = frame.lineage.take(np.array([row]))
             alone = replace(frame, values=frame.values.slice(row, 1), lineage=lineage)
             try:
-                values = decode_rows(alone.values)
+                columns = unpickled_columns(alone.values)
             except MisuseError as error:
                 self._run(alone, (), error)
                 self._report(error)
             else:
-                self._run(alone, values, None)
+                self._run(alone, columns, None)
 
-    def _run(self, frame: Frame, values: Sequence[tuple[Any, ...]], refused: Exception | None) -> None:
+    def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
-            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, values
+            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, columns
         )
         rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
@@ -209,37 +210,21 @@ class BoltTask(ABC):
             rows.fate[row] = FAILED
         self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason))
 
-    def execute_each(
-        self,
-        rows: InboundRows,
-        collector: BasicCollector | HandCollector,
-        execute: Callable[..., None],
-        *further: object,
-    ) -> None:
-        """Call user code for each row: one that raises, or writes what it may not, fails alone.
+    def blame(self, rows: InboundRows, row: int) -> None:
+        """Something that is watched may have changed: if it has, the tuple that did it fails."""
+        try:
+            self.guard.check()
+        except MisuseError as error:
+            self.raised(rows, np.array([row]), error)
 
-        Args:
-            further: What ``execute`` takes beside the tuple.
-        """
-        guard, watches = self.guard, self.guard.watches
-        collector.rows = rows
-        for row, values in enumerate(rows.values):
-            collector.row = row
-            try:
-                execute(Tuple(values, rows, row), *further)
-            except Exception as error:  # noqa: BLE001  # user code
-                self._fail(rows, np.array([row]), error)
-            if watches:
-                try:
-                    guard.check()
-                except MisuseError as error:  # asked although it raised: its neighbour shall not be blamed
-                    self._fail(rows, np.array([row]), error)
-        if watches:
-            error_of_all = self._raised_by(guard.check_all)
-            if error_of_all is not None:
-                self._fail(rows, np.arange(len(rows.values)), error_of_all)
+    def watch_all(self, rows: InboundRows) -> None:
+        """After a frame: the same for what is too large to be looked at each time."""
+        error = self._raised_by(self.guard.check_all)
+        if error is not None:
+            self.raised(rows, np.arange(len(rows.lineage)), error)
 
-    def _fail(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+    def raised(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+        """User code raised over these rows: they fail, and it is reported."""
         self.fail_rows(rows, which, error)
         self._report(error)
 
@@ -279,7 +264,23 @@ class BasicBoltTask(BoltTask):
         self.bolt.prepare(config, context)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        self.execute_each(rows, self.collector, self.bolt.execute, self.collector)
+        collector, execute = self.collector, self.bolt.execute
+        guard, watches = self.guard, self.guard.watches
+        collector.rows = rows
+        # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
+        tup = rows.handle(0)
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
+            try:
+                execute(tup, collector)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
         _ack_the_rest(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
@@ -298,7 +299,21 @@ class HandBoltTask(BoltTask):
         self.bolt.prepare(config, context, self.collector)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        self.execute_each(rows, self.collector, self.bolt.execute)
+        execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
+        self.collector.rows = rows
+        tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            tup._row = row  # noqa: SLF001
+            try:
+                execute(tup)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows
@@ -332,7 +347,7 @@ class ArrowBoltTask(BoltTask):
         for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
             error = self._raised_by(call)
             if error is not None:
-                self._fail(rows, np.arange(count), error)
+                self.raised(rows, np.arange(count), error)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:

@@ -29,6 +29,7 @@ from acktree.tasks.outputs import Outputs, Witness
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import InboundRows
+from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
@@ -48,6 +49,7 @@ def run_level(
     store: StateStore | None = None,
     read_chunk: ReadChunk | None = None,
     witness: Witness | None = None,
+    sentry: Sentry | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
@@ -58,11 +60,12 @@ def run_level(
         store: State of this partition; None where the level remembers nothing.
         read_chunk: How to read the inbox; for the source level.
         witness: Is shown everything that is emitted here.
+        sentry: Stands by while tuples are executed.
     """
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness)
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness, sentry)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
     chunks: list[Chunk] = []

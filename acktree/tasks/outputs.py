@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback as tb
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,9 @@ from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.core.spans import Opened, Span
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
-from acktree.errors import MisuseError
+from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
 from acktree.tasks.plan import Plan
+from acktree.tasks.sentry import Sentry
 
 Witness = Callable[[str, str, pa.RecordBatch], None]
 """Is shown (component, stream, batch)."""
@@ -37,10 +39,22 @@ class Outputs:
     """Collects frames, messages to the acker, counters and errors; gives them as wire rows at the end."""
 
     def __init__(
-        self, plan: Plan, partition: int, level: int, clock_ms: int, witness: Witness | None = None
+        self,
+        plan: Plan,
+        partition: int,
+        level: int,
+        clock_ms: int,
+        witness: Witness | None = None,
+        sentry: Sentry | None = None,
     ) -> None:
-        """Nothing yet. ``witness`` is shown every batch that a component emits, before it is routed."""
+        """Nothing yet.
+
+        Args:
+            witness: Is shown every batch that a component emits, before it is routed.
+            sentry: Stands by while tuples are executed.
+        """
         self.witness = witness
+        self.sentry = sentry or Sentry()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
         self.local: dict[str, list[Frame]] = {}
@@ -160,6 +174,14 @@ class Outputs:
         return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, body)
 
 
+_CAUSES: Final[Mapping[type[Exception], FailureCause]] = {
+    MisuseError: FailureCause.MISUSE,
+    ExecuteTimeoutError: FailureCause.HUNG,
+    KilledWorkerError: FailureCause.KILLED_WORKER,
+}
+_ANY: Final = FailureCause.EXCEPTION
+
+
 def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
     """The failure that an exception, or a bolt's own word, makes of a tuple.
 
@@ -167,7 +189,7 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     """
     words, text, cause = str(reason), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:
-        cause = FailureCause.MISUSE if isinstance(exception, MisuseError) else FailureCause.EXCEPTION
+        cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
         text = "".join(tb.format_exception(exception))
         words = words or _words_of(exception)
     return Failure(

@@ -18,6 +18,8 @@ import pickle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from sys import maxsize
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -135,24 +137,37 @@ class SpoutTask:
         """When the next retry is due; None when none waits."""
         return self._retries.due_ms()
 
-    def step(self, now_ms: int) -> bool:
-        """Take the mail, send due retries, ask the spout once if it may emit. True if anything happened."""
+    def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
+        """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
+
+        Args:
+            enough: While the spout emits something each time, it is asked again until so many messages wait
+                to be handed over, or no more may be open, or mail comes.
+            until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
+        """
         moved = self._take_mail(now_ms)
         moved |= self._retry(now_ms)
         before = self._collector.row_count
         if self.may_emit():
-            try:
-                self.spout.next_tuple()
-            except EndOfStream:
-                self.has_ended = True
-                moved = True
-            except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
-                self._report(error)
+            moved |= self._ask(enough, until)
         # Without ackers emitted is acked, but not before next_tuple, or whichever hook emitted, has returned.
         for stream, message_ids in self._collector.take_unacked().items():
             self._count(stream, "acked", len(message_ids))
             self._call(self.spout.ack_batch, message_ids)
         return moved or self._collector.row_count > before
+
+    def _ask(self, enough: int, until: float) -> bool:
+        limit = self.plan.config.max_spout_pending or maxsize
+        room = limit - self._pending.open_count - len(self._retries)
+        try:
+            self._collector.fill(
+                self.spout.next_tuple, enough, room, lambda: bool(self._mailbox) or monotonic() >= until
+            )
+        except EndOfStream:
+            self.has_ended = True
+        except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
+            self._report(error)
+        return self.has_ended
 
     def may_emit(self) -> bool:
         """Whether ``next_tuple`` would be called."""
@@ -176,19 +191,10 @@ class SpoutTask:
         for run in runs:
             first = self._sequences(len(run))
             ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
-            chunk = Chunk(
-                self.component.id,
-                self.task,
-                run.stream,
-                run.is_tracked,
-                first,
-                now_ms,
-                run.values,
-                tasks=run.tasks,
-                message_ids=ids,
-                position=position,
-            )
-            chunks.append(chunk)
+            chunks.append(Chunk(
+                self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
+                tasks=run.tasks, message_ids=ids, position=position,
+            ))  # fmt: skip
         number = self._around.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
@@ -202,14 +208,9 @@ class SpoutTask:
         """Reopen the messages of a chunk of an earlier run, which only the inbox has. Ascending by number."""
         self._streams[number] = chunk.stream
         self._pending.add(
-            chunk.first_sequence,
-            pickle.loads(chunk.message_ids),
-            chunk.attempts,
-            number,
-            0,
-            chunk.emitted_ms,
-            first_emitted_ms=chunk.first_emitted_ms,
-        )
+            chunk.first_sequence, pickle.loads(chunk.message_ids), chunk.attempts, number, 0,
+            chunk.emitted_ms, first_emitted_ms=chunk.first_emitted_ms,
+        )  # fmt: skip
         if chunk.retry_of is not None:
             self._retried |= dict.fromkeys(chunk.retry_of.tolist(), number)
 
@@ -267,7 +268,7 @@ class SpoutTask:
             self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
         )
         mine = _as_list(closed)
-        if not isinstance(closed.message_ids, np.ndarray):  # an array has none that was redriven
+        if Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
         if mine:
             self._call(self.spout.ack_batch, mine)
@@ -340,20 +341,12 @@ class SpoutTask:
             tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
             first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
             ids = [place.message_id for place in attempts]
+            sequences = np.array([place.sequence for place in attempts], dtype=np.int64)
             chunk = Chunk(
-                self.component.id,
-                self.task,
-                stream,
-                is_tracked=True,
-                first_sequence=first,
-                emitted_ms=now_ms,
-                values=values,
-                attempts=tries,
-                tasks=targets,
-                first_emitted_ms=first_ms,
-                retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+                self.component.id, self.task, stream, True, first, now_ms, values, tries, targets,  # noqa: FBT003
+                first_emitted_ms=first_ms, retry_of=sequences,
                 message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
-            )
+            )  # fmt: skip
             number = self._around.inbox.append([chunk])
             self._streams[number] = stream
             self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
@@ -404,4 +397,4 @@ class SpoutTask:
 
 def _as_list(closed: Closed) -> list[Any]:
     ids = closed.message_ids
-    return ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids

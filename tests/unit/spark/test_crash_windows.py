@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Retry
+from acktree.spark.acker import DurableAcker
 from tests.unit.spark import small_spark
 from tests.unit.spark.small_spark import World, live
 
@@ -23,6 +24,8 @@ POINTS = (
     "before the offsets",
     "offsets logged",
     "state committed",
+    "in the sink",
+    "acker written",
     "journalled",
     "sink returned",
     "commit logged",
@@ -46,6 +49,9 @@ def check(world: World) -> None:
     driver = live_driver(world)
     effects = world.committed_effects(driver.held.last_committed())
     assert all(effects[number] for verdict, number in told if verdict == "acked"), where
+    # The acker keeps nothing of what drivers that died had opened.
+    assert driver.sink.ended.open_count == 0, where
+    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
     if not world.redelivers:
         # Only we bring it back: one fate a message, processed once, and told again only after a death.
         assert len({number for _, number in told}) == len(told), where
@@ -127,6 +133,7 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
     assert set(Counter(world.told).values()) == {1}
     driver.journal.forget_before(driver.inbox.oldest_kept)
     assert list(driver.held.verdicts.glob("0*")) == []
+    assert list((driver.held.folder / "acker").glob("*.change"))  # some messages stayed open for a while
     driver.close()
 
 
