@@ -17,13 +17,13 @@ class Kind(StrEnum):
     """What is struck."""
 
     WORKER = "worker"
-    """SIGKILL of a process that runs bolts, or of the daemon they are forked from."""
+    """SIGKILL of a process that runs bolts, of it and those that take its work over, or of the daemon."""
     EXECUTOR = "executor"
     """SIGKILL of an executor's JVM."""
     DRIVER = "driver"
     """SIGKILL of the driver: its process group, it alone, its JVM, the source beside it, or everything."""
     STOP = "stop"
-    """SIGSTOP for some seconds, of the driver, its JVM, an executor or a worker."""
+    """SIGSTOP for some seconds, of the driver, its JVM or a worker; where there are executors, of one."""
     PIPE = "pipe"
     """Nobody reads what the driver prints any more."""
     DISK = "disk"
@@ -49,10 +49,10 @@ SHARES: Final[Mapping[Kind, float]] = {
 """The usual mixture. A torn file is not in it: a checkpoint is not written through to the disk."""
 
 _HOWS: Final[Mapping[Kind, Mapping[str, int]]] = {
-    Kind.WORKER: {"worker": 4, "daemon": 1},
+    Kind.WORKER: {"worker": 4, "again": 2, "daemon": 1},
     Kind.EXECUTOR: {"executor": 1},
     Kind.DRIVER: {"group": 4, "alone": 2, "jvm": 1, "source": 1, "all": 2},
-    Kind.STOP: {"driver": 1, "jvm": 1, "worker": 1, "executor": 1},
+    Kind.STOP: {"driver": 1, "jvm": 1, "worker": 1},
     Kind.PIPE: {"output": 1},
     Kind.DISK: {"full": 1},
     Kind.FILE: {"unreadable": 1},
@@ -110,11 +110,13 @@ def plan_of(seed: int, counts: Mapping[Kind, int]) -> list[Strike]:
     chance = random.Random(f"chaos {seed}")
     kinds = [kind for kind in Kind for _ in range(counts.get(kind, 0))]
     chance.shuffle(kinds)
-    return [_strike(kind, chance) for kind in kinds]
+    return [_strike(kind, chance, has_executors=bool(counts.get(Kind.EXECUTOR))) for kind in kinds]
 
 
-def _strike(kind: Kind, chance: random.Random) -> Strike:
-    hows = _HOWS[kind]
+def _strike(kind: Kind, chance: random.Random, *, has_executors: bool) -> Strike:
+    hows = dict(_HOWS[kind])
+    if kind is Kind.STOP and has_executors:
+        hows["executor"] = 2
     how = chance.choices(list(hows), list(hows.values()))[0]
     is_cold = chance.random() < _COLD_SHARE
     # Mostly soon after the last one, sometimes when things have settled; a start takes longer than a pause.

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from tests.chaos.conductor import Conductor, HungError
 from tests.chaos.plan import MOMENTS, Kind, Strike
 from tests.chaos.processes import Role, processes_of, send
 
-_FIND_SECS: Final = 60.0
+_FIND_SECS: Final = 20.0
 """How long a target is waited for: a driver that starts has no workers yet."""
 _WATCH_SECS: Final = 3.0
 """How long a driver that runs on a damaged checkpoint is let go on."""
@@ -79,9 +80,21 @@ def _target(conductor: Conductor, strike: Strike, role: Role, sign: Path | None 
 
 
 def _kill_one(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
+    if strike.how == "again":
+        return _kill_again(conductor, strike, sign)
     role = Role(strike.how)
     pid = _target(conductor, strike, role, sign)
     return "killed" if pid is not None and send(pid, signal.SIGKILL) else f"no {role} to kill"
+
+
+def _kill_again(conductor: Conductor, strike: Strike, sign: Path | None) -> str:
+    """Also the next two that are seen at work: what a task leaves to its next attempt is struck too."""
+    killed = 0
+    for _ in range(3):
+        pid = _target(conductor, strike, Role.WORKER, sign)
+        killed += pid is not None and send(pid, signal.SIGKILL)
+        sign = _await_moment(conductor, replace(strike, moment="effect"))
+    return f"killed {killed}"
 
 
 def _kill_driver(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
