@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +45,10 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
 
 def _pass_on(lines: Iterable[str]) -> None:
     for line in worth_reading(lines):
-        sys.stderr.write(line)
+        # Nobody may be reading ours any more (`... | head`). The JVM's is read all the same: once its pipe is
+        # full it would wait for us, for ever, and every worker that prints with it.
+        with suppress(OSError, ValueError):
+            sys.stderr.write(line)
 
 
 def worth_reading(lines: Iterable[str]) -> Iterator[str]:
