@@ -19,7 +19,8 @@ known when the next one comes; it is rounded up to a sixteenth of the timeout. T
 micro-batch is asked for if none comes by itself, and T / 16 is lost by rounding: a root is timed out never
 before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age, ``reset_timeout``
 does. With timeouts off no age counts, and those that did begin anew if they are switched on again. The time
-for which nobody ran the topology counts against nobody.
+for which nobody ran the topology counts against nobody. Nor does a clock that is set back keep anybody
+waiting until it has caught up: ages go on from where they were.
 
 A message about a root that is not open is left from a root already judged: an init is never later than its
 acks' micro-batch. It is dropped, so nothing here can grow for ever.
@@ -89,7 +90,8 @@ class _Change:
     Attributes:
         number: The how-manieth change it is, from 1: one that is missing must not be passed over.
         clock_ms: Its clock.
-        away_ms: For how long nobody had run the topology: ages are that much younger.
+        away_ms: For how long nobody had run the topology: ages are that much younger. Below zero where the
+            clock was set back.
         since_ms: From when the ages count that waited for this micro-batch.
         gone: Roots that were judged, or forgotten since the micro-batch before.
         summed, sums: What was added to roots that stay open.
@@ -174,7 +176,7 @@ class Ledger:
         Args:
             deltas: All that this micro-batch told the acker, in any order; its spans were judged before, and
                 are not looked at.
-            now_ms: The micro-batch's clock; one that was set back counts as standing still.
+            now_ms: The clock of the micro-batch; one that was set back makes no root older and goes on so.
             is_first: Whether a driver begins with this micro-batch: the time since the one before, when
                 nobody ran the topology, makes no root older.
 
@@ -183,13 +185,13 @@ class Ledger:
         """
         init = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
         self._open.refuse(init)
-        now_ms = max(now_ms, self._clock_ms)
         had_open = self._open.count > 0
         # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
         # take the time since the last change for time in which nobody ran the topology.
         ages_count = self._ages.oldest_ms() is not None
         ages_begin = self._timeout_ms is not None and had_open
-        away_ms = now_ms - self._clock_ms if is_first and ages_count else 0
+        stood_still = is_first or now_ms < self._clock_ms
+        away_ms = now_ms - self._clock_ms if stood_still and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)

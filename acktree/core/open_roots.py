@@ -114,7 +114,7 @@ class AgeTable:
         return age
 
     def shift(self, by_ms: int) -> None:
-        """Make every age younger."""
+        """Make every age younger; below zero, as much older as the clock was set back."""
         self._since_ms = [since if since == UNTIMED else since + by_ms for since in self._since_ms]
 
     def stop(self) -> None:

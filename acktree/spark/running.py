@@ -308,8 +308,7 @@ class RunningTopology:
         if due:
             orders = {str(level): bolts for level, bolts in due.items()}
             self._inbox.append_control(ChunkKind.TICK, orders)
-        deadline_ms = self._sink.ended.next_deadline_ms
-        if deadline_ms is not None and deadline_ms <= now_ms() and self._inbox.is_drained:
+        if self._sink.ended.wants_a_beat(now_ms()) and self._inbox.is_drained:
             self._sink.ended.next_deadline_ms = None  # the next micro-batch says when the next one is
             self._inbox.append_control(ChunkKind.BEAT, {})
 

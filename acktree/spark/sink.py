@@ -46,11 +46,13 @@ class Ended:
     Attributes:
         last: The last micro-batch whose sink has run, and the last number of the inbox that it ran over; -1
             before the first. One value, for whoever reads it meanwhile.
+        clock_ms: The clock of that micro-batch.
         open_count: Roots open at the acker.
         next_deadline_ms: When the acker wants a micro-batch; None for never.
     """
 
     last: tuple[int, int] = (-1, -1)
+    clock_ms: int = 0
     open_count: int = 0
     next_deadline_ms: int | None = None
 
@@ -58,6 +60,11 @@ class Ended:
     def batch_id(self) -> int:
         """The last micro-batch whose sink has run; -1 before the first."""
         return self.last[0]
+
+    def wants_a_beat(self, now_ms: int) -> bool:
+        """Whether the acker is to be asked now: at its deadline, and at once if the clock was set back."""
+        deadline_ms = self.next_deadline_ms  # the sink may change it meanwhile
+        return deadline_ms is not None and (deadline_ms <= now_ms or now_ms < self.clock_ms)
 
 
 @dataclass
@@ -124,7 +131,8 @@ class Sink:
         )
         if self.journal is not None and verdicts:
             self.journal.write(batch_id, end, verdicts, payloads)
-        self.ended.open_count, self.ended.next_deadline_ms = verdicts.open_count, verdicts.next_deadline_ms
+        self.ended.open_count, self.ended.clock_ms = verdicts.open_count, clock_ms
+        self.ended.next_deadline_ms = verdicts.next_deadline_ms
         self.deliver(
             batch_id, mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
         )

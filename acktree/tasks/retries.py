@@ -79,6 +79,7 @@ class Retries:
         self._waiting: list[tuple[int, int, Attempt]] = []
         self._needed: Counter[int] = Counter()
         self._made = 0
+        self._clock_ms = 0
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self.wills)
@@ -87,6 +88,13 @@ class Retries:
     def has_wills(self) -> bool:
         """Whether something waits to be buried."""
         return bool(self.wills)
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """Before anything is added by it: with a clock that was set back, nobody waits until it caught up."""
+        if now_ms < self._clock_ms:
+            back_ms = self._clock_ms - now_ms
+            self._waiting = [(due_ms - back_ms, made, place) for due_ms, made, place in self._waiting]
+        self._clock_ms = now_ms
 
     def add(self, due_ms: int, place: Attempt) -> None:
         """Let a message wait until it is due."""

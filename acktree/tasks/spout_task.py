@@ -145,8 +145,8 @@ class SpoutTask:
                 to be handed over, or no more may be open, or mail comes.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
-        moved = self._take_mail(now_ms)
-        moved |= self._retry(now_ms)
+        self._retries.look_at_clock(now_ms)
+        moved = self._take_mail(now_ms) | self._retry(now_ms)
         before = self._collector.row_count
         if self.may_emit():
             moved |= self._ask(enough, until)

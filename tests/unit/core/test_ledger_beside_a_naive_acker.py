@@ -95,7 +95,7 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         acts=st.lists(st.sampled_from(ACTS), max_size=5),
-        step=st.sampled_from([0, 0.01, 0.06, 0.1, 0.5, 0.9, 1, 1.2, 3]),
+        step=st.sampled_from([-20, -0.3, 0, 0.01, 0.06, 0.1, 0.5, 0.9, 1, 1.2, 3]),
         shuffle=st.booleans(),
     )
     def micro_batch(self, data, acts, step, shuffle):
@@ -103,7 +103,7 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
         messages = [message for act in acts for message in act(self, data)]
         if shuffle:
             messages = data.draw(st.permutations(messages))
-        away_ms = self.now_ms - self.was_ms if self.begins else 0
+        away_ms = self.now_ms - self.was_ms if self.begins or step < 0 else 0
         self.naive.begin(self.now_ms, away_ms=away_ms, is_timed=self.timeout_ms is not None)
         for message in messages:
             self.naive.hear(*message)
