@@ -52,7 +52,7 @@ class Settings:
     backlog: int = 1500
     message_timeout_secs: float = 20
     patience_secs: float = 240
-    settle_secs: float = 600
+    settle_secs: float = 1200
 
 
 @dataclass
