@@ -1,4 +1,4 @@
-"""Messages that kill their worker, or hold it: found, left out with their cause, and nobody in their place."""
+"""Messages that kill their worker or hold it: found, left out with their cause, and nobody in their place."""
 
 from __future__ import annotations
 
