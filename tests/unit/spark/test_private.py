@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from acktree import Retry
 from acktree.dead_letters import DeadLetters
 from acktree.spark.checkpoint import Checkpoint
