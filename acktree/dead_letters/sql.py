@@ -48,9 +48,7 @@ _LETTERS: Final = sa.Table(
     _METADATA,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
     # Where a text cannot be part of a constraint it is bounded.
-    sa.Column(
-        "topology", sa.Text().with_variant(sa.String(255), "mysql", "mariadb", "mssql"), nullable=False
-    ),
+    sa.Column("topology", sa.Text().with_variant(sa.String(255), "mysql", "mariadb"), nullable=False),
     sa.Column("spout", _text(), nullable=False),
     sa.Column("task_id", sa.Integer, nullable=False),
     sa.Column("stream", _text(), nullable=False),

@@ -66,6 +66,13 @@ def test_while_the_server_is_away_verdicts_wait_and_when_it_is_back_each_is_told
     assert (desk.spout.given_up, len(store)) == (["a", "c"], 2)
 
 
+def test_a_server_that_was_restarted_meanwhile_is_found_again_at_once(postgresql, store):
+    store.put([letter(1)])
+    postgresql.stop()
+    postgresql.start()
+    assert store.put([letter(1), letter(2)]) == 1
+
+
 def test_two_drivers_that_store_the_same_letters_at_once_store_each_once(place):
     """As after a crash: the driver that was thought dead tells its verdicts too."""
     with DeadLetters(place) as one, DeadLetters(place) as two:

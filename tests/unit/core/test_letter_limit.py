@@ -118,9 +118,21 @@ def test_a_ratio_of_one_is_reached_while_nothing_is_acked():
     assert limit.admit(1, 0) is not None
 
 
-def test_no_letters_at_all_are_always_admitted():
-    limit = LetterLimit(0, 0, WINDOW_MS)
-    assert limit.admit(0, 0) is not None
+def test_no_letters_at_all_are_always_admitted_though_there_are_too_many_by_now():
+    limit = LetterLimit(2, Fraction(1, 2), WINDOW_MS)
+    limit.acked(10, 0)
+    assert limit.admit(5, WINDOW_MS // 2) is not None
+    after = WINDOW_MS + SLICE_MS  # what was acked has left the window, and the letters have not
+    assert limit.admit(0, after) is not None
+    assert (limit.dead_count, limit.acked_count) == (5, 0)
+    assert limit.admit(1, after) is None
+
+
+def test_a_letter_counts_for_a_whole_window_and_not_longer_than_a_slice_after_it():
+    limit = LetterLimit(1, 0, WINDOW_MS)
+    assert limit.admit(1, 0) is not None
+    assert limit.admit(1, WINDOW_MS + SLICE_MS - 1) is None
+    assert limit.admit(1, WINDOW_MS + SLICE_MS) is not None
 
 
 def test_what_could_not_be_stored_does_not_count_and_what_is_long_past_is_not_looked_for():

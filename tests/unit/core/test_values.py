@@ -28,6 +28,7 @@ from acktree.core.values import (
     encode_rows,
     hash_rows,
     native_batch,
+    pickled_fields,
 )
 from acktree.errors import MisuseError
 
@@ -428,6 +429,12 @@ def test_values_without_one_arrow_type_are_refused_with_the_way_out(values):
     with pytest.raises(MisuseError, match="'f'") as caught:
         native_batch(batch)
     assert "pa.schema" in caught.value.fix
+
+
+def test_the_fields_that_were_pickled_are_told_apart_without_unpickling_any():
+    rows = [["a", (1, 2), None], ["b", (3, 4), None]]
+    assert pickled_fields(encode_rows(["text", "pair", "nothing"], rows)) == {"pair"}
+    assert pickled_fields(encode_rows([], [[], []])) == frozenset()
 
 
 def test_errors_survive_the_way_to_the_driver():

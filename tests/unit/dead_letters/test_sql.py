@@ -57,6 +57,33 @@ def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
     assert "S3cr3t" not in whole_story(caught)
 
 
+def test_what_a_driver_quotes_of_the_url_is_neither_told_nor_chained(url, monkeypatch):
+    secret = url + "?password=S3c%2Fr3t"
+
+    def refuse(*_, **__):
+        raise sa.exc.OperationalError(f"CONNECT {secret}", {}, Exception(f"no route to {secret} (S3c/r3t)"))
+
+    monkeypatch.setattr(sql.SqlTable, "_make_tables", refuse)
+    monkeypatch.setattr(
+        sa, "create_engine", lambda url, make=sa.create_engine, **kept: make(url[:-21], **kept)
+    )
+    for step in ("_make_tables", "create_engine"):
+        if step == "create_engine":
+            monkeypatch.setattr(sa, "create_engine", raising(sa.exc.ArgumentError(f"cannot parse {secret}")))
+        with pytest.raises((ConfigError, ConnectorError)) as caught:
+            DeadLetters(secret)
+        assert "***" in str(caught.value)
+        assert "S3c/r3t" not in whole_story(caught)
+        assert "S3c%2Fr3t" not in whole_story(caught)
+
+
+def raising(error):
+    def refuse(*_, **__):
+        raise error
+
+    return refuse
+
+
 def test_a_refused_letter_is_told_without_what_is_in_it(url):
     refused = letter(1, payload=None, reason="credit card 1234")
     with DeadLetters(url) as store, pytest.raises(ConnectorError, match="cannot store") as caught:

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from acktree import Retry
 from acktree.dead_letters import DeadLetters
 from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.worker import SharedPlan
 from tests.unit.spark.small_spark import World, live
 
@@ -48,6 +49,18 @@ def test_a_whole_checkpoint_is_private_whatever_the_umask(tmp_path, umask, redel
     ours = [path for name, path in made.items() if not name.startswith("spark/") and not path.is_dir()]
     assert {path.name: oct(mode(path)) for path in ours} == {path.name: "0o600" for path in ours}
     driver.close()
+
+
+def test_a_strange_umask_does_not_take_a_driver_its_own_inbox(tmp_path):
+    before = os.umask(0o277)
+    try:
+        inbox = FileInbox(tmp_path / "inbox", -1, 10, 10_000)
+    finally:
+        os.umask(before)
+    inbox.append_control(ChunkKind.BEAT, {})
+    assert mode(tmp_path / "inbox") == 0o700
+    assert {oct(mode(path)) for path in (tmp_path / "inbox").iterdir()} == {"0o600"}
+    inbox.close()
 
 
 def test_a_checkpoint_that_others_may_write_to_is_taken_with_a_warning(tmp_path, caplog):
