@@ -55,6 +55,8 @@ class Sink(BasicBolt):
 class Inbox:
     """Chunks in a dict."""
 
+    chunk_rows = 10**9
+
     def __init__(self):
         self.chunks, self.released = {}, []
 
