@@ -7,6 +7,7 @@
                   ├─ MisuseError                  the author: acked twice, undeclared stream or memory
                   ├─ ConnectorError               the operator: a queue or store; can it be retried?
                   ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
+                  ├─ DeadLetterLimitError         both: so many messages fail that something must be mended
                   └─ ProtocolError                us: a bug; carries the root's whole story
 
 Rules of this file
@@ -28,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "ConnectorError",
+    "DeadLetterLimitError",
     "MisuseError",
     "ProtocolError",
     "SpoutError",
@@ -124,6 +126,13 @@ class ConnectorError(AcktreeError):
 
 class CheckpointError(AcktreeError):
     """The checkpoint is held by another run, is another topology's, or was written by a newer acktree."""
+
+
+class DeadLetterLimitError(AcktreeError):
+    """More messages were given up than ``Config(dead_letter_limit_count=...)`` allows. Stops the topology.
+
+    What was not dead-lettered is open, and comes back when the topology is submitted again.
+    """
 
 
 class ProtocolError(AcktreeError):

@@ -9,14 +9,14 @@ same schema, told apart by its :class:`Kind`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.ids import Int32s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.lineage import Lineage, lineage_from_bytes
 from acktree.core.packing import int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
@@ -126,9 +126,10 @@ class Frame:
         if isinstance(self.tasks, int):
             return self if self.tasks == task else None
         rows = np.flatnonzero(self.tasks == task)
-        if not len(rows):
-            return None
-        return Frame(
-            self.component, self.stream, self.subscriber, self.source_task, self.sequence,
-            task, self.values.take(pa.array(rows)), self.lineage.take(rows),
-        )  # fmt: skip
+        return replace(self.rows(rows), tasks=task) if len(rows) else None
+
+    def rows(self, which: Int64s) -> Frame:
+        """Some of the tuples, in this order."""
+        tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[which]
+        values, lineage = self.values.take(pa.array(which)), self.lineage.take(which)
+        return replace(self, tasks=tasks, values=values, lineage=lineage)

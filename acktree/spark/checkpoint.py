@@ -13,16 +13,18 @@
     dead_letters.sqlite
     plan-*           what the workers of the current run read
 
-Everything in it is the user's alone (0700).
+Everything in it is the user's alone (0700, and what we write in it 0600), whatever the umask.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -30,8 +32,11 @@ from typing import Any, Final
 
 from acktree.config import Config
 from acktree.errors import CheckpointError
+from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark.scratch import scratch_folder
 from acktree.topology.model import Topology
+
+log = logging.getLogger("acktree")
 
 VERSION: Final = 1
 """The version of this layout; a checkpoint of a later one is refused."""
@@ -49,9 +54,12 @@ class Checkpoint:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
         self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_folder(self.spark)  # before Spark makes it as the umask says
+        _warn_of_writers(folder)
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
-        self._held: int | None = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        make_private_file(folder / "lock")
+        self._held: int | None = os.open(folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -239,12 +247,20 @@ class Checkpoint:
 
     def _write(self) -> None:
         new = self.folder / "acktree.json.new"
-        with new.open("w") as file:
-            file.write(json.dumps(self._facts, indent=1))
-            file.flush()
-            os.fsync(file.fileno())  # a reservation that a power cut takes back would hand out ids twice
-        new.chmod(0o600)
+        # Synced: a reservation that a power cut takes back would hand out ids twice.
+        write_private(new, json.dumps(self._facts, indent=1).encode(), sync=True)
         new.rename(self.folder / "acktree.json")
+
+
+def _warn_of_writers(folder: Path) -> None:
+    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        log.warning(
+            "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
+            "fix: chmod go-w %s",
+            folder,
+            folder,
+        )
 
 
 def _last_logged(folder: Path) -> int:

@@ -37,7 +37,10 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     from pyspark import java_gateway  # noqa: PLC0415
 
     launch_gateway: Any = java_gateway.launch_gateway
-    gateway = launch_gateway(conf, {"stderr": subprocess.PIPE, "text": True, "errors": "replace"})
+    # Spark keeps tuples on their way among the machine's temporary files, where others may look. Its workers
+    # are given the user's own umask again: see worker.py.
+    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
+    gateway = launch_gateway(conf, options)
     if gateway.proc is not None:  # None: somebody else started it, and listens
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway

@@ -31,6 +31,7 @@ from typing import Final
 
 from acktree.core.pace import FIRST
 from acktree.errors import ProtocolError
+from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -132,7 +133,7 @@ class FileInbox:
                 :data:`AHEAD` times what a micro-batch takes.
             max_bytes: And while fewer bytes wait or are kept.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         self._folder = folder
         self.admitted = admitted
         self._max_messages, self._max_bytes = max_messages, max_bytes
@@ -261,7 +262,7 @@ class FileInbox:
 
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        (self._folder / HOLD).touch()
+        make_private_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
@@ -290,7 +291,7 @@ class FileInbox:
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
         try:
             for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-                (self._folder / f"new-{entry.name}").write_bytes(blob)
+                write_private(self._folder / f"new-{entry.name}", blob)
             for entry in reversed(entries):
                 (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
         except BaseException:
@@ -334,7 +335,7 @@ class FileInbox:
             first_emitted_ms=None, retry_of=None, message_ids=b"",
         ).to_bytes()  # fmt: skip
         bare = replace(entry, rows=0)
-        (self._folder / f"new-{bare.name}").write_bytes(blob)
+        write_private(self._folder / f"new-{bare.name}", blob)
         (self._folder / f"new-{bare.name}").rename(self._folder / bare.name)
         (self._folder / entry.name).unlink(missing_ok=True)
         self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
@@ -368,7 +369,8 @@ class FileInbox:
         pipe = self._folder / WAKE
         try:
             if not pipe.exists():
-                os.mkfifo(pipe, 0o600)
+                os.mkfifo(pipe, PRIVATE_FILE)
+                pipe.chmod(PRIVATE_FILE)
             return os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         except OSError:
             return None

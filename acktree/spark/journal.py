@@ -20,6 +20,7 @@ import numpy as np
 
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_to_bytes
+from acktree.private_files import make_private_folder, write_private
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
 
@@ -36,7 +37,7 @@ class Journal:
         Args:
             told_through: The last micro-batch all of whose verdicts were told to the spouts.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         self._folder = folder
         self._told_through = told_through
         self._ends: dict[int, int] = {}
@@ -51,7 +52,7 @@ class Journal:
         head = np.array([self._told_through(), end])
         rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
         new = self._folder / f"new-{batch_id}"
-        new.write_bytes(pack(head, verdicts.to_bytes(), *rows))
+        write_private(new, pack(head, verdicts.to_bytes(), *rows))
         new.rename(self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
 
@@ -88,7 +89,7 @@ class Journal:
         told_through = self._told_through()
         if told_through != self._noted:
             new = self._folder / "new-told"
-            new.write_text(str(told_through))
+            write_private(new, str(told_through).encode())
             new.rename(self._folder / _TOLD)
             self._noted = told_through
 

@@ -162,6 +162,7 @@ def start_session(name: str) -> SparkSession:
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.authenticate": "true",  # its ports are on loopback, where other users are too
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

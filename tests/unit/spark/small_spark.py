@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree.core.letter_limit import LetterLimit
 from acktree.core.state import MemoryStore
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
@@ -56,6 +57,8 @@ class World:
         self.told_before_letter: list[int] = []
         self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
         self.run = 0
+        self.most_letters: int | None = None  # of one run: beyond it the topology stops in order
+        self.stops = 0
         self.deaths: list[str] = []
         self.died_at: list[str] = []
         self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
@@ -243,6 +246,8 @@ class Driver:
         name = str(world.folder)
         _worlds[name], _drivers[name] = world, self
         self.world, self.name, self.is_open = world, name, False
+        self.limit = None if world.most_letters is None else LetterLimit(world.most_letters, 0, 1)
+        self.must_stop = False
         world.run += 1
         spout = Queue(name) if world.redelivers else Range(world, name)
         builder = TopologyBuilder("weathered")
@@ -291,7 +296,21 @@ class Driver:
         self.letters.close()
         self.held.close()
 
+    def stop(self) -> None:
+        """In order, as the keeper does when there are too many dead letters."""
+        self.world.stops += 1
+        self.running._note_commit()
+        self.task.deactivate()
+        self.spout_turns()
+        assert self.journal is None or self.thread.told_through == self.held.last_committed()
+        if self.journal is not None:
+            self.journal.note_told()
+        self.close()
+
     def bury(self, wills: Sequence[LastWill]) -> None:
+        if self.limit is not None and self.limit.admit(len(wills), 0) is None:
+            self.must_stop = True
+            raise DeadLetterLimitError("too many dead letters", "in a test", "submit again")
         for will in wills:
             message_id = will.attempt.message_id
             assert isinstance(message_id, int)
@@ -403,9 +422,13 @@ def live(world: World, turns: int = 400) -> Driver:
                 if not driver.micro_batch() or turn % 3 == 0:
                     driver.tick()
                 world.now_ms += 10
+                if driver.must_stop:
+                    driver.stop()
+                    break
                 if driver.is_done:
                     return driver
-            raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
+            else:
+                raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
         except DriverDied:
             if driver is not None:
                 driver.close()

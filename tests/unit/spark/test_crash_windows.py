@@ -137,6 +137,45 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
     driver.close()
 
 
+@pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
+def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_next_run(
+    tmp_path: Path, *, redelivers: bool
+) -> None:
+    world = World(
+        tmp_path, COUNT, redelivers=redelivers, retry=Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
+    )
+    world.most_letters = 3
+    world.weather = lambda number, attempt, run: run == 1 or number == 7
+    live(world)
+    check(world)
+    assert world.stops == 1
+    assert len(world.letters) <= 3 + 1  # what the first run stored before, and 7
+    acked = {number for verdict, number in world.told if verdict == "acked"}
+    assert acked == set(range(COUNT)) - set(world.letters.values())
+    assert set(Counter(world.told).values()) == {1}
+    live_driver(world).close()
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([True, False]),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=3),
+    st.integers(0, 1000),
+)
+def test_any_mixture_of_deaths_and_stops_for_too_many_letters_leaves_the_guarantee(
+    redelivers, most: int, deaths: list[tuple[str, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), COUNT, redelivers=redelivers, retry=Retry(max_attempts=1))
+        world.most_letters = most
+        world.lives_until(*(f"{point}*{nth}" for point, nth in deaths))
+        world.weather = lambda number, attempt, run: run < 5 and (number * 7 + run * 3 + seed) % 4 == 0
+        live(world)
+        check(world)
+        live_driver(world).close()
+
+
 @settings(max_examples=30)
 @given(
     st.sampled_from([True, False]),

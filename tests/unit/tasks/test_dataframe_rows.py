@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -14,6 +15,7 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore
 from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.errors import DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.dataframe_task import DataFrameTask
@@ -70,7 +72,11 @@ class Line:
         self.checkpoint = Path(mkdtemp(dir=self.folder))
         self.acker = DurableAcker(self.plan, self.checkpoint, -1) if self.plan.is_tracking else None
 
+    refusal = None
+
     def bury(self, wills):
+        if self.refusal is not None:
+            raise self.refusal
         self.letters += [letter_of(will, self.topology, len(self.letters) + 1) for will in wills]
 
     def feed(self, *values, is_tracked=True, places=1):
@@ -211,6 +217,30 @@ def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again()
     line.feed()
     assert len(line.letters) == 2  # it failed again
     assert line.task.is_idle
+
+
+@pytest.mark.parametrize("message_id", ["key", None])
+def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_attempt(message_id):
+    line = Line(CallsByHand(judges), Retry(max_attempts=1), message_id=message_id)
+    line.refusal = DeadLetterLimitError("too many", "here", "mend it")
+    line.feed(0, 1, 3, 4)
+    assert (line.letters, line.task.is_settled, line.task.open_count) == ([], True, 2)
+    number = max(line.inbox.chunks)
+    chunk = Chunk.from_bytes(line.inbox.chunks[number])
+    assert decode_rows(chunk.values) == [(1, "k1"), (4, "k4")]
+    assert chunk.attempts.tolist() == [1, 1]
+    line.refusal = None
+    line.feed()
+    assert [(letter.values, letter.attempts) for letter in line.letters] == [([1, "k1"], 1), ([4, "k4"], 1)]
+
+
+def test_acked_rows_are_told_to_the_limit_of_dead_letters():
+    told = []
+    line = Line(CallsByHand(judges))
+    line.task._around = replace(line.task._around, note_acked=lambda *acked: told.append(acked))
+    line.now_ms = 7
+    line.feed(0, 3, 1)
+    assert told == [("source", 2, 7)]
 
 
 def test_rows_without_a_message_id_are_tried_again_like_the_others():
