@@ -19,13 +19,14 @@ import faulthandler
 import json
 import mmap
 import os
-import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
@@ -180,14 +181,22 @@ Writes = list[tuple[str, bytes | None]]
 
 
 class _Overlay(StateStore):
-    """State whose writes wait: a child's are its parent's to make."""
+    """A child's state: its parent reads it and, when all is done, makes the writes.
 
-    def __init__(self, below: StateStore) -> None:
-        self._below = below
+    The child must not ask Spark itself. Both have the one socket, and nothing on it says whose an answer is:
+    what a child had asked for when it died would be told to the next one, under another name.
+    """
+
+    def __init__(self, parent: Connection) -> None:
+        self._parent = parent
         self.writes: dict[str, bytes | None] = {}
 
     def get(self, name: str) -> bytes | None:
-        return self.writes[name] if name in self.writes else self._below.get(name)
+        if name in self.writes:
+            return self.writes[name]
+        self._parent.send(name)
+        blob: bytes | None = self._parent.recv()
+        return blob
 
     def put(self, name: str, blob: bytes) -> None:
         self.writes[name] = blob
@@ -195,6 +204,9 @@ class _Overlay(StateStore):
     def delete(self, name: str) -> None:
         self.writes[name] = None
 
+
+_Said = tuple[Exception | None, list[WireRow], Writes]
+"""What a child says in the end: what it raised, else its rows and writes."""
 
 Run = Callable[[Sentry, StateStore | None], Iterable[WireRow]]
 """Runs a level: with who stands by, and its state."""
@@ -243,17 +255,17 @@ class Isolation:
         self, level: Run, store: StateStore | None, suspects: Suspects
     ) -> tuple[list[WireRow], Writes] | None:
         """Rows and writes of a run in a child; None if it died, and somebody was blamed."""
-        reading, writing = os.pipe()
+        mine, its = Pipe()
         child = os.fork()
         if child == 0:  # nothing of the worker's own may run in here again, whatever happens
-            os.close(reading)
-            self._be_the_child(level, store, suspects, writing)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            said = pipe.read()
+            mine.close()
+            self._be_the_child(level, suspects, its, has_state=store is not None)
+        its.close()
+        with mine:
+            said = _attend(mine, store)
         _, status = os.waitpid(child, 0)
-        if said and os.waitstatus_to_exitcode(status) == 0:
-            raised, rows, writes = pickle.loads(said)
+        if said is not None and os.waitstatus_to_exitcode(status) == 0:
+            raised, rows, writes = said
             if raised is not None:
                 raise raised
             return rows, writes
@@ -265,9 +277,9 @@ class Isolation:
             )
         return None
 
-    def _be_the_child(self, level: Run, store: StateStore | None, suspects: Suspects, writing: int) -> None:
+    def _be_the_child(self, level: Run, suspects: Suspects, parent: Connection, *, has_state: bool) -> None:
         try:
-            overlay = None if store is None else _Overlay(store)
+            overlay = _Overlay(parent) if has_state else None
             rows: list[WireRow] = []
             raised: Exception | None = None
             try:
@@ -275,8 +287,7 @@ class Isolation:
             except Exception as error:  # noqa: BLE001  # the parent's to raise
                 raised = error
             writes = [] if overlay is None else list(overlay.writes.items())
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(pickle.dumps((raised, rows, writes), protocol=5))
+            parent.send((raised, rows, writes))
             os._exit(0)
         finally:
             os._exit(70)
@@ -288,6 +299,8 @@ class Isolation:
             return False
         blob = file.read_bytes()
         file.unlink()
+        if not any(blob[:_HEADER]):  # it died before it had begun
+            return False
         row, _, count = np.frombuffer(blob, dtype=np.int64, count=3).tolist()
         if row == _NOBODY:
             return False
@@ -299,6 +312,22 @@ class Isolation:
 
     def _file(self, what: str) -> Path:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"
+
+
+def _attend(child: Connection, store: StateStore | None) -> _Said | None:
+    """Read state for a child until it is done: what it says then; None if it died."""
+    while True:
+        try:
+            said = child.recv()
+        except (EOFError, OSError):
+            return None
+        if not isinstance(said, str):
+            done: _Said = said
+            return done
+        assert store is not None, "what has no state asks for none"
+        blob = store.get(said)
+        with suppress(OSError):  # it may have died over its question
+            child.send(blob)
 
 
 def _rows_of(names: UInt64s, known: Iterable[int]) -> list[int]:

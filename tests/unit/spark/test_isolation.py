@@ -6,7 +6,9 @@ import ctypes
 import faulthandler
 import os
 import signal
+import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -186,3 +188,61 @@ def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: 
 
     with pytest.raises(ProtocolError, match="exited with code 3"):
         isolation(tmp_path, 1).run(dies)
+
+
+class AskedOverASocket(StateStore):
+    """As Spark's: a question goes out over a socket, its answer comes back, and nothing says whose it is."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+        self.here, there = socket.socketpair()
+        threading.Thread(target=self.answer, args=(there,), daemon=True).start()
+
+    def answer(self, there: socket.socket) -> None:
+        while name := there.recv(100):
+            there.send(b"the blob of " + name)
+
+    def get(self, name: str) -> bytes:
+        self.here.send(name.encode())
+        if name == "large" and os.getpid() != self.home:
+            is_killed()  # by who thought that its answer takes too much memory
+        return self.here.recv(100)
+
+    def put(self, name: str, blob: bytes) -> None:
+        assert self.get(name) == b"the blob of " + name.encode()
+
+
+def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
+    def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        sentry.begin(NAMES, together=False)
+        sentry.mark[0] = 0
+        if not (tmp_path / "7.1.0.suspects").exists():
+            store.get("large")
+            exits()
+        for name in ("a", "b", "c"):
+            yield told(100, bytes(store.get(name) or b"").decode())
+        store.put("d", b"")
+
+    answers = [bytes(row.head).decode() for row in isolation(tmp_path, 1).run(reads, AskedOverASocket())]
+    assert answers == ["the blob of a", "the blob of b", "the blob of c"]
+
+
+def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Path) -> None:
+    def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        store.put("new", b"1")
+        store.delete("old")
+        yield told(100, repr([store.get(name) for name in ("new", "old", "kept", "nowhere")]))
+
+    store = MemoryStore()
+    store.blobs.update(old=b"2", kept=b"3")
+    (row,) = isolation(tmp_path, 1).run(reads, store)
+    assert bytes(row.head).decode() == "[b'1', None, b'3', None]"
+    assert store.blobs == {"new": b"1", "kept": b"3"}
+
+
+@pytest.mark.parametrize("mark", [b"", bytes(64)])
+def test_a_worker_that_died_while_it_made_its_mark_blames_nobody(tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "7.1.0.mark").write_bytes(mark)
+    assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
