@@ -30,6 +30,8 @@ __all__ = [
     "ConfigError",
     "ConnectorError",
     "DeadLetterLimitError",
+    "ExecuteTimeoutError",
+    "KilledWorkerError",
     "MisuseError",
     "ProtocolError",
     "SpoutError",
