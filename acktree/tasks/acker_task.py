@@ -133,7 +133,7 @@ class Acker:
             The verdicts, and what changed in the ledger: see :meth:`Ledger.replay`.
         """
         # Of several failures the first is told, and must be the same when Spark runs it again.
-        ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
+        ordered = list(rows)
         told = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
         opened = [run for run in told.opened if run.first >= self._first_sequences.get(run.task, 0)]
         closing = close(self._salt, told.spans, opened, told.fail_roots, told.ack_roots, told.ack_sums)
