@@ -151,8 +151,8 @@ class Config:
     enable_message_timeouts: bool = True
     """False: no message is ever TIMED_OUT; one that a bolt forgets stays open."""
     acker_executors: int | None = None
-    """Tasks of the acker. None: one for each partition. 0: best effort: nothing is tracked, and ``ack`` is
-    called after the ``next_tuple`` that emitted the message."""
+    """0: best effort: nothing is tracked, and ``ack`` is called after the ``next_tuple`` that emitted the
+    message. Any other number, and None: messages are tracked, by one acker, which needs no tasks."""
     max_spout_pending: int | None = None
     """Messages that one spout task may have open before ``next_tuple`` is called again; untracked ones are
     free. None or 0: no limit. Passed by at most what one ``next_tuple`` emits."""
