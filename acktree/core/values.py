@@ -43,6 +43,7 @@ __all__ = [
     "encode_rows",
     "hash_rows",
     "native_batch",
+    "pickled_fields",
     "quick_look",
     "unpickled_columns",
 ]
@@ -214,6 +215,11 @@ def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     arrays = [_inferred(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
+    """The fields whose values were pickled: what else is in a batch can be read without running anything."""
+    return frozenset(field.name for field in batch.schema if _mark_of(field) == _PICKLE)
 
 
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:

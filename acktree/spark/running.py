@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from acktree.core.statistics import OpenMessages, Stats
+from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.checkpoint import Checkpoint
@@ -89,13 +90,14 @@ class RunningTopology:
         errors: ErrorLog,
         stop_session: Callable[[], None],
         journal: Journal | None = None,
+        burial: Burial | None = None,
     ) -> None:
         """Take over what ``submit`` put together; :meth:`begin` starts it."""
         self.plan = plan
         self.dead_letters = dead_letters
         self._checkpoint, self._inbox, self._sink, self._journal = checkpoint, inbox, sink, journal
         self._mailboxes, self._threads = threads, threads.by_task
-        self._errors, self._stop_session = errors, stop_session
+        self._errors, self._stop_session, self._burial = errors, stop_session, burial
         self._query: StreamingQuery | None = None
         self._stopped_by: BaseException | None = None
         self._ended = Event()
@@ -176,6 +178,7 @@ class RunningTopology:
 
         Raises:
             SpoutError: A spout could not be opened.
+            DeadLetterLimitError: More messages were given up than ``Config`` allows.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         if not self._wait(self._ended.is_set, timeout_secs):
@@ -308,8 +311,7 @@ class RunningTopology:
         if due:
             orders = {str(level): bolts for level, bolts in due.items()}
             self._inbox.append_control(ChunkKind.TICK, orders)
-        deadline_ms = self._sink.ended.next_deadline_ms
-        if deadline_ms is not None and deadline_ms <= now_ms() and self._inbox.is_drained:
+        if self._sink.ended.wants_a_beat(now_ms()) and self._inbox.is_drained:
             self._sink.ended.next_deadline_ms = None  # the next micro-batch says when the next one is
             self._inbox.append_control(ChunkKind.BEAT, {})
 
@@ -326,6 +328,10 @@ class RunningTopology:
                 f"topology {self.name!r}",
                 "stop a topology with running.kill(); submit it again on the same checkpoint to go on",
             )
+            return True
+        if self._burial and self._burial.limit_reached:
+            self._stopped_by = self._burial.limit_reached
+            self.deactivate()  # stopping takes a while, and what is emitted meanwhile would only wait
             return True
         if self._kill_requested.is_set():
             return True
@@ -369,6 +375,7 @@ class RunningTopology:
         with ExitStack() as steps:
             steps.callback(self._stop_session)
             steps.callback(self._checkpoint.close)
+            steps.callback(self._checkpoint.drop_scratch_folder)
             steps.callback(self._inbox.close)
 
     def _stop_query(self) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from time import perf_counter
 from typing import Any, Final
@@ -27,10 +26,11 @@ from acktree.bolt import ArrowBolt, BasicBolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
-from acktree.core.ids import Int64s
+from acktree.core.ids import Int64s, UInt64s
 from acktree.core.state import Below, StateStore
 from acktree.core.values import Column, native_batch, unpickled_columns
-from acktree.errors import MisuseError, ProtocolError
+from acktree.core.verdicts import FailureCause
+from acktree.errors import AcktreeError, ExecuteTimeoutError, KilledWorkerError, MisuseError, ProtocolError
 from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
@@ -38,9 +38,16 @@ from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
+from acktree.tasks.sentry import names_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
+KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
+    FailureCause.KILLED_WORKER: KilledWorkerError,
+    FailureCause.HUNG: ExecuteTimeoutError,
+}
+"""What a tuple fails with that is not executed any more."""
+_MEND: Final = "run the bolt on this tuple alone, outside of Spark, to see what it does"
 
 
 class BoltTask(ABC):
@@ -110,21 +117,41 @@ class BoltTask(ABC):
 
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
-        if self.broken is not None or not self.decodes:
+        if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        try:
-            columns = unpickled_columns(frame.values)
-        except MisuseError:
-            self._run_one_by_one(frame)
-            return
-        self._run(frame, columns, None)
+        sentry, names = self.outputs.sentry, names_of(frame, frame.lineage.folds(), self.task)
+        left_out = sentry.left_out(names)
+        for left in left_out:
+            error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
+            self._run(frame.rows(np.array([left.row])), (), error)
+            self._report(error)
+        kept = np.delete(np.arange(len(names)), [left.row for left in left_out])
+        cuts = () if self.decodes else sentry.cuts(names[kept])
+        for piece in np.split(kept, cuts):
+            if len(piece):
+                part = frame if len(piece) == len(names) else frame.rows(piece)
+                self._run_marked(part, names[piece])
 
-    def _run_one_by_one(self, frame: Frame) -> None:
+    def _run_marked(self, frame: Frame, names: UInt64s) -> None:
+        sentry = self.outputs.sentry
+        sentry.begin(names, together=not self.decodes)
+        if not self.decodes:
+            self._run(frame, (), None)
+        else:
+            try:
+                columns = unpickled_columns(frame.values)
+            except MisuseError:
+                self._run_one_by_one(frame, names)
+            else:
+                self._run(frame, columns, None)
+        sentry.end()
+
+    def _run_one_by_one(self, frame: Frame, names: UInt64s) -> None:
         """Some value of the frame cannot be unpickled here: its tuple fails alone."""
-        for row in range(len(frame.lineage)):
-            lineage = frame.lineage.take(np.array([row]))
-            alone = replace(frame, values=frame.values.slice(row, 1), lineage=lineage)
+        for row in range(len(names)):
+            alone = frame.rows(np.array([row]))
+            self.outputs.sentry.begin(names[row : row + 1], together=False)
             try:
                 columns = unpickled_columns(alone.values)
             except MisuseError as error:
@@ -267,13 +294,14 @@ class BasicBoltTask(BoltTask):
         collector, execute = self.collector, self.bolt.execute
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
+        mark = self.outputs.sentry.mark
         # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
         tup = rows.handle(0)
         unshared = getrefcount(tup)
         for row in range(len(rows.lineage)):
             if getrefcount(tup) != unshared:
                 tup = rows.handle(row)
-            tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
+            mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
             try:
                 execute(tup, collector)
             except Exception as error:  # noqa: BLE001  # user code
@@ -303,13 +331,14 @@ class HandBoltTask(BoltTask):
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
+        mark = self.outputs.sentry.mark
         self.collector.rows = rows
         tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
         unshared = getrefcount(tup)
         for row in range(len(rows.lineage)):
             if getrefcount(tup) != unshared:
                 tup = rows.handle(row)
-            tup._row = row  # noqa: SLF001
+            mark[0] = tup._row = row  # noqa: SLF001
             try:
                 execute(tup)
             except Exception as error:  # noqa: BLE001  # user code

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from acktree.core.frames import Frame
 from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edge_ids, mix64
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, mix64
 from acktree.core.lineage import Lineage, Sparse
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError, ProtocolError
@@ -261,9 +261,16 @@ def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
         loose = int(lengths[0])
         anchored = charge(rows, parents[loose:], channels if len(channels) == 1 else channels[loose:])
         return np.concatenate((np.zeros(loose, dtype=np.int64), anchored))
-    folds = np.repeat(rows.folds[charged], lengths)
-    ordinals = np.arange(len(parents)) + np.repeat(rows.ordinals[charged] - starts, lengths)
-    edges = edge_ids(folds, channels, ordinals)
+    if len(charged) == len(parents):
+        edges = edges_at(rows.folds[parents] + channels, rows.ordinals[parents])
+        rows.ordinals[parents] += 1
+        rows.ack_values[parents] ^= edges
+        return edges
+    ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
+    ordinals += np.arange(len(parents))
+    places = np.repeat(rows.folds[charged], lengths)
+    places += channels
+    edges = edges_at(places, ordinals)
     rows.ordinals[charged] += lengths
     rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges

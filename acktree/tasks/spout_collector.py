@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,18 @@ class Run:
     def __len__(self) -> int:
         rows: int = self.values.num_rows
         return rows
+
+    def cut(self, most: int) -> Iterator[Run]:
+        """The same in pieces of at most so many messages."""
+        for first in range(0, len(self), most):
+            end = first + most
+            yield Run(
+                self.stream,
+                self.is_tracked,
+                self.values.slice(first, most),
+                self.message_ids[first:end],
+                None if self.tasks is None else self.tasks[first:end],
+            )
 
 
 class _Buffer(TupleBuffer):
@@ -81,7 +93,7 @@ class SpoutCollector(SpoutOutputCollector):
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
-        self._is_tracking = plan.ackers > 0
+        self._is_tracking = plan.is_tracking
         self._buffers: dict[str, _Buffer] = {}
         self._direct: dict[str, _Buffer] = {}
         self._runs: list[Run] = []
@@ -162,7 +174,7 @@ class SpoutCollector(SpoutOutputCollector):
             return
         if stream in self._buffers:
             self._end_run(self._buffers[stream])
-        is_tracked = ids is not None and self._plan.ackers > 0
+        is_tracked = ids is not None and self._is_tracking
         self._runs.append(
             Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
         )

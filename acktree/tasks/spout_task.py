@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from sys import maxsize
 from time import monotonic
@@ -29,13 +29,14 @@ from acktree.core.ids import root_ids
 from acktree.core.pending import Closed, Pending
 from acktree.core.retry import RetryAt
 from acktree.core.verdicts import Failure, FailureKind
+from acktree.errors import DeadLetterLimitError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import NO_CHUNK, Attempt, LastWill, Redriven, Retries, payload_of
+from acktree.tasks.retries import Attempt, Redriven, Retries, redriven_ids
 from acktree.tasks.spout_collector import SpoutCollector
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
@@ -134,7 +135,7 @@ class SpoutTask:
         return min((age for age in ages if age is not None), default=None)
 
     def due_ms(self) -> int | None:
-        """When the next retry is due; None when none waits."""
+        """When the next retry is due, or the next try to store dead letters; None when none waits."""
         return self._retries.due_ms()
 
     def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
@@ -145,8 +146,8 @@ class SpoutTask:
                 to be handed over, or no more may be open, or mail comes.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
-        moved = self._take_mail(now_ms)
-        moved |= self._retry(now_ms)
+        self._retries.look_at_clock(now_ms)
+        moved = self._take_mail(now_ms) | self._retry(now_ms)
         before = self._collector.row_count
         if self.may_emit():
             moved |= self._ask(enough, until)
@@ -182,7 +183,8 @@ class SpoutTask:
 
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
-        runs = self._collector.take_runs()
+        most = self._around.inbox.chunk_rows
+        runs = [part for run in self._collector.take_runs() for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()
@@ -248,7 +250,7 @@ class SpoutTask:
             for letter in mail.redriven:
                 self._retries.add_redriven(letter, now_ms)
             self._take_rows(mail, now_ms)
-        if self._retries.has_wills:
+        if self._retries.may_bury(now_ms):
             self._bury(now_ms)
         for chunk in self._pending.chunks_done():
             if not self._retries.needs(chunk):
@@ -266,9 +268,12 @@ class SpoutTask:
         self.counters.add_latency(
             self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
         )
+        self._around.note_acked(self.component.id, count, now_ms)
         mine = _as_list(closed)
         if Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
+            if len(mine) < count:
+                self._settle(closed.message_ids, now_ms)
         if mine:
             self._call(self.spout.ack_batch, mine)
 
@@ -309,27 +314,30 @@ class SpoutTask:
                 self._retries.give_up(place, replace(mine, final=True), roots[index])
 
     def _bury(self, now_ms: int) -> None:
-        """Make dead letters of what was given up; only then tell the spout. Tried again at the next step."""
+        """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
         given_up = self._retries.wills
-        letters: list[LastWill] = []
-        for number in sorted({place.chunk for place, _, _ in given_up}):
-            chunk = None if number == NO_CHUNK else self._around.inbox.read(number)
-            for place, failure, root in given_up:
-                if place.chunk == number:
-                    row, target = payload_of(place, chunk)
-                    letters.append(
-                        LastWill(self.component.id, self.task, place, failure, root, row, target, now_ms)
-                    )
+        letters = self._retries.last_wills(self.component.id, self.task, now_ms, self._around.inbox.read)
         try:
             self._around.bury(letters)
+        except DeadLetterLimitError:  # the topology stops, and these shall be there when it comes again
+            self._retries.reprieve(now_ms)
+            return
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
             self._report(error)
+            self._retries.bury_later(now_ms)
             return
         chunks = self._retries.bury()
+        self._settle([place.message_id for place, _, _ in given_up], now_ms)
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if told:
             self._call(self.spout.fail_batch, told)
         self._release_unneeded(chunks)
+
+    def _settle(self, message_ids: Iterable[object], now_ms: int) -> None:
+        """Of messages that came to their end, note so at those that were redriven."""
+        letters = redriven_ids(message_ids)
+        if letters:
+            self._call(self._around.settle, letters, now_ms)
 
     def _retry(self, now_ms: int) -> bool:
         """Emit again what is due, as new attempts with roots of their own."""

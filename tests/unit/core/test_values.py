@@ -28,6 +28,7 @@ from acktree.core.values import (
     encode_rows,
     hash_rows,
     native_batch,
+    pickled_fields,
     quick_look,
     unpickled_columns,
 )
@@ -472,6 +473,12 @@ def test_a_quick_look_knows_the_values_that_are_usual(schema, fits, unsure):
     look = quick_look(None if schema is None else pa.schema([("f", schema)]))
     assert [look([value]) for value in fits] == [True] * len(fits)
     assert [look([value]) for value in unsure] == [False] * len(unsure)
+
+
+def test_the_fields_that_were_pickled_are_told_apart_without_unpickling_any():
+    rows = [["a", (1, 2), None], ["b", (3, 4), None]]
+    assert pickled_fields(encode_rows(["text", "pair", "nothing"], rows)) == {"pair"}
+    assert pickled_fields(encode_rows([], [[], []])) == frozenset()
 
 
 def test_errors_survive_the_way_to_the_driver():
