@@ -1,6 +1,6 @@
 """How near a micro-batch of per-tuple bolts comes to what the user's own code costs.
 
-    python -m benchmarks.floor --bolts basic
+    python -m benchmarks floor --bolts basic
 
 The floor is the same ``execute`` of the same bolts, called in a bare loop over lists: a tuple is a dict,
 an emit is ``list.extend``. All that a micro-batch costs on top (decode, encode, route, track, ack) is
@@ -10,15 +10,16 @@ ours. Both run in turn on the same sentences; CPU of this process, in microsecon
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
 from time import process_time
-from typing import Any
+from typing import Any, Final
 
-from benchmarks import machine
 from benchmarks.python_side import MicroBatch
-from benchmarks.work import BOLTS, Variant
+from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.work import BasicCount, BasicSplit, Variant, generator_split
+
+SPLITS: Final = {"basic": BasicSplit(), "generator": generator_split}
 
 
 class Emitted:
@@ -35,11 +36,10 @@ class BareLoop:
     """Split and count, and nothing else."""
 
     def __init__(self, bolts: str, batches: Sequence[Sequence[str]]) -> None:
-        split, count = BOLTS[bolts]
-        self.batches, counting = batches, count("dict")
-        counting.prepare(None, None)  # type: ignore[arg-type]  # this one asks neither
-        self.split: Any = split.execute  # type: ignore[union-attr]  # a bolt that is called for each tuple
-        self.count: Any = counting.execute  # type: ignore[union-attr]
+        counting: Any = BasicCount("dict")
+        counting.prepare(None, None)  # this one asks neither
+        split: Any = SPLITS[bolts]
+        self.batches, self.split, self.count = batches, split.execute, counting.execute
 
     def run(self) -> float:
         """Split and count all batches once; returns the CPU seconds."""
@@ -54,14 +54,12 @@ class BareLoop:
         return process_time() - started
 
 
-def measure(bolts: str, sentences: int, rounds: int) -> dict[str, object]:
+def measure(bolts: str, sentences: int, rounds: int, batch_rows: int = 10_000) -> dict[str, Any]:
     """The median of both, and of the ratio of neighbours."""
-    variant = Variant(bolts=bolts, memory="dict")
-    batch = MicroBatch(variant, sentences)
-    lists = [
-        batch.batches[n % len(batch.batches)][0].to_pylist() for n in range(sentences // variant.batch_rows)
-    ]
-    bare = BareLoop(bolts, lists)
+    variant = Variant(bolts=bolts, memory="dict", batch_rows=batch_rows)
+    report, batch = Report("floor", {"bolts": bolts, "memory": "dict"}), MicroBatch(variant, sentences)
+    columns = [batch.batches[n % len(batch.batches)].column(0) for n in range(sentences // batch_rows)]
+    bare = BareLoop(bolts, [column.to_pylist() for column in columns])
     batch.run({})
     bare.run()
     pairs: list[tuple[float, float]] = []
@@ -70,34 +68,29 @@ def measure(bolts: str, sentences: int, rounds: int) -> dict[str, object]:
         batch.run(seconds)
         pairs.append((bare.run(), sum(seconds.values())))
 
-    def each(found: Sequence[float]) -> float:
+    def median_us(found: Sequence[float]) -> float:
         return round(statistics.median(found) / sentences * 1e6, 3)
 
-    return {
-        "benchmark": "floor",
-        "bolts": bolts,
-        "sentences": sentences,
-        "floor_us": each([floor for floor, _ in pairs]),
-        "us_per_root": each([all_of_it for _, all_of_it in pairs]),
-        "ratio": round(statistics.median(all_of_it / floor for floor, all_of_it in pairs), 2),
-        "load_before": machine.load(),
-        "machine": machine.facts(),
-    }
+    return report.line(
+        {
+            "sentences": sentences,
+            "floor_us_per_root": median_us([floor for floor, _ in pairs]),
+            "us_per_root": median_us([whole for _, whole in pairs]),
+            "ratio": round(statistics.median(whole / floor for floor, whole in pairs), 2),
+        }
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the arguments, measure, print a line of JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.floor",
+        prog="python -m benchmarks floor",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bolts", choices=("basic", "generator"), default="basic")
+    parser.add_argument("--bolts", choices=list(SPLITS), default="basic")
     parser.add_argument("--sentences", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    print(json.dumps(measure(args.bolts, args.sentences, args.rounds)))
-
-
-if __name__ == "__main__":
-    main()
+    tell(measure(args.bolts, args.sentences, args.rounds), keep=args.keep)
