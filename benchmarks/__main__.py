@@ -14,6 +14,8 @@ BENCHMARKS: Final = {
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "idle": "CPU and micro-batches while nothing is open",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",
+    "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
+    "spout_side": "what a spout task costs a message in the driver's process, without Spark",
     "compare": "named pairs in turn (A B A B ...), ours or peers: medians and ratios, kept",
     "pictures": "draws what is kept into docs/pictures",
     "table": "writes what is kept into docs/performance.md",

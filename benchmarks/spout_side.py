@@ -1,6 +1,6 @@
 """What a spout task costs a message in the driver's process, whose one GIL all spout tasks share.
 
-    python -m benchmarks.spout_side --spout tuple --top 25
+    python -m benchmarks spout_side --spout tuple --top 25
 
 One task of a word count's spout, on this thread, without Spark: it is asked for messages, hands them over in
 chunks, and is told that all were processed. The inbox keeps each chunk as bytes, as the one on disk does;
@@ -10,14 +10,12 @@ nothing is written. Times are CPU of this process, in microseconds for each mess
 from __future__ import annotations
 
 import argparse
-import cProfile
-import json
 import math
-import pstats
 import statistics
-import sys
 from collections.abc import Sequence
+from functools import partial
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +25,8 @@ from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
-from benchmarks import machine
+from benchmarks.python_side import profile
+from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.work import SPOUTS, Meter, Variant
 
 
@@ -70,8 +69,8 @@ class BytesInbox:
 class SpoutSide:
     """A spout task that does nothing but what it must."""
 
-    def __init__(self, spout: str, *, tracked: bool) -> None:
-        variant = Variant(spout=spout, tracked=tracked)
+    def __init__(self, spout: str, *, tracked: bool, batch_rows: int = 10_000) -> None:
+        variant = Variant(spout=spout, tracked=tracked, batch_rows=batch_rows)
         user_object = SPOUTS[spout](Meter(), variant.batch_rows, tracked=tracked)
         plan = Plan.of(variant.topology_of(user_object), variant.config, variant.cores, run_salt=7)
         component = plan.topology.spouts[0]
@@ -111,9 +110,12 @@ def _raise(component: str, task: int, failure: object) -> None:
     raise AssertionError(f"{component} task {task}: {failure}")
 
 
-def measure(spout: str, messages: int, rounds: int, *, tracked: bool) -> dict[str, object]:
+def measure(
+    spout: str, messages: int, rounds: int, *, tracked: bool, batch_rows: int = 10_000
+) -> dict[str, Any]:
     """The median CPU time of each part for one message, in microseconds."""
-    side = SpoutSide(spout, tracked=tracked)
+    report = Report("spout_side", {"spout": spout, "tracked": tracked})
+    side = SpoutSide(spout, tracked=tracked, batch_rows=batch_rows)
     side.run(messages, {})
     found: list[dict[str, float]] = []
     for _ in range(rounds):
@@ -124,22 +126,15 @@ def measure(spout: str, messages: int, rounds: int, *, tracked: bool) -> dict[st
         part: round(statistics.median(seconds[part] for seconds in found) / messages * 1e6, 3)
         for part in found[0]
     }
-    return {
-        "benchmark": "spout_side",
-        "spout": spout,
-        "tracked": tracked,
-        "messages": messages,
-        "us_per_message": round(sum(by_part.values()), 3),
-        "by_part": by_part,
-        "load_before": machine.load(),
-        "machine": machine.facts(),
-    }
+    return report.line(
+        {"messages": messages, "us_per_message": round(sum(by_part.values()), 3), "by_part": by_part}
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the arguments, measure, print a line of JSON for tracked and one for untracked."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.spout_side",
+        prog="python -m benchmarks spout_side",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -147,16 +142,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--top", type=int, default=0, help="print so many functions of a profiled round")
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
     for tracked in (True, False):
-        print(json.dumps(measure(args.spout, args.messages, args.rounds, tracked=tracked)), flush=True)
+        tell(measure(args.spout, args.messages, args.rounds, tracked=tracked), keep=args.keep)
     if args.top:
         side = SpoutSide(args.spout, tracked=True)
         side.run(args.messages, {})
-        profiler = cProfile.Profile(timer=process_time)
-        profiler.runcall(side.run, args.messages, {})
-        pstats.Stats(profiler, stream=sys.stderr).strip_dirs().sort_stats("tottime").print_stats(args.top)
-
-
-if __name__ == "__main__":
-    main()
+        profile(partial(side.run, args.messages, {}), args.top)

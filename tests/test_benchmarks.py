@@ -16,6 +16,7 @@ from benchmarks import (
     acker,
     compare,
     fan_out,
+    floor,
     frames,
     latency,
     machine,
@@ -24,6 +25,7 @@ from benchmarks import (
     python_side,
     report,
     results,
+    spout_side,
     table,
     word_count,
 )
@@ -94,6 +96,25 @@ def test_the_python_side_acks_what_it_measures(bolts):
     assert set(python_side.measure(tracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1", "acker"}
     untracked = replace(tracked, tracked=False)
     assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
+
+
+@pytest.mark.parametrize("bolts", ["basic", "generator"])
+def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
+    found = floor.measure(bolts, 400, rounds=1, batch_rows=200)
+    assert found["us_per_root"] > found["floor_us_per_root"] > 0
+
+
+def test_the_bare_loop_counts_every_word():
+    bare = floor.BareLoop("basic", [["a b a"], ["b"]])
+    bare.run()
+    assert bare.count.__self__.counts == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("spout", ["tuple", "batch"])
+@pytest.mark.parametrize("tracked", [True, False])
+def test_the_spout_side_tells_every_message_that_it_emitted(spout, tracked):
+    found = spout_side.measure(spout, 400, rounds=1, tracked=tracked, batch_rows=200)
+    assert set(found["by_part"]) == {"emit", "hand over", "ack"}
 
 
 def test_each_task_sends_each_other_one_frame_and_the_acker_one_message():

@@ -131,6 +131,10 @@ class Tuple:
         """Field -> value."""
         return {field: self[field] for field in self.fields}
 
+    def __reduce__(self) -> tuple[type[Tuple], tuple[Rows, int]]:
+        """A copy is another handle of the same tuple; whether one may travel, the rows say."""
+        return Tuple, (self._rows, self._row)
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
         return f"Tuple({self.component}:{self.stream} task {self.task_id}: {shown[:200]})"

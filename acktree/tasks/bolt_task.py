@@ -206,9 +206,9 @@ class BoltTask(ABC):
         if error is not None:
             self._report(error)
 
+    @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         """What was emitted since last asked, and what of it cannot travel."""
-        return self.outlets.take()
 
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
@@ -315,6 +315,9 @@ class BasicBoltTask(BoltTask):
         self.collector.rows, self.collector.row = rows, -1
         self.bolt.tick(rows.handle(0), self.collector)
 
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
+
 
 class HandBoltTask(BoltTask):
     """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
@@ -347,6 +350,9 @@ class HandBoltTask(BoltTask):
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows
         self.bolt.tick(rows.handle(0))
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
 
     def send(self, rows: InboundRows) -> None:
         super().send(rows)

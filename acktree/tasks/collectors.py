@@ -20,7 +20,7 @@ from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputColle
 from acktree.core.fields import StreamDeclaration
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError
-from acktree.tasks.outlets import Outlet, Outlets
+from acktree.tasks.outlets import Outlet, Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission
 from acktree.tasks.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
@@ -33,19 +33,41 @@ _NOT_OURS: Final = "keep tuples in attributes that the bolt `remembers`, and now
 _DONE: Final = "ack or fail a tuple once, after everything that is anchored to it was emitted"
 
 
-class BasicCollector(BasicOutputCollector):
+class _Writer:
+    """What the collectors have in common that write tuple by tuple."""
+
+    _outlet: Outlet
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
+        self._stream: str | None = None
+        self.rows = InboundRows.of_clock(0)
+
+    def _turn_to(self, stream: str) -> Outlet:
+        """The outlet of a stream, from now on the one at hand: most bolts emit on one stream alone."""
+        self._outlet, self._stream = self._outlets.of(stream), stream
+        return self._outlet
+
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """What was emitted since last taken, and what of it cannot travel."""
+        self._stream = None
+        return self._outlets.take()
+
+    def report_error(self, exception: BaseException) -> None:
+        self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
+
+
+class BasicCollector(_Writer, BasicOutputCollector):
     """For a ``BasicBolt``: everything is anchored to the tuple being executed.
 
     Attributes:
         rows, row: The frame at hand, and the tuple of it; -1 for none, in a tick.
     """
 
-    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
-        self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
-        self.rows, self.row = InboundRows.of_clock(0), -1
+    row = -1
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
-        outlet = self._outlets[stream]
+        outlet = self._outlet if stream is self._stream else self._turn_to(stream)
         # What nearly every emit is, seen without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
             values = outlet.checked(values)
@@ -61,11 +83,8 @@ class BasicCollector(BasicOutputCollector):
     def reset_timeout(self) -> None:
         self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
 
-    def report_error(self, exception: BaseException) -> None:
-        self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
 
-
-class HandCollector(OutputCollector):
+class HandCollector(_Writer, OutputCollector):
     """For a ``Bolt``: anchors, acks and fails are its own words, and held against the rows' account.
 
     Attributes:
@@ -74,12 +93,12 @@ class HandCollector(OutputCollector):
     """
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
-        self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
-        self.rows = InboundRows.of_clock(0)
+        super().__init__(component, task, outlets, outputs)
         self.elsewhere: dict[int, InboundRows] = {}
 
     def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
-        outlet, here = self._outlets[stream], self.rows
+        outlet = self._outlet if stream is self._stream else self._turn_to(stream)
+        here = self.rows
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
             values = outlet.checked(values)
         if anchors is None:
@@ -143,9 +162,6 @@ class HandCollector(OutputCollector):
     def reset_timeout(self, tup: Tuple) -> None:
         rows, row = self._open(tup, "reset the timeout of")
         self._outputs.reset(rows.lineage.roots_of(np.array([row])))
-
-    def report_error(self, exception: BaseException) -> None:
-        self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
 
     def _open(self, tup: Tuple, doing: str) -> tuple[InboundRows, int]:
         """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""

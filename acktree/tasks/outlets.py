@@ -127,27 +127,26 @@ class Outlet(TupleBuffer):
         return self.cells[row * self.width : (row + 1) * self.width]
 
 
-class Outlets(dict[str, Outlet]):
-    """Where ``emit`` goes, stream by stream; and who may be sent to directly.
-
-    A dict of the streams in use, for a collector looks one up at each emit. One that is not there is opened.
-    """
+class Outlets:
+    """The streams of one component, as its collector writes to them; and who may be sent to directly."""
 
     def __init__(self, component: Component, plan: Plan) -> None:
-        super().__init__()
         self._component, self._plan = component, plan
+        self._open: dict[str, Outlet] = {}
         self._direct: dict[str, Outlet] = {}
         self._readers: dict[str, frozenset[int]] = {}
 
-    def __missing__(self, stream: str) -> Outlet:
-        """Open a stream. MisuseError when it is not declared, or is read directly."""
-        declaration = self.declaration(stream)
-        for subscription in self._plan.topology.subscribers(self._component.id, stream):
-            if isinstance(subscription.grouping, Direct):
-                what = f"emit() on stream {stream!r}, read by {subscription.subscriber!r} directly"
-                fix = "name the task: emit_direct(task_id, values, stream=...)"
-                raise MisuseError(what, f"component {self._component.id!r}", fix)
-        outlet = self[stream] = Outlet(declaration, self._component.id)
+    def of(self, stream: str) -> Outlet:
+        """Where ``emit`` on a stream goes. MisuseError when it is not declared, or is read directly."""
+        outlet = self._open.get(stream)
+        if outlet is None:
+            declaration = self.declaration(stream)
+            for subscription in self._plan.topology.subscribers(self._component.id, stream):
+                if isinstance(subscription.grouping, Direct):
+                    what = f"emit() on stream {stream!r}, read by {subscription.subscriber!r} directly"
+                    fix = "name the task: emit_direct(task_id, values, stream=...)"
+                    raise MisuseError(what, f"component {self._component.id!r}", fix)
+            outlet = self._open[stream] = Outlet(declaration, self._component.id)
         return outlet
 
     def direct(self, stream: str, task: int) -> Outlet:
@@ -177,8 +176,8 @@ class Outlets(dict[str, Outlet]):
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
         """All that was emitted since last taken, stream by stream; and what of it cannot travel."""
-        used = (*self.values(), *self._direct.values())
-        self.clear()
+        used = (*self._open.values(), *self._direct.values())
+        self._open.clear()
         self._direct.clear()
         unfit: list[Unfit] = []
         return [outlet.emission(unfit) for outlet in used], unfit

@@ -128,7 +128,7 @@ class SpoutCollector(SpoutOutputCollector):
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
         buffer = self._buffers.get(stream)
         if buffer is None:
-            declaration = self._outlets[stream].declaration
+            declaration = self._outlets.of(stream).declaration
             buffer = self._buffers[stream] = _Buffer(declaration, self._component.id)
         self._write(buffer, values, message_id)
 

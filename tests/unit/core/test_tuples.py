@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 
 import pytest
@@ -139,6 +140,18 @@ def test_a_tick_comes_from_the_system():
 def test_two_handles_of_one_tuple_ask_the_same_account():
     rows = FakeRows()
     assert Tuple(rows, 5).anchors == Tuple(rows, 5).anchors
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_another_handle_of_the_same_tuple_and_copies_nothing_of_its_neighbours(copied):
+    class Shared(FakeRows):
+        def __deepcopy__(self, memo):
+            return self
+
+    rows = Shared((object(), 1), (object(), 2))
+    tup = Tuple(rows, 1)
+    assert tup["word"] is copied(tup)["word"] is rows.values[1][0]
+    assert copied(tup).anchors == tup.anchors
 
 
 def test_a_tuple_is_shown_on_one_line_however_long_its_values_are(tup):
