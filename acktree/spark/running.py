@@ -318,20 +318,18 @@ class RunningTopology:
     def _is_over(self) -> bool:
         query = self._query
         assert query is not None, "begin() gave one"
-        for thread in self._threads.values():
-            if thread.broken is not None:
-                self._stopped_by = thread.broken
-                return True
+        reasons: list[AcktreeError | None] = [thread.broken for thread in self._threads.values()]
+        reasons += [self._burial.limit_reached] if self._burial else []
+        for reason in filter(None, reasons):
+            self.deactivate()  # stopping takes a while, and what is emitted meanwhile would only wait
+            self._stopped_by = reason
+            return True
         if not query.isActive:
             self._stopped_by = query.exception() or AcktreeError(
                 "the streaming query was stopped from outside",
                 f"topology {self.name!r}",
                 "stop a topology with running.kill(); submit it again on the same checkpoint to go on",
             )
-            return True
-        if self._burial and self._burial.limit_reached:
-            self._stopped_by = self._burial.limit_reached
-            self.deactivate()  # stopping takes a while, and what is emitted meanwhile would only wait
             return True
         if self._kill_requested.is_set():
             return True

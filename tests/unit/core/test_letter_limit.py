@@ -45,13 +45,14 @@ class Naive:
 
 
 def play(limit, events, beside=None):
-    """Tell a limit all events; returns (what, n, time) of what it noted or admitted."""
-    now_ms, happened = 0, []
+    """Tell a limit all events; returns (what, n, latest time told) of what it noted or admitted."""
+    now_ms, latest_ms, happened = 0, 0, []
     for what, n, step_ms in events:
         now_ms = max(0, now_ms + step_ms)
+        latest_ms = max(latest_ms, now_ms)
         if what == "acked":
             limit.acked(n, now_ms)
-            happened.append((what, n, now_ms))
+            happened.append((what, n, latest_ms))
             if beside:
                 beside.note(what, n, now_ms)
             continue
@@ -61,7 +62,7 @@ def play(limit, events, beside=None):
         if admitted is None:
             continue
         if what == "dead":
-            happened.append((what, n, now_ms))
+            happened.append((what, n, latest_ms))
             if beside:
                 beside.note(what, n, now_ms)
         else:
@@ -80,11 +81,8 @@ def test_it_says_what_one_that_remembers_everything_says(count, ratio, events):
 
 @given(st.integers(0, 60), events)
 def test_with_no_ratio_no_window_holds_more_letters_than_the_count_wherever_it_begins(count, events):
-    latest, stored = 0, []
-    for what, n, at_ms in play(LetterLimit(count, 0, WINDOW_MS), events):
-        latest = max(latest, at_ms)
-        if what == "dead":
-            stored.append((latest, n))
+    happened = play(LetterLimit(count, 0, WINDOW_MS), events)
+    stored = [(at_ms, n) for what, n, at_ms in happened if what == "dead"]
     for begin_ms, _ in stored:
         assert sum(n for at_ms, n in stored if begin_ms <= at_ms <= begin_ms + WINDOW_MS) <= count
 
