@@ -59,7 +59,7 @@ class _Held:
         return cls(
             rows.component,
             rows.stream,
-            rows.task_id,
+            rows.task_of(row),
             rows.fields,
             rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
