@@ -7,6 +7,7 @@ Rules of this file
    ``acktree.`` when settings are written as a mapping.
 3. Nothing is dropped in silence: an unknown setting is refused with the nearest known one, and a setting of
    Storm's that means nothing here with the reason and with what to do instead.
+4. No error and no ``repr`` shows a password. Bolts and spouts are given a copy that has none.
 
 Source: Storm's ``Config`` and ``conf/defaults.yaml``.
 """
@@ -16,14 +17,26 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
+from acktree.core.masking import masked_url
 from acktree.errors import ConfigError, nearest
 
 __all__ = ["Config"]
 
-_OURS: Final = frozenset({"inbox_max_messages", "inbox_max_bytes", "partitions", "run_salt"})
+_OURS: Final = frozenset(
+    {
+        "dead_letter_limit_count",
+        "dead_letter_limit_ratio",
+        "dead_letter_limit_window_secs",
+        "dead_letters_url",
+        "inbox_max_bytes",
+        "inbox_max_messages",
+        "partitions",
+        "run_salt",
+    }
+)
 """Settings that Storm does not have."""
 
 _WAIT_STRATEGIES: Final = {
@@ -138,8 +151,8 @@ class Config:
     enable_message_timeouts: bool = True
     """False: no message is ever TIMED_OUT; one that a bolt forgets stays open."""
     acker_executors: int | None = None
-    """Tasks of the acker. None: one for each partition. 0: best effort: nothing is tracked, and ``ack`` is
-    called after the ``next_tuple`` that emitted the message."""
+    """0: best effort: nothing is tracked, and ``ack`` is called after the ``next_tuple`` that emitted the
+    message. Any other number, and None: messages are tracked, by one acker, which needs no tasks."""
     max_spout_pending: int | None = None
     """Messages that one spout task may have open before ``next_tuple`` is called again; untracked ones are
     free. None or 0: no limit. Passed by at most what one ``next_tuple`` emits."""
@@ -165,9 +178,15 @@ class Config:
     """progressive: the wait after each idle call from then on."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
-    inbox_max_messages: int = 200_000
+    execute_timeout_secs: float | None = 300
+    """How long one call of ``execute`` may take before it is interrupted and its tuple fails. Code that
+    cannot be interrupted loses its process; a tuple that cost two of them is left out. None: for ever."""
+    batch_interval_secs: float = 2
+    """How long a micro-batch shall take when there is enough to do: it admits what the last ones managed in
+    that time. With little to do it is as quick as Spark allows."""
+    inbox_max_messages: int = 2_000_000
     """Messages that may wait in the inbox, emitted by the spouts and not yet taken by Spark; ``next_tuple``
-    is not called while it is full."""
+    is not called while it is full. It is full with twice what a micro-batch admits too, if that is less."""
     inbox_max_bytes: int = 256 * 2**20
     """The same in bytes on disk; what is kept for a retry counts."""
     partitions: int | None = None
@@ -177,10 +196,23 @@ class Config:
     run_salt: int | None = None
     """Number from which all root ids derive, 0 to 2**64 - 1. None: made once for a checkpoint, and kept in
     it."""
+    dead_letters_url: str | None = None
+    """Where dead letters are stored: a URL of SQLAlchemy's, such as ``postgresql+psycopg://me@host/letters``.
+    None: an SQLite file in the checkpoint. Not used by a LocalCluster, which keeps them in memory."""
+    dead_letter_limit_count: int | None = None
+    """Stop the topology, rather than store more dead letters of one spout than this in a window, if
+    ``dead_letter_limit_ratio`` is reached too. None: no limit."""
+    dead_letter_limit_ratio: float = 0.5
+    """Of all messages of that spout that came to their end in the window, the share of dead letters from
+    which on they are too many. 0: their count alone decides; 1: only while none is acked."""
+    dead_letter_limit_window_secs: float = 60
+    """The window of both; longer than it takes to give up a message, with the pauses between its attempts."""
 
     def __post_init__(self) -> None:
         """Refuse wrong types and ranges, and make 0 pending mean what it means in Storm."""
         self._number("message_timeout_secs", above=0)
+        self._number("execute_timeout_secs", above=0, or_none=True)
+        self._number("batch_interval_secs", above=0)
         self._number("tick_tuple_freq_secs", above=0, or_none=True)
         self._number("stats_sample_rate", above=0, most=1)
         self._number("error_throttle_interval_secs", above=0)
@@ -195,6 +227,10 @@ class Config:
         self._number("inbox_max_bytes", whole=True, least=1)
         self._number("partitions", whole=True, least=1, or_none=True)
         self._number("run_salt", whole=True, least=0, most=2**64 - 1, or_none=True)
+        self._number("dead_letter_limit_count", whole=True, least=0, or_none=True)
+        self._number("dead_letter_limit_ratio", least=0, most=1)
+        self._number("dead_letter_limit_window_secs", least=1)
+        self._store_url()
         for name in ("enable_message_timeouts", "debug"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
@@ -225,8 +261,37 @@ class Config:
         return cls(**given)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Every setting by its dotted key: numbers, strings, booleans and None, for ``from_mapping``."""
+        """Every setting by its dotted key: numbers, strings, booleans and None, for ``from_mapping``.
+
+        The URL of the dead letters is in it with its password: to show it, ask ``without_secrets()`` first.
+        """
         return {_dotted(setting.name): getattr(self, setting.name) for setting in fields(self)}
+
+    def without_secrets(self) -> Config:
+        """The same settings, to be shown or handed on: ``***`` stands for each password.
+
+        >>> Config(dead_letters_url="postgresql://me:secret@host/db").without_secrets().dead_letters_url
+        'postgresql://me:***@host/db'
+        """
+        return replace(self, dead_letters_url=self._shown("dead_letters_url"))
+
+    def __repr__(self) -> str:
+        settings = (f"{setting.name}={self._shown(setting.name)!r}" for setting in fields(self))
+        return f"{type(self).__name__}({', '.join(settings)})"
+
+    def _shown(self, name: str) -> Any:  # noqa: ANN401  # any setting's value
+        value = getattr(self, name)
+        return masked_url(value) if name == "dead_letters_url" and isinstance(value, str) else value
+
+    def _store_url(self) -> None:
+        url = self.dead_letters_url
+        if url is None:
+            return
+        dialect, separator, _ = str(url).partition("://")
+        if type(url) is not str or not (dialect and separator):
+            self._refuse("dead_letters_url", "a URL as SQLAlchemy has them, dialect://user@host/database")
+        if url.startswith("sqlite") and (url.endswith("://") or ":memory:" in url):
+            self._refuse("dead_letters_url", "a URL of something durable: this database would be in memory")
 
     def _number(
         self,
@@ -262,7 +327,7 @@ class Config:
     def _refuse(self, name: str, wanted: str) -> NoReturn:
         default = next(setting.default for setting in fields(self) if setting.name == name)
         raise ConfigError(
-            f"{name} is {getattr(self, name)!r:.60}, and must be {wanted}",
+            f"{name} is {self._shown(name)!r:.60}, and must be {wanted}",
             f"Config({name}=...), also written {_dotted(name)}",
             f"give it {wanted}; leave it out for the default, {default!r}",
         )

@@ -7,6 +7,7 @@
                   ├─ MisuseError                  the author: acked twice, undeclared stream or memory
                   ├─ ConnectorError               the operator: a queue or store; can it be retried?
                   ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
+                  ├─ DeadLetterLimitError         both: so many messages fail that something must be mended
                   └─ ProtocolError                us: a bug; carries the root's whole story
 
 Rules of this file
@@ -28,6 +29,9 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "ConnectorError",
+    "DeadLetterLimitError",
+    "ExecuteTimeoutError",
+    "KilledWorkerError",
     "MisuseError",
     "ProtocolError",
     "SpoutError",
@@ -101,6 +105,14 @@ class MisuseError(AcktreeError):
     """
 
 
+class ExecuteTimeoutError(AcktreeError):
+    """A bolt's ``execute`` took longer than ``execute_timeout_secs``. Raised inside it; its tuple fails."""
+
+
+class KilledWorkerError(AcktreeError):
+    """A tuple was left out, because more than one worker died over it. Its message fails."""
+
+
 class ConnectorError(AcktreeError):
     """A queue, broker or store refused or was not there.
 
@@ -116,6 +128,13 @@ class ConnectorError(AcktreeError):
 
 class CheckpointError(AcktreeError):
     """The checkpoint is held by another run, is another topology's, or was written by a newer acktree."""
+
+
+class DeadLetterLimitError(AcktreeError):
+    """More messages were given up than ``Config(dead_letter_limit_count=...)`` allows. Stops the topology.
+
+    What was not dead-lettered is open, and comes back when the topology is submitted again.
+    """
 
 
 class ProtocolError(AcktreeError):

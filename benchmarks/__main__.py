@@ -7,11 +7,22 @@ import sys
 from typing import Final
 
 BENCHMARKS: Final = {
-    "word_count": "sentences per second through split and count, tracked or not; one line of JSON",
-    "latency": "complete latency at a share of the top rate",
+    "word_count": "sentences per second through split and count, tracked or not",
+    "latency": "complete latency at shares of the top rate, or of one sentence at a time",
+    "acker": "what an open root costs: bytes, and the time of a micro-batch",
+    "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
+    "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "idle": "CPU and micro-batches while nothing is open",
-    "compare": "named pairs of word counts in turn (A B A B ...), medians and ratios",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",
+    "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
+    "spout_side": "what a spout task costs a message in the driver's process, without Spark",
+    "compare": "named pairs in turn (A B A B ...), ours or peers: medians and ratios, kept",
+    "pictures": "draws what is kept into docs/pictures",
+    "table": "writes what is kept into docs/performance.md",
+    "peers.storm_word_count": "the same work in Apache Storm, in Java or through its multilang",
+    "peers.spark_sql": "the same work in plain PySpark, as SQL or with mapInArrow",
+    "peers.spark_bare": "a query with our stages and nobody who tracks: what Spark itself takes",
+    "peers.bytewax_word_count": "the same work in Bytewax",
 }
 
 
@@ -20,7 +31,7 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in BENCHMARKS:
         print("usage: python -m benchmarks NAME [--help | arguments]\n")
-        print("\n".join(f"  {known:12} {what}" for known, what in BENCHMARKS.items()))
+        print("\n".join(f"  {known:25} {what}" for known, what in BENCHMARKS.items()))
         sys.exit(0 if not name else 2)
     importlib.import_module(f"benchmarks.{name}").main(sys.argv[2:])
 

@@ -9,8 +9,6 @@ all our processes (driver, JVM, source, workers) as a share of one core. One lin
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from acktree import submit
 from acktree.testing import FeederSpout
 from benchmarks import machine
+from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant, sentences
 
@@ -38,7 +37,7 @@ def measure(
     Args:
         settle_secs: Left out after the last message: threads and timers come to rest too.
     """
-    feeder, load_before = FeederSpout(["sentence"]), machine.load()
+    feeder, report = FeederSpout(["sentence"]), Report("idle", asdict(variant))
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
         with submit(
@@ -54,19 +53,15 @@ def measure(
             time.sleep(secs)
             cost = clock.cost()
             more_batches, growth = _micro_batches(folder) - batches, _bytes_in(folder) - size
-    return {
-        "benchmark": "idle",
-        "variant": asdict(variant),
-        "secs": secs,
-        "core_share": round(cost.ours / secs, 4),
-        "micro_batches": more_batches,
-        "checkpoint_growth_bytes": growth,
-        "others_cores": round(cost.others, 2),
-        "load_before": load_before,
-        "load_after": machine.load(),
-        "machine": machine.facts(),
-        "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
-    }
+    return report.line(
+        {
+            "secs": secs,
+            "core_share": round(cost.ours / secs, 4),
+            "micro_batches": more_batches,
+            "checkpoint_growth_bytes": growth,
+            "others_cores": round(cost.others, 2),
+        }
+    )
 
 
 def _micro_batches(checkpoint: Path) -> int:
@@ -88,5 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_variant_arguments(parser)
     parser.add_argument("--settle", type=float, default=10.0, help="seconds left out after the last message")
     parser.add_argument("--secs", type=float, default=60.0, help="seconds measured")
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    print(json.dumps(measure(variant_of(args), args.settle, args.secs)), flush=True)
+    tell(measure(variant_of(args), args.settle, args.secs), keep=args.keep)

@@ -1,17 +1,19 @@
 """Complete latency: from the moment a sentence was due to the moment its spout is told that it is acked.
 
-    python -m benchmarks latency --bolts arrow                 # measures the top rate first, then half of it
-    python -m benchmarks latency --bolts basic --rate 20000    # at a given rate
+    python -m benchmarks latency --bolts arrow                        # measures the top rate, then half of it
+    python -m benchmarks latency --shares 0.1 0.5 0.8 --memory none   # several shares, count without a state
+    python -m benchmarks latency --bolts basic --rate 20000           # at a given rate
+    python -m benchmarks latency --alone                              # one sentence at a time
 
 The spout emits at a fixed rate, whatever comes back. A sentence's time begins when it was *due*, not when it
-was emitted: a spout that is held up does not flatter the figure. One line of JSON.
+was emitted: a spout that is held up does not flatter the figure. ``--alone``: a sentence is emitted when the
+one before it was told, so that every micro-batch carries one: the cost of having nothing to do.
+One line of JSON for each thing measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,12 +28,21 @@ from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.spout import SpoutOutputCollector
 from benchmarks import machine
-from benchmarks.word_count import add_variant_arguments, in_a_fresh_checkpoint, phases_ms, variant_of
+from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.word_count import (
+    add_time_arguments,
+    add_variant_arguments,
+    in_a_fresh_checkpoint,
+    phases_ms,
+    variant_of,
+)
 from benchmarks.word_count import measure as measure_rate
 from benchmarks.work import Variant, sentences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+QUANTILES = (50, 90, 99)
 
 
 class Waits:
@@ -71,41 +82,70 @@ class SteadySpout(Spout):
         self.waits.secs.append(perf_counter() - due)
 
 
+class LoneSpout(Spout):
+    """Emits a sentence when the one before it was told."""
+
+    outputs = ["sentence"]
+
+    def __init__(self, waits: Waits) -> None:
+        self.waits, self.sentences = waits, sentences(1000, seed=1)
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        self.collector, self.emitted, self.told = collector, 0, 0
+
+    def next_tuple(self) -> None:
+        if self.emitted == self.told:
+            self.due = perf_counter()
+            self.collector.emit([self.sentences[self.emitted % 1000]], message_id=self.emitted)
+            self.emitted += 1
+
+    def ack(self, message_id: object) -> None:
+        self.told += 1
+        self.waits.secs.append(np.array([perf_counter() - self.due]))
+
+
 def measure(
-    variant: Variant, rate: float, warm_up_secs: float, secs: float, session: SparkSession | None = None
+    variant: Variant,
+    rate: float | None,
+    warm_up_secs: float,
+    secs: float,
+    session: SparkSession | None = None,
 ) -> dict[str, Any]:
-    """Run at a rate and say what the quantiles of complete latency are, in milliseconds."""
-    waits, load_before = Waits(), machine.load()
-    topology = variant.topology_of(SteadySpout(waits, rate))
+    """Run at a rate and say what the quantiles of complete latency are, in milliseconds.
+
+    Args:
+        rate: Sentences a second; None for one at a time.
+    """
+    report, waits = Report("latency", asdict(variant)), Waits()
+    topology = variant.topology_of(LoneSpout(waits) if rate is None else SteadySpout(waits, rate))
     with in_a_fresh_checkpoint(topology, variant.config, session) as running:
         while not waits.secs:  # the first micro-batches compile for seconds
             if running.await_termination(timeout_secs=0.05):
                 raise RuntimeError("the topology ended by itself")
         time.sleep(warm_up_secs)
-        clock, before = machine.Clock(), len(waits.secs)
+        clock, before, started = machine.Clock(), len(waits.secs), perf_counter()
         time.sleep(secs)
         while len(waits.secs) == before:  # a busy machine: one micro-batch at least
             time.sleep(0.05)
         cost, phases = clock.cost(), phases_ms(running.name)
-        told = np.concatenate(waits.secs[before:]) * 1000
-    p50, p90, p99 = np.percentile(told, [50, 90, 99])
-    return {
-        "benchmark": "latency",
-        "variant": asdict(variant),
-        "offered_per_sec": round(rate),
-        "acked_per_sec": round(len(told) / secs),
-        "p50_ms": round(float(p50), 1),
-        "p90_ms": round(float(p90), 1),
-        "p99_ms": round(float(p99), 1),
-        "max_ms": round(float(told.max()), 1),
-        "cores_used": round(cost.ours / secs, 2),
-        "others_cores": round(cost.others, 2),
-        "batch_ms": phases,
-        "load_before": load_before,
-        "load_after": machine.load(),
-        "machine": machine.facts(),
-        "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
-    }
+        told, took = np.concatenate(waits.secs[before:]) * 1000, perf_counter() - started
+    found = throughput(len(told), took, cost) | quantiles_ms(told)
+    return report.line(
+        {
+            "offered_per_sec": None if rate is None else round(rate),
+            **found,
+            "cores_used": round(cost.ours / took, 2),
+            "micro_batch_ms": phases.get("triggerExecution"),
+            "batch_ms": phases,
+        }
+    )
+
+
+def quantiles_ms(waits_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
+    """``p50_ms`` and so on, and the longest."""
+    found = np.percentile(waits_ms, QUANTILES)
+    named = {f"p{name}_ms": round(float(value), 1) for name, value in zip(QUANTILES, found, strict=True)}
+    return named | {"max_ms": round(float(waits_ms.max()), 1)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,18 +156,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant_arguments(parser)
-    parser.add_argument(
-        "--rate", type=float, help="sentences a second; else a share of the top rate, measured"
-    )
-    parser.add_argument("--share", type=float, default=0.5, help="which share of the top rate")
-    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds left out")
-    parser.add_argument("--secs", type=float, default=30.0, help="seconds measured")
+    load = parser.add_mutually_exclusive_group()
+    load.add_argument("--rate", type=float, help="sentences a second; else shares of the top rate, measured")
+    load.add_argument("--alone", action="store_true", help="one sentence at a time")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5], help="which shares of the top rate")
+    add_time_arguments(parser)
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = variant_of(args)
-    assert variant.tracked, "untracked messages are never told done: there is no complete latency"
-    rate = args.rate
-    if rate is None:
+    if not variant.tracked:
+        parser.error("untracked messages are never told done: there is no complete latency")
+    rates: list[float | None] = [None] if args.alone else [args.rate]
+    if args.rate is None and not args.alone:
         top = measure_rate(variant, args.warm_up, args.secs)
-        print(json.dumps(top), flush=True)
-        rate = top["roots_per_sec"] * args.share
-    print(json.dumps(measure(variant, rate, args.warm_up, args.secs)), flush=True)
+        tell(top, keep=args.keep)
+        rates = [top["roots_per_sec"] * share for share in args.shares]
+    for rate in rates:
+        tell(measure(variant, rate, args.warm_up, args.secs), keep=args.keep)

@@ -6,8 +6,10 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -71,13 +73,26 @@ class Clock:
     """Begins to count CPU when it is made."""
 
     def __init__(self) -> None:
-        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _tree_secs()
+        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _ours()
 
     def cost(self) -> Cost:
         """What was spent since."""
-        driver, jvm, workers = (now - then for now, then in zip(_tree_secs(), self._ours, strict=True))
+        now, before = _ours(), self._ours
+        for process in _lost(before, now):
+            del before[process]
+        driver, jvm, workers = (b - a for a, b in zip(_secs(before), _secs(now), strict=True))
         others = _all_busy_secs() - self._all - driver - jvm - workers
         return Cost(driver, jvm, workers, max(0.0, others) / (time.monotonic() - self._at))
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process: its parent, and its CPU in ticks, its own and that of children that it has waited for."""
+
+    parent: int
+    is_java: bool
+    own: int
+    waited: int
 
 
 def _all_busy_secs() -> float:
@@ -86,30 +101,47 @@ def _all_busy_secs() -> float:
     return (user + nice + system + irq + softirq) / _TICKS_A_SEC
 
 
-def _tree_secs() -> tuple[float, float, float]:
-    """CPU seconds of this process, of the Java below it, and of all else below it; with those waited for."""
-    parents: dict[int, int] = {}
-    spent: dict[int, int] = {}
-    java: set[int] = set()
+def _ours() -> dict[int, _Process]:
+    """This process and all below it, by number."""
+    every: dict[int, _Process] = {}
     for entry in _PROC.iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):  # it ended while we looked
-            named, _, rest = (entry / "stat").read_text().rpartition(")")
-            fields = rest.split()
-            if named.endswith("(java"):
-                java.add(int(entry.name))
-            parents[int(entry.name)] = int(fields[1])
-            spent[int(entry.name)] = sum(map(int, fields[11:15]))
-    driver = {os.getpid()}
-    below = set(driver)
-    while more := {child for child, parent in parents.items() if parent in below} - below:
+        if entry.name.isdigit():
+            with suppress(OSError):  # it ended while we looked
+                named, _, rest = (entry / "stat").read_text().rpartition(")")
+                fields = rest.split()
+                own, waited = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+                every[int(entry.name)] = _Process(int(fields[1]), named.endswith("(java"), own, waited)
+    below = {os.getpid()}
+    while more := {each for each, process in every.items() if process.parent in below} - below:
         below |= more
+    return {each: every[each] for each in below}
 
-    def secs(processes: set[int]) -> float:
-        return sum(spent.get(process, 0) for process in processes) / _TICKS_A_SEC
 
-    return secs(driver), secs(below & java), secs(below - driver - java)
+def _secs(processes: Mapping[int, _Process]) -> tuple[float, float, float]:
+    """CPU of this process, of Java, and of all else.
+
+    What Java has waited for, it started: it counts with the rest, so that a worker that ends stays a worker.
+    """
+    mine = processes[os.getpid()]
+    java = [process for process in processes.values() if process.is_java]
+    rest = [process for process in processes.values() if process is not mine and not process.is_java]
+    ticks = (
+        mine.own + mine.waited,
+        sum(process.own for process in java),
+        sum(process.own + process.waited for process in rest) + sum(process.waited for process in java),
+    )
+    driver, jvm, workers = (each / _TICKS_A_SEC for each in ticks)
+    return driver, jvm, workers
+
+
+def _lost(before: Mapping[int, _Process], now: Mapping[int, _Process]) -> list[int]:
+    """Those that ended and that nobody waited for: PySpark's daemon does not, so their CPU is in no sum."""
+    ended = {each: process.parent for each, process in before.items() if each not in now}
+    return [
+        each
+        for each, parent in ended.items()
+        if parent in now and parent in before and now[parent].waited == before[parent].waited
+    ]
 
 
 def _version(package: str) -> str | None:
@@ -118,6 +150,7 @@ def _version(package: str) -> str | None:
     return None
 
 
+@cache
 def _acktree() -> str:
     """The commit, with a + where files differ from it; else the version."""
     folder = Path(__file__).parent
@@ -127,6 +160,7 @@ def _acktree() -> str:
     return str(_version("acktree"))
 
 
+@cache
 def _java() -> str | None:
     with suppress(OSError, subprocess.CalledProcessError):
         return _said("java", "-version").split("\n")[0]

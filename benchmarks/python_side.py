@@ -2,7 +2,7 @@
 
     python -m benchmarks python_side --bolts basic --top 25
 
-The same frames that a micro-batch would have, through the same ``run_level`` and ``run_acker``, one partition
+The same frames that a micro-batch would have, through the same ``run_level`` and acker, one partition
 after the other. Times are CPU of this process, so a busy neighbour disturbs them little; ``us_per_root`` is
 what the workers of all partitions spend on one sentence. What Spark and the JVM spend comes on top.
 """
@@ -18,15 +18,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import pairwise
 from time import process_time
+from typing import Any
 
-from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore
-from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
 from acktree.tasks.plan import Plan
-from benchmarks import machine
+from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import BatchSpout, Meter, Variant
 
@@ -36,49 +38,53 @@ class MicroBatch:
 
     def __init__(self, variant: Variant, sentences: int) -> None:
         self.plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, run_salt=7)
+        self.acker = Acker(self.plan)
         self.batches = BatchSpout(Meter(), variant.batch_rows, tracked=variant.tracked).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
-            (level, partition): MemoryStore()
-            for level in range(self.plan.acker_level + 1)
+            (level.index, partition): MemoryStore()
+            for level in self.plan.levels
             for partition in range(variant.cores)
         }
         self.sequence = self.clock_ms = 0
 
-    def run(self, seconds: dict[str, float]) -> int:
-        """Run it on the next messages; adds the CPU seconds of each level; returns how many were acked."""
+    def run(self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None) -> int:
+        """Run it on the next messages.
+
+        Args:
+            seconds: The CPU seconds of each level are added here.
+            sent: The rows that each level made are added here.
+
+        Returns:
+            How many messages were acked.
+        """
         plan, partitions = self.plan, range(self.plan.partitions)
         self.clock_ms += 1000
         chunks = list(self._chunks())
-        waiting = [
-            WireRow(p, 0, Kind.CHUNK, chunk.task, n, self.clock_ms, self._slice(n, chunk, p), b"")
-            for n, chunk in enumerate(chunks)
-            for p in partitions
-        ]
-        waiting += [
-            WireRow(plan.acker_host(acker), plan.acker_level, Kind.CLOCK, 0, 0, self.clock_ms, b"", b"")
-            for acker in range(plan.ackers)
-        ]
+        waiting = list(self._slices(chunks))
         packed = [chunk.to_bytes() for chunk in chunks]  # read again by each partition, as from the inbox
 
         def read(name: str) -> Chunk:
             return Chunk.from_bytes(packed[int(name)])
 
-        for level in range(plan.acker_level + (1 if plan.ackers else 0)):
-            named = "acker" if level == plan.acker_level else f"level {level}"
-            out: list[WireRow] = [row for row in waiting if row.level != level]
+        for index in range(len(plan.levels)):
+            made: list[WireRow] = []
             for partition in partitions:
-                mine = [row for row in waiting if row.level == level and row.partition == partition]
-                store = self.stores[level, partition]
+                mine = [row for row in waiting if row.level == index and row.partition == partition]
+                store = self.stores[index, partition]
                 started = process_time()
-                if level == plan.acker_level:
-                    out += run_acker(plan, partition, mine, store)
-                else:
-                    out += run_level(plan, level, partition, mine, store, read)
-                seconds[named] = seconds.get(named, 0.0) + process_time() - started
-            waiting = out
-        told = [row for row in waiting if row.kind == Kind.VERDICTS and row.level == SINK_LEVEL]
-        return sum(len(Verdicts.from_bytes(row.body).acked) for row in told)
+                made += run_level(plan, index, partition, mine, store, read)
+                _add(seconds, f"level {index}", process_time() - started)
+            if sent is not None:
+                sent.setdefault(f"level {index}", []).extend(made)
+            waiting = [row for row in waiting if row.level != index] + made
+        if not plan.is_tracking:
+            return 0
+        deltas = [row for row in waiting if row.kind == Kind.DELTAS]
+        started = process_time()
+        verdicts, _ = self.acker.settle(deltas, self.clock_ms)
+        _add(seconds, "acker", process_time() - started)
+        return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
 
     def _chunks(self) -> Iterator[Chunk]:
         spout = self.plan.topology.spouts[0]
@@ -88,14 +94,26 @@ class MicroBatch:
             yield Chunk(spout.id, spout.task_ids[0], "default", self.tracked, self.sequence, 0, batch)
             self.sequence += rows
 
-    def _slice(self, number: int, chunk: Chunk, partition: int) -> bytes:
-        first, end = (len(chunk) * at // self.plan.partitions for at in (partition, partition + 1))
-        return json.dumps((str(number), first, end)).encode()
+    def _slices(self, chunks: Sequence[Chunk]) -> Iterator[WireRow]:
+        """All rows in order, an equal part for each partition, as the source cuts them."""
+        total, start = sum(map(len, chunks)), 0
+        cuts = [total * at // self.plan.partitions for at in range(self.plan.partitions + 1)]
+        for number, chunk in enumerate(chunks):
+            for partition, (low, high) in enumerate(pairwise(cuts)):
+                first, end = max(low, start) - start, min(high, start + len(chunk)) - start
+                if first < end:
+                    head = json.dumps((str(number), first, end)).encode()
+                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, self.clock_ms, head, b"")
+            start += len(chunk)
 
 
-def measure(variant: Variant, sentences: int, rounds: int) -> dict[str, object]:
+def _add(seconds: dict[str, float], name: str, more: float) -> None:
+    seconds[name] = seconds.get(name, 0.0) + more
+
+
+def measure(variant: Variant, sentences: int, rounds: int) -> dict[str, Any]:
     """The median CPU time of each level for one sentence, in microseconds."""
-    batch = MicroBatch(variant, sentences)
+    report, batch = Report("python_side", asdict(variant)), MicroBatch(variant, sentences)
     batch.run({})  # the first run imports, and fills the memories
     found: list[dict[str, float]] = []
     for _ in range(rounds):
@@ -107,15 +125,9 @@ def measure(variant: Variant, sentences: int, rounds: int) -> dict[str, object]:
         level: round(statistics.median(seconds[level] for seconds in found) / sentences * 1e6, 3)
         for level in found[0]
     }
-    return {
-        "benchmark": "python_side",
-        "variant": asdict(variant),
-        "sentences": sentences,
-        "us_per_root": round(sum(by_level.values()), 3),
-        "by_level": by_level,
-        "load_before": machine.load(),
-        "machine": machine.facts(),
-    }
+    return report.line(
+        {"sentences": sentences, "us_per_root": round(sum(by_level.values()), 3), "by_level": by_level}
+    )
 
 
 def profile(run: Callable[[], object], top: int) -> None:
@@ -136,10 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=200_000, help="messages in the micro-batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--top", type=int, default=0, help="print so many functions of a profiled round")
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = variant_of(args)
     for each in _sides(variant, both=not args.untracked):
-        print(json.dumps(measure(each, args.sentences, args.rounds)), flush=True)
+        tell(measure(each, args.sentences, args.rounds), keep=args.keep)
         if args.top:
             batch = MicroBatch(each, args.sentences)
             batch.run({})

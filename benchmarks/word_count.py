@@ -2,6 +2,7 @@
 
     python -m benchmarks word_count --bolts arrow
     python -m benchmarks word_count --bolts basic --spout tuple --untracked --secs 60
+    python -m benchmarks word_count --master 'local-cluster[2,1,1024]'    # executors in JVMs of their own
 
 One line of JSON. A sentence is done when its spout is told so; untracked, when a micro-batch has counted its
 words. The first micro-batches, and those that end within ``--warm-up`` seconds of the first, are left out: a
@@ -11,20 +12,21 @@ fresh JVM compiles. The rate is taken from the end of one micro-batch to the end
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree import Topology, submit
 from benchmarks import machine
+from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.sessions import session_on
 from benchmarks.work import BOLTS, MEMORIES, SPOUTS, WORDS, Meter, Variant
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     from acktree.config import Config
     from acktree.spark.running import RunningTopology
+
+Counted = Callable[["RunningTopology"], int]
+"""How many messages a topology has done since it began."""
 
 _POLL_SECS: Final = 0.01
 _LEAST_BATCHES: Final = 3
@@ -50,6 +55,12 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=int, default=default.cores, help="pins the run to so many")
     parser.add_argument("--batch-rows", type=int, default=default.batch_rows, help="sentences in one emit")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
+
+
+def add_time_arguments(parser: argparse.ArgumentParser) -> None:
+    """How long a run takes; the same for everything that is measured over time."""
+    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds left out")
+    parser.add_argument("--secs", type=float, default=30.0, help="seconds measured")
 
 
 def variant_of(args: argparse.Namespace) -> Variant:
@@ -78,38 +89,59 @@ def measure(
     """Run one word count and say how fast it was.
 
     Args:
-        session: A session to run in; None makes one, as ``submit`` does.
+        session: A session to run in; None makes one, as ``submit`` does, or one on ``variant.master``.
+
+    Returns:
+        What :func:`measure_topology` says, with the circumstances.
+    """
+    report, meter = Report("word_count", asdict(variant)), Meter()
+    if session is None and variant.master:
+        session = session_on(variant.master)
+    counted = None if variant.tracked else sentences_counted
+    found = measure_topology(
+        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), session, counted
+    )
+    return report.line(found)
+
+
+def measure_topology(
+    topology: Topology,
+    config: Config,
+    meter: Meter,
+    times: tuple[float, float],
+    session: SparkSession | None = None,
+    counted: Counted | None = None,
+) -> dict[str, Any]:
+    """Run a topology and say how fast its messages were done.
+
+    Args:
+        meter: Is told by the spout what is acked.
+        times: Seconds of warm-up, and seconds measured.
+        counted: Where nobody tells the spout: how many are done so far.
 
     Returns:
         ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``;
         ``cpu_us_per_root`` of all our processes, and of each kind; ``others_cores``: what others took
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark tells them.
     """
-    meter, load_before = Meter(), machine.load()
-    with in_a_fresh_checkpoint(variant.topology(meter), variant.config, session) as running:
-        _watch(running, variant, meter, 0.0, 0)
-        _watch(running, variant, meter, warm_up_secs, len(meter.events))
+    warm_up_secs, secs = times
+    with in_a_fresh_checkpoint(topology, config, session) as running:
+        watch = partial(_watch, running, meter, counted)
+        watch(0.0, 0)
+        watch(warm_up_secs, len(meter.events))
         clock, before, started = machine.Clock(), len(meter.events), time.perf_counter()
-        _watch(running, variant, meter, secs, before)
+        watch(secs, before)
         cost, watched_secs, phases = clock.cost(), time.perf_counter() - started, phases_ms(running.name)
     ends = batch_ends(meter.events[before:])
     roots, took = sum(count for _, count in ends[1:]), ends[-1][0] - ends[0][0]
-    done = roots / took * watched_secs
+    done = roots / took * watched_secs  # the clock ran longer than from end to end
     return {
-        "benchmark": "word_count",
-        "variant": asdict(variant),
-        "roots_per_sec": round(roots / took),
+        **throughput(done, watched_secs, cost),
         "roots": roots,
         "secs": round(took, 2),
         "micro_batches": len(ends) - 1,
-        "cpu_us_per_root": round(cost.ours / done * 1e6, 2),
-        "cpu_us_by_process": cost.us_per(done),
-        "others_cores": round(cost.others, 2),
+        "micro_batch_ms": phases.get("triggerExecution"),
         "batch_ms": phases,
-        "load_before": load_before,
-        "load_after": machine.load(),
-        "machine": machine.facts(),
-        "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
     }
 
 
@@ -143,19 +175,19 @@ def phases_ms(query_name: str) -> dict[str, float]:
     return {name: statistics.median(durations.get(name, 0) for durations in told[-50:]) for name in names}
 
 
-def _watch(running: RunningTopology, variant: Variant, meter: Meter, secs: float, since: int) -> None:
-    """Let time pass, and at least three micro-batches after the event ``since``.
+def sentences_counted(running: RunningTopology) -> int:
+    """How many sentences have had their words counted."""
+    return running.stats()["count"].total.executed // WORDS
 
-    Untracked, nobody tells the spout: then the meter is read off what was counted.
-    """
+
+def _watch(running: RunningTopology, meter: Meter, counted: Counted | None, secs: float, since: int) -> None:
+    """Let time pass, and at least three micro-batches after the event ``since``."""
     end = time.perf_counter() + secs
     while time.perf_counter() < end or len(batch_ends(meter.events[since:])) < _LEAST_BATCHES:
         if running.await_termination(timeout_secs=_POLL_SECS):
             raise RuntimeError("the topology ended by itself")
-        if not variant.tracked:
-            done = running.stats()["count"].total.executed // WORDS - sum(count for _, count in meter.events)
-            if done:
-                meter.add(done)
+        if counted is not None and (done := counted(running) - sum(count for _, count in meter.events)):
+            meter.add(done)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -166,7 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant_arguments(parser)
-    parser.add_argument("--warm-up", type=float, default=20.0, help="seconds left out")
-    parser.add_argument("--secs", type=float, default=30.0, help="seconds measured")
+    parser.add_argument("--master", help="where Spark runs, for example local-cluster[2,1,1024]")
+    add_time_arguments(parser)
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    print(json.dumps(measure(variant_of(args), args.warm_up, args.secs)), flush=True)
+    variant = replace(variant_of(args), master=args.master)
+    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)

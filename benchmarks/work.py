@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
+from pathlib import Path
 from time import perf_counter
 from typing import Final
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acktree import ArrowBolt, BasicBolt, KeyValueState, Spout, Topology, TopologyBuilder, bolt
-from acktree.bolt import ArrowOutputCollector, BasicOutputCollector
+from acktree.bolt import AnyBolt, ArrowOutputCollector, BasicOutputCollector
 from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.tuples import Tuple
@@ -32,14 +34,15 @@ DIFFERENT_BATCHES: Final = 16
 """The spout goes round these; each is long enough that a micro-batch sees every word."""
 
 
-def vocabulary(size: int = VOCABULARY) -> list[str]:
+@cache
+def vocabulary(size: int = VOCABULARY) -> tuple[str, ...]:
     """Different words of 4 to 10 letters, the same in every run."""
     chance = random.Random(7)  # noqa: S311  # work to be measured, not a secret
     words: dict[str, None] = {}
     while len(words) < size:
         syllables = (chance.choice("bdfgklmnprstvz") + chance.choice("aeiou") for _ in range(5))
         words["".join(syllables)[: chance.randint(4, 10)]] = None
-    return list(words)
+    return tuple(words)
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -47,6 +50,13 @@ def sentences(count: int, seed: int) -> list[str]:
     words = np.array(vocabulary(), dtype=object)
     drawn = np.random.default_rng(seed).integers(len(words), size=(count, WORDS))
     return [" ".join(row) for row in words[drawn]]
+
+
+def save_sentences(file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000) -> None:
+    """What the spout goes round, as lines of text: peers read it, so that all do the same work."""
+    with file.open("w") as out:
+        for seed in range(batches):
+            out.write("\n".join(sentences(batch_rows, seed)) + "\n")
 
 
 class Meter:
@@ -178,13 +188,33 @@ class ArrowCount(ArrowBolt):
             self.counts[word] = self.counts.get(word, 0) + count
 
 
+class BasicGlance(BasicBolt):
+    """Looks at each word and remembers nothing."""
+
+    outputs = []
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        len(tup["word"])
+
+
+class ArrowGlance(ArrowBolt):
+    """Counts the words of a batch and forgets them."""
+
+    outputs = []
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        pc.value_counts(batch["word"])
+
+
 SPOUTS: Final[Mapping[str, type[BatchSpout | TupleSpout]]] = {"batch": BatchSpout, "tuple": TupleSpout}
-BOLTS: Final[Mapping[str, tuple[BasicBolt | ArrowBolt, type[BasicCount | ArrowCount]]]] = {
-    "basic": (BasicSplit(), BasicCount),
-    "generator": (generator_split, BasicCount),
-    "arrow": (ArrowSplit(), ArrowCount),
+BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]]] = {
+    "basic": (BasicSplit(), BasicCount, BasicGlance()),
+    "generator": (generator_split, BasicCount, BasicGlance()),
+    "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
 }
-MEMORIES: Final = ("state", "dict")
+"""The split, the count, and what stands for it without memory."""
+MEMORIES: Final = ("state", "dict", "none")
+"""A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +228,8 @@ class Variant:
         tracked: With message ids and ackers; else with neither.
         cores: How many tasks each bolt has, and partitions the query.
         batch_rows: Sentences that the spout emits at once (``batch``), or knows a sixteenth of (``tuple``).
-        inbox_max_messages: How many may wait for their micro-batch.
+        inbox_max_messages: How many may wait for their micro-batch; None for the default.
+        master: Where Spark runs; None for the session that ``submit`` makes.
     """
 
     bolts: str = "arrow"
@@ -207,12 +238,14 @@ class Variant:
     tracked: bool = True
     cores: int = 2
     batch_rows: int = 10_000
-    inbox_max_messages: int = 200_000
+    inbox_max_messages: int | None = None
+    master: str | None = None
 
     @property
     def config(self) -> Config:
         """The settings of the run."""
-        return Config(acker_executors=None if self.tracked else 0, inbox_max_messages=self.inbox_max_messages)
+        inbox = self.inbox_max_messages or Config.inbox_max_messages
+        return Config(acker_executors=None if self.tracked else 0, inbox_max_messages=inbox)
 
     def topology(self, meter: Meter) -> Topology:
         """The topology, with a spout of our making."""
@@ -220,11 +253,10 @@ class Variant:
 
     def topology_of(self, spout: Spout) -> Topology:
         """The spout ``sentences``, then ``split``, then ``count``."""
-        split, count = BOLTS[self.bolts]
+        split, counting, glance = BOLTS[self.bolts]
+        count = glance if self.memory == "none" else counting(self.memory)
         builder = TopologyBuilder("word-count")
         builder.set_spout("sentences", spout)
         builder.set_bolt("split", split, parallelism=self.cores).shuffle_grouping("sentences")
-        builder.set_bolt("count", count(self.memory), parallelism=self.cores).fields_grouping(
-            "split", ["word"]
-        )
+        builder.set_bolt("count", count, parallelism=self.cores).fields_grouping("split", ["word"])
         return builder.create_topology()

@@ -1,19 +1,22 @@
 """What the components tell the acker in one micro-batch: Storm's four streams, as arrays.
 
 ``__ack_init`` (root, XOR of the edges sent, spout task), ``__ack_ack`` (root, delta), ``__ack_fail`` (root,
-failure) and ``__ack_reset_timeout`` (root) travel together in one message from each level and partition to
-each acker task, already summed by root: the cost follows the roots, not the tuples.
+failure) and ``__ack_reset_timeout`` (root) travel together in one message from each level and partition,
+already summed by root: the cost follows the roots, not the tuples. Messages in long runs, which is nearly
+all, travel as spans: eight bytes a message, and what was opened and acked in one place is one sum.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.spans import Opened, Span, add_up, joined, spans_of
 
 _NONE_64 = np.zeros(0, dtype=np.int64)
 _NONE_32 = np.zeros(0, dtype=np.int32)
@@ -48,7 +51,7 @@ class Deltas:
     """One message to the acker.
 
     Attributes:
-        init_roots: Roots that a spout opened, each once, shape (i,).
+        init_roots: Roots that a spout opened and no run of ``opened`` holds, each once, shape (i,).
         init_sums: XOR of the edges with which each went out, shape (i,); 0 where nobody subscribes.
         init_owners: Spout task of each, shape (i,).
         ack_roots: Roots that bolts acked something of, shape (a,).
@@ -57,6 +60,8 @@ class Deltas:
         failures: Which failure each is, index into ``reasons``, shape (f,).
         reasons: Encoded failures; many roots may share one.
         reset_roots: Roots whose age begins again, shape (r,).
+        opened: Messages that spouts opened, in runs.
+        spans: Sums of messages in runs: what those of ``opened`` went out with, and acks of any.
     """
 
     init_roots: Int64s = field(default_factory=lambda: _NONE_64)
@@ -68,41 +73,28 @@ class Deltas:
     failures: Int64s = field(default_factory=lambda: _NONE_64)
     reasons: tuple[bytes, ...] = ()
     reset_roots: Int64s = field(default_factory=lambda: _NONE_64)
+    opened: tuple[Opened, ...] = ()
+    spans: tuple[Span, ...] = ()
 
     def summed(self) -> Deltas:
         """The same with each acked root once: what is small enough to send."""
         roots, sums = sum_by_root(self.ack_roots, self.ack_sums)
         resets = np.unique(self.reset_roots) if len(self.reset_roots) else self.reset_roots
-        return Deltas(
-            self.init_roots, self.init_sums, self.init_owners, roots, sums,
-            self.fail_roots, self.failures, self.reasons, resets,
-        )  # fmt: skip
-
-    def split(self, ackers: int) -> list[Deltas]:
-        """One message for each acker task: root id modulo ``ackers``."""
-        if ackers == 1:
-            return [self]
-        return [self._of_acker(acker, ackers) for acker in range(ackers)]
-
-    def _of_acker(self, acker: int, ackers: int) -> Deltas:
-        init = acker_of(self.init_roots, ackers) == acker
-        ack = acker_of(self.ack_roots, ackers) == acker
-        fail = acker_of(self.fail_roots, ackers) == acker
-        reset = acker_of(self.reset_roots, ackers) == acker
-        used, failures = np.unique(self.failures[fail], return_inverse=True)
-        return Deltas(
-            self.init_roots[init], self.init_sums[init], self.init_owners[init],
-            self.ack_roots[ack], self.ack_sums[ack],
-            self.fail_roots[fail], failures, tuple(self.reasons[i] for i in used),
-            self.reset_roots[reset],
+        return replace(
+            self, ack_roots=roots, ack_sums=sums, reset_roots=resets,
+            opened=tuple(joined(self.opened)), spans=tuple(add_up(self.spans)),
         )  # fmt: skip
 
     def __bool__(self) -> bool:
-        return any(map(len, (self.init_roots, self.ack_roots, self.fail_roots, self.reset_roots)))
+        scattered = (self.init_roots, self.ack_roots, self.fail_roots, self.reset_roots)
+        return bool(self.opened or self.spans) or any(map(len, scattered))
 
     def to_bytes(self) -> bytes:
         """For the wire."""
+        runs = [(run.task, run.first, run.end) for run in self.opened]
+        heads = [(span.task, span.first) for span in self.spans]
         return pack(
+            json.dumps((runs, heads)).encode(), *(span.sums for span in self.spans),
             self.init_roots, self.init_sums, self.init_owners, self.ack_roots, self.ack_sums,
             self.fail_roots, self.failures, self.reset_roots, *self.reasons,
         )  # fmt: skip
@@ -110,16 +102,35 @@ class Deltas:
     @classmethod
     def from_bytes(cls, blob: Buffer) -> Deltas:
         """Read what :meth:`to_bytes` wrote."""
-        i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = unpack(blob)
+        head, *parts = unpack(blob)
+        runs, heads = json.loads(bytes(head))
+        sums, parts = parts[: len(heads)], parts[len(heads) :]
+        i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = parts
         return cls(
             int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
             int64s(f_roots), int64s(failures), tuple(map(bytes, reasons)), int64s(resets),
+            tuple(Opened(*run) for run in runs),
+            tuple(Span(task, first, int64s(part)) for (task, first), part in zip(heads, sums, strict=True)),
         )  # fmt: skip
 
 
-def acker_of(roots: Int64s, ackers: int) -> Int64s:
-    """The acker task, 0 to ackers - 1, that keeps each root."""
-    return roots % ackers
+def in_spans(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> Deltas:
+    """Acks as a message: in spans where their messages stand close together.
+
+    Args:
+        acks: Roots and sums; each pair of arrays as some tuples of one frame gave it.
+    """
+    spans: list[Span] = []
+    alone: list[tuple[Int64s, Int64s]] = []
+    for roots, sums in acks:
+        found, left_roots, left_sums = spans_of(run_salt, roots, sums)
+        spans += found
+        alone.append((left_roots, left_sums))
+    return Deltas(
+        ack_roots=np.concatenate([_NONE_64, *(roots for roots, _ in alone)]),
+        ack_sums=np.concatenate([_NONE_64, *(sums for _, sums in alone)]),
+        spans=tuple(spans),
+    )
 
 
 def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
@@ -131,12 +142,14 @@ def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
     shifts = np.cumsum([0, *(len(part.reasons) for part in parts)])
     shifted = [part.failures + shift for part, shift in zip(parts, shifts[:-1], strict=True)]
 
-    def joined(name: str) -> Int64s:
+    def together(name: str) -> Int64s:
         arrays: Int64s = np.concatenate([getattr(part, name) for part in parts])
         return arrays
 
     return Deltas(
-        joined("init_roots"), joined("init_sums"), np.concatenate([part.init_owners for part in parts]),
-        joined("ack_roots"), joined("ack_sums"), joined("fail_roots"), np.concatenate(shifted),
-        tuple(reason for part in parts for reason in part.reasons), joined("reset_roots"),
+        together("init_roots"), together("init_sums"), np.concatenate([part.init_owners for part in parts]),
+        together("ack_roots"), together("ack_sums"), together("fail_roots"), np.concatenate(shifted),
+        tuple(reason for part in parts for reason in part.reasons), together("reset_roots"),
+        tuple(run for part in parts for run in part.opened),
+        tuple(span for part in parts for span in part.spans),
     )  # fmt: skip

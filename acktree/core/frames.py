@@ -9,14 +9,14 @@ same schema, told apart by its :class:`Kind`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.ids import Int32s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.lineage import Lineage, lineage_from_bytes
 from acktree.core.packing import int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
@@ -35,11 +35,9 @@ class Kind(IntEnum):
     TICK = 2
     """A tick is due for the tasks of a component in a partition."""
     DELTAS = 3
-    """A message to an acker task."""
+    """A message to the acker."""
     CLOCK = 4
-    """The micro-batch's clock and the run's orders, for every acker task in every micro-batch."""
-    VERDICTS = 5
-    """What an acker task decided, for the driver."""
+    """The micro-batch's clock, and what of the inbox it runs over, for the driver in every micro-batch."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
     EMITTED = 10
@@ -47,8 +45,7 @@ class Kind(IntEnum):
     ROWS = 8
     """Rows of a DataFrame, to become messages. For the source level."""
     PAYLOADS = 9
-    """What rows of a DataFrame held, by root: to the acker for as long as they are open, to the driver when
-    they failed."""
+    """What rows of a DataFrame held, by root: kept beside the acker while they are open."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 
@@ -129,9 +126,10 @@ class Frame:
         if isinstance(self.tasks, int):
             return self if self.tasks == task else None
         rows = np.flatnonzero(self.tasks == task)
-        if not len(rows):
-            return None
-        return Frame(
-            self.component, self.stream, self.subscriber, self.source_task, self.sequence,
-            task, self.values.take(pa.array(rows)), self.lineage.take(rows),
-        )  # fmt: skip
+        return replace(self.rows(rows), tasks=task) if len(rows) else None
+
+    def rows(self, which: Int64s) -> Frame:
+        """Some of the tuples, in this order."""
+        tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[which]
+        values, lineage = self.values.take(pa.array(which)), self.lineage.take(which)
+        return replace(self, tasks=tasks, values=values, lineage=lineage)

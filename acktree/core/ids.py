@@ -47,11 +47,12 @@ _S54, _S60, _S62 = np.uint64(54), np.uint64(60), np.uint64(62)
 
 def mix64(values: UInt64s) -> UInt64s:
     """Scatter each value over all 64 bits; a bijection, so different values stay different. Shape kept."""
-    mixed = values ^ (values >> _S30)
+    shifted = values >> _S30
+    mixed = values ^ shifted
     mixed *= _FIRST
-    mixed ^= mixed >> _S27
+    mixed ^= np.right_shift(mixed, _S27, out=shifted)
     mixed *= _SECOND
-    mixed ^= mixed >> _S31
+    mixed ^= np.right_shift(mixed, _S31, out=shifted)
     return mixed
 
 
@@ -141,10 +142,20 @@ def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
 
     Zero is never handed out: an edge of zero would not be seen in a sum.
     """
-    mixed = mix64(folds ^ channels)
-    mixed += (ordinals.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+    return edges_at(folds + channels, ordinals)
+
+
+def edges_at(places: UInt64s, ordinals: Int64s) -> Int64s:
+    """:func:`edge_ids` where ``folds + channels``, here ``places``, is known for each copy. Shape (n,).
+
+    What each place draws from is SplitMix64, seeded with it: its n-th number is the n-th copy's edge.
+    """
+    mixed = (ordinals + 1).view(np.uint64)
+    mixed *= _GOLDEN
+    mixed += places
     mixed = mix64(mixed)
-    mixed[mixed == 0] = _GOLDEN
+    if not mixed.all():
+        mixed[mixed == 0] = _GOLDEN
     return mixed.view(np.int64)
 
 

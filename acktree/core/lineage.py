@@ -128,11 +128,20 @@ class Runs(Lineage):
         return len(self.edges)
 
     def take(self, rows: Int64s) -> Runs:
-        return self._with_rows(self.run_of_row[rows], self.edges[rows])
+        return self._of_rows(rows, self.edges[rows])
 
-    def _with_rows(self, run_of_row: Int64s, edges: Int64s) -> Runs:
-        attempts = None if self.run_attempts is None else self.run_attempts[run_of_row]
-        return Runs.of_rows(self.roots[run_of_row], edges, attempts)
+    def _of_rows(self, rows: Int64s, edges: Int64s) -> Runs:
+        """Tuples, each below one of these rows, with edges of their own; a run is looked at once."""
+        runs = self.run_of_row[rows]
+        firsts = np.flatnonzero(np.r_[True, runs[1:] != runs[:-1]][: len(runs)])
+        return self._of_runs(runs[firsts], firsts, edges)
+
+    def _of_runs(self, runs: Int64s, firsts: Int64s, edges: Int64s) -> Runs:
+        """Rows of some of these runs, the first row of each; neighbours of one root become one."""
+        roots = self.roots[runs]
+        changes = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]][: len(roots)])
+        attempts = None if self.run_attempts is None else self.run_attempts[runs[changes]]
+        return Runs(roots[changes], np.append(firsts[changes], len(edges)), edges, attempts)
 
     def sparse(self) -> Sparse:
         attempts = None if self.run_attempts is None else self.run_attempts[self.run_of_row]
@@ -169,7 +178,7 @@ class Runs(Lineage):
     def children(self, parents: Int64s, edges: Int64s) -> Lineage:
         if len(parents) and parents.min() < 0:
             return self.sparse().children(parents, edges)
-        return self._with_rows(self.run_of_row[parents], edges)
+        return self._of_rows(parents, edges)
 
     def to_bytes(self) -> bytes:
         attempts = b"" if self.run_attempts is None else self.run_attempts

@@ -1,15 +1,16 @@
 """The tuple that a bolt is given.
 
-A tuple is values and a place: row ``row`` of the ``rows`` it came with. What it still owes (its edges, the
-copies made from it, whether it was acked) is kept there for all tuples of a frame together, not in the
-object; two handles of one tuple are therefore always of one mind.
+A tuple is a place: row ``row`` of the ``rows`` it came with. Its values stand there in columns, which are
+decoded when somebody first reads them; and what it still owes (its edges, the copies made from it, whether it
+was acked) is kept there for all tuples of a frame together, not in the object. Two handles of one tuple are
+therefore always of one mind, and a handle costs next to nothing.
 
 Source: Storm's ``tuple/Tuple`` and ``tuple/Fields``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -33,8 +34,15 @@ class Rows(Protocol):
         """Names of their values."""
 
     @property
-    def positions(self) -> Mapping[str, int]:
-        """Field -> its place among the values."""
+    def columns(self) -> Mapping[str | int, Sequence[Any]]:
+        """Field, or its place -> its values, a row each: the fields that were read so far."""
+
+    @property
+    def values(self) -> Sequence[tuple[Any, ...]]:
+        """The values of each row."""
+
+    def read(self, field: str) -> Sequence[Any]:
+        """The values of one field, a row each; from now on they are among the columns."""
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""
@@ -48,17 +56,20 @@ class Tuple:
 
     ``tup["word"]``, ``tup[0]``, ``len(tup)`` and iteration give values. A tuple that was not acked yet is an
     ordinary value: keep it in an attribute that the bolt ``remembers`` and ack it in a later micro-batch.
-
-    Attributes:
-        values: The values, in the order of ``fields``.
     """
 
-    __slots__ = ("_row", "_rows", "values")
+    __slots__ = ("_columns", "_row", "_rows")
 
-    def __init__(self, values: tuple[Any, ...], rows: Rows, row: int) -> None:
-        self.values = values
+    def __init__(self, rows: Rows, row: int) -> None:
         self._rows = rows
+        # Here too, because reading a value is what everybody does.
+        self._columns: Mapping[Any, Sequence[Any]] = rows.columns
         self._row = row
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, in the order of ``fields``."""
+        return self._rows.values[self._row]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -95,26 +106,34 @@ class Tuple:
         """Whether this came from the clock and not from a component."""
         return self._rows.component == "__system"
 
-    def __getitem__(self, field: str | int) -> Any:  # noqa: ANN401  # a value is whatever was emitted
-        if isinstance(field, str):
-            try:
-                return self.values[self._rows.positions[field]]
-            except KeyError:
-                raise KeyError(f"no field {field!r} in {self!r}; it has {', '.join(self.fields)}") from None
-        return self.values[field]
+    def __getitem__(self, field: str | int | slice) -> Any:  # noqa: ANN401  # a value is whatever was emitted
+        try:
+            return self._columns[field][self._row]
+        except (KeyError, TypeError):
+            pass  # not read before, not there, or a slice
+        if isinstance(field, slice):
+            return self.values[field]
+        name = field if isinstance(field, str) else self.fields[field]
+        if name not in self.fields:
+            raise KeyError(f"no field {name!r} in {self!r}; it has {', '.join(self.fields)}")
+        return self._rows.read(name)[self._row]
 
     def __contains__(self, field: object) -> bool:
-        return field in self._rows.positions
+        return field in self._rows.fields
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self._rows.fields)
 
     def as_dict(self) -> dict[str, Any]:
         """Field -> value."""
-        return dict(zip(self.fields, self.values, strict=True))
+        return {field: self[field] for field in self.fields}
+
+    def __reduce__(self) -> tuple[type[Tuple], tuple[Rows, int]]:
+        """A copy is another handle of the same tuple; whether one may travel, the rows say."""
+        return Tuple, (self._rows, self._row)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())

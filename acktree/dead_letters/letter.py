@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.core.values import batch_from_bytes, decode_rows, pickled_fields
 from acktree.core.verdicts import FailureCause, FailureKind
 
-__all__ = ["DeadLetter"]
+__all__ = ["DeadLetter", "Pickled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """Stands for a value that can only be seen by unpickling it, which may run any code."""
+
+    size_bytes: int
+
+    def __repr__(self) -> str:
+        return f"<pickled, {self.size_bytes} bytes>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +61,62 @@ class DeadLetter:
     """When it was given up."""
     redriven_ms: int | None = None
     """When it was last sent again on somebody's word; None when it never was."""
+    settled_ms: int | None = None
+    """When the message that it was sent again as came to its end: acked, or dead again, as another letter.
+    None until then. One that was redriven and is neither open nor settled was lost with its driver: redrive
+    it again."""
 
     @property
     def values(self) -> list[object]:
         """What the spout emitted, one value per field, decoded anew at each call.
 
         Values that Arrow does not know were pickled, and are unpickled here: their classes must be
-        importable, and whoever can write to the store's file can run code in this process.
+        importable, and whoever can write to the store can run code in this process.
 
         Raises:
             MisuseError: A value cannot be unpickled in this process.
         """
         (row,) = decode_rows(batch_from_bytes(self.payload))
         return list(row)
+
+    @property
+    def plain_values(self) -> dict[str, object]:
+        """What can be seen of the values without unpickling any, by field; for the rest a ``Pickled``."""
+        batch = batch_from_bytes(self.payload)
+        pickled = pickled_fields(batch)
+        (cells,) = batch.to_pylist()
+        return {
+            name: Pickled(len(cells[name])) if name in pickled and cells[name] is not None else cells[name]
+            for name in self.fields
+        }
+
+    def story(self) -> str:
+        """All of it for a person to read, in several lines. Unpickles nothing.
+
+        Characters that a terminal would obey are shown escaped: the words may be a stranger's.
+        """
+        place = f"in {self.component!r}" if self.component else "nobody knows where"
+        after = f"after {self.attempts} attempt{'s' * (self.attempts != 1)}"
+        redriven = "never" if self.redriven_ms is None else _utc(self.redriven_ms)
+        if self.settled_ms is not None:
+            redriven += f", and settled {_utc(self.settled_ms)}"
+        lines = [
+            f"dead letter {self.id} of topology {self.topology!r}",
+            f"  message   {self.message_id_repr} of {self.spout!r}, task {self.task_id}",
+            f"  stream    {self.stream!r}",
+            f"  emitted   {_utc(self.first_emitted_ms)}",
+            f"  given up  {_utc(self.dead_ms)}, {after}",
+            f"  redriven  {redriven}",
+            f"  {self.kind:<9} {self.cause}, {place}: {self.reason}",
+            *(f"  {name} = {value!r}" for name, value in self.plain_values.items()),
+            *(f"  {line}" for line in (self.traceback or "").splitlines()),
+        ]
+        return "\n".join(_printable(line) for line in lines)
+
+
+def _utc(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _printable(line: str) -> str:
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)

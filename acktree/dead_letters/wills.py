@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.dead_letters.letter import DeadLetter
-from acktree.errors import ProtocolError
+from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.retries import LastWill, RedrivenLetter
 from acktree.topology.model import Topology
 
@@ -27,7 +28,7 @@ def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) 
         task_id=will.task,
         stream=place.stream,
         root=will.root,
-        message_id_repr=repr(place.message_id),
+        message_id_repr=_shown(place.message_id),
         fields=topology.components[will.component].streams[place.stream].fields,
         payload=batch_to_bytes(values),
         reason=failure.reason,
@@ -40,6 +41,43 @@ def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) 
         first_emitted_ms=place.first_emitted_ms,
         dead_ms=will.dead_ms,
     )
+
+
+def _shown(message_id: object) -> str:
+    """Its ``repr``; but a verdict must not wait for ever for one that raises."""
+    try:
+        return repr(message_id)
+    except Exception as error:  # noqa: BLE001  # user code
+        return f"<{type(message_id).__name__}, whose repr raises {type(error).__name__}>"
+
+
+def refuse_strangers(letters: Sequence[DeadLetter], topology: Topology, *, is_running: bool) -> None:
+    """See, before any letter is sent, that this topology runs and can take each of them.
+
+    Raises:
+        MisuseError: Says of which letter it is not so.
+    """
+    if not is_running:
+        raise MisuseError(
+            "the topology does not run, so nothing can be sent into it",
+            f"redrive() of dead letters, topology {topology.name!r}",
+            "submit it again on the same checkpoint, and redrive then; the letters are as they were",
+        )
+    for letter in letters:
+        spout = topology.components.get(letter.spout)
+        stream = spout.streams.get(letter.stream) if spout is not None else None
+        if spout is None or letter.task_id not in spout.task_ids or stream is None:
+            here = "and no such task runs here"
+        elif tuple(stream.fields) != letter.fields:
+            here = f"which has the fields {list(stream.fields)} now and had {list(letter.fields)}"
+        else:
+            continue
+        raise MisuseError(
+            f"dead letter {letter.id} is of task {letter.task_id} of spout {letter.spout!r}, stream "
+            f"{letter.stream!r}, {here}",
+            f"redrive() of dead letters, topology {topology.name!r}",
+            "redrive it in the topology that gave it up, as that was; none of the letters was sent",
+        )
 
 
 def redriven_letter(letter: DeadLetter) -> RedrivenLetter:

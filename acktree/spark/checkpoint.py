@@ -2,23 +2,29 @@
 
 ::
 
-    acktree.json     the numbers that must not change (salt, partitions, ackers) and the shape they belong to
+    acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
     spark/           Spark's own checkpoint: offsets, commits, state
+    acker/           what is open
+    payloads/        rows of DataFrames that are open, where there is a retry policy
     inbox/           what spouts emitted, until committed and done with
+    marks/           what levels are executing, for when it kills them
     verdicts/        the journal, where a spout's messages are brought back by us
     dead_letters.sqlite
     plan-*           what the workers of the current run read
 
-Everything in it is the user's alone (0700).
+Everything in it is the user's alone (0700, and what we write in it 0600), whatever the umask.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
+import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
@@ -26,7 +32,11 @@ from typing import Any, Final
 
 from acktree.config import Config
 from acktree.errors import CheckpointError
+from acktree.private_files import make_private_file, make_private_folder, write_private
+from acktree.spark.scratch import scratch_folder
 from acktree.topology.model import Topology
+
+log = logging.getLogger("acktree")
 
 VERSION: Final = 1
 """The version of this layout; a checkpoint of a later one is refused."""
@@ -44,9 +54,12 @@ class Checkpoint:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
         self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
+        make_private_folder(self.spark)  # before Spark makes it as the umask says
+        _warn_of_writers(folder)
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
-        self._held: int | None = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        make_private_file(folder / "lock")
+        self._held: int | None = os.open(folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -78,6 +91,13 @@ class Checkpoint:
         return self.folder / "verdicts"
 
     @property
+    def marks(self) -> Path:
+        """The folder in which levels mark what they execute."""
+        folder = self.folder / "marks"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    @property
     def dead_letters(self) -> Path:
         """The file of the dead letters."""
         return self.folder / "dead_letters.sqlite"
@@ -87,6 +107,20 @@ class Checkpoint:
         for old in self.folder.glob("plan-*"):
             old.unlink()
         return self.folder / f"plan-{self.run}-{secrets.token_hex(4)}"
+
+    def new_scratch_folder(self, spark_folder: str | None) -> Path:
+        """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
+        self.drop_scratch_folder()
+        folder = scratch_folder(spark_folder)
+        self._facts["scratch"] = str(folder)
+        self._write()
+        return folder
+
+    def drop_scratch_folder(self) -> None:
+        """Delete the folder of large rows."""
+        folder = self._facts.get("scratch")
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def run_salt(self) -> int:
@@ -213,12 +247,20 @@ class Checkpoint:
 
     def _write(self) -> None:
         new = self.folder / "acktree.json.new"
-        with new.open("w") as file:
-            file.write(json.dumps(self._facts, indent=1))
-            file.flush()
-            os.fsync(file.fileno())  # a reservation that a power cut takes back would hand out ids twice
-        new.chmod(0o600)
+        # Synced: a reservation that a power cut takes back would hand out ids twice.
+        write_private(new, json.dumps(self._facts, indent=1).encode(), sync=True)
         new.rename(self.folder / "acktree.json")
+
+
+def _warn_of_writers(folder: Path) -> None:
+    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        log.warning(
+            "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
+            "fix: chmod go-w %s",
+            folder,
+            folder,
+        )
 
 
 def _last_logged(folder: Path) -> int:
@@ -235,6 +277,6 @@ def shape_of(topology: Topology, config: Config, partitions: int) -> Mapping[str
         shape[f"the kind of {component.id!r}"] = component.kind
         shape[f"the task ids of {component.id!r}"] = list(component.task_ids)
         shape[f"what {component.id!r} remembers"] = sorted(component.remembers)
-    shape["the number of ackers"] = partitions if config.acker_executors is None else config.acker_executors
+    shape["whether messages are tracked"] = config.acker_executors != 0
     shape["the stateful levels"] = [level.index for level in topology.levels(partitions) if level.stateful]
     return shape

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from acktree.core.frames import Kind, WireRow
+from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.values import batch_to_bytes
 from acktree.spark.wire import batch_of
 from acktree.tasks.plan import Plan
@@ -23,25 +23,22 @@ def rows_as_wire(
     """The function that ``mapInArrow`` runs over a user's DataFrame.
 
     A batch of rows becomes one wire row for the source level. Where it stands (micro-batch, partition, place
-    in it) goes into the roots of its rows, so a second run names them as the first did. The clock is told to
-    the ackers too: in a micro-batch that only a DataFrame has rows for, the inbox says nothing.
+    in it) goes into the roots of its rows, so a second run names them as the first did. The clock is told
+    too: in a micro-batch that only a DataFrame has rows for, the inbox says nothing.
 
     Args:
         is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
     """
     (task,) = plan.topology.components[component].task_ids
     partitions = plan.partitions
-    clocks = [
-        WireRow(plan.acker_host(acker), plan.acker_level, int(Kind.CLOCK), 0, 0, 0, b"", b"")
-        for acker in range(plan.ackers)
-    ]
+    clock = WireRow(0, SINK_LEVEL, int(Kind.CLOCK), 0, 0, 0, b"", b"")
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "mapInArrow runs in a Spark task"
         partition = context.partitionId()
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        yield batch_of(clocks)
+        yield batch_of([clock])
         for number, batch in enumerate(batches):
             place = partition * _BATCHES_PER_PARTITION + number
             head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,10 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     from pyspark import java_gateway  # noqa: PLC0415
 
     launch_gateway: Any = java_gateway.launch_gateway
-    gateway = launch_gateway(conf, {"stderr": subprocess.PIPE, "text": True, "errors": "replace"})
+    # Spark keeps tuples on their way among the machine's temporary files, where others may look. Its workers
+    # are given the user's own umask again: see worker.py.
+    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
+    gateway = launch_gateway(conf, options)
     if gateway.proc is not None:  # None: somebody else started it, and listens
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway
@@ -44,7 +48,10 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
 
 def _pass_on(lines: Iterable[str]) -> None:
     for line in worth_reading(lines):
-        sys.stderr.write(line)
+        # Nobody may be reading ours any more (`... | head`). The JVM's is read all the same: once its pipe is
+        # full it would wait for us, for ever, and every worker that prints with it.
+        with suppress(OSError, ValueError):
+            sys.stderr.write(line)
 
 
 def worth_reading(lines: Iterable[str]) -> Iterator[str]:

@@ -7,8 +7,9 @@ Rules of this file
    that is missing, so the group is there at once or not at all.
 3. A file goes when its micro-batch was committed **and** its spout task has let go of it. Of the newest file
    that holds a task's position then only the position stays.
-4. There is room while what waits and what is kept stay under the limits; asking never blocks. Room that a
-   commit makes is there at the commit, not at the next micro-batch: with no room there would be none.
+4. There is room while what waits and what is kept stay under the limits; asking never blocks. What the
+   running micro-batch has taken waits no more, so spouts fill the next one meanwhile. Bytes are free at the
+   commit, not at the next micro-batch: with no room there would be none.
 5. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
 
 Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
@@ -28,13 +29,21 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from acktree.core.pace import FIRST
 from acktree.errors import ProtocolError
+from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
 from acktree.tasks.chunk import Chunk
 
+TAKEN: Final = "taken"
+"""What the source has taken, and how much it takes at once: a hint that room was made."""
 WAKE: Final = "wake"
 """A named pipe: a byte in it says that there is something new."""
 HOLD: Final = "hold"
 """While this file is there, the source does not advance."""
+AHEAD: Final = 2
+"""Spouts may be ahead of the source by so many micro-batches."""
+CHUNKS: Final = 8
+"""A full micro-batch has at least so many chunks."""
 
 
 class ChunkKind(StrEnum):
@@ -70,6 +79,33 @@ class Entry:
         return cls(int(parts[0]), ChunkKind(parts[1]), int(parts[2]), int(parts[3]))
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What the source said last.
+
+    Attributes:
+        end: The last number that it gave to a micro-batch.
+        allowance: How many messages it gives to one at the most; a single chunk may pass that.
+    """
+
+    end: int = -1
+    allowance: int = FIRST
+
+    def write(self, folder: Path) -> None:
+        """Leave it for the driver."""
+        new = folder / f"new-{TAKEN}"
+        new.write_text(json.dumps((self.end, self.allowance)))
+        new.rename(folder / TAKEN)
+
+    @classmethod
+    def read(cls, folder: Path) -> Taken:
+        """What was left; nothing taken if nothing was."""
+        try:
+            return cls(*json.loads((folder / TAKEN).read_text()))
+        except FileNotFoundError:
+            return cls()
+
+
 def entries_after(folder: Path, number: int) -> list[Entry]:
     """The entries that follow ``number`` without a gap, ascending."""
     named = (Entry.of_name(file.name) for file in folder.iterdir())
@@ -93,10 +129,11 @@ class FileInbox:
 
         Args:
             admitted: The last number that some micro-batch of an earlier run was to run over; -1 for none.
-            max_messages: There is room while fewer messages wait for their micro-batch.
+            max_messages: There is room while fewer messages wait for their micro-batch; and than
+                :data:`AHEAD` times what a micro-batch takes.
             max_bytes: And while fewer bytes wait or are kept.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         self._folder = folder
         self.admitted = admitted
         self._max_messages, self._max_bytes = max_messages, max_bytes
@@ -107,8 +144,10 @@ class FileInbox:
         self._newest_position: dict[int, int] = {}
         self._waiting = 0
         self._bytes = 0
+        self._taken = Taken()
+        (folder / TAKEN).unlink(missing_ok=True)
         self._next = self._take_stock(admitted)
-        self._consumed = self._committed = min(self._entries, default=self._next) - 1
+        self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
         (folder / HOLD).unlink(missing_ok=True)
         self._pipe: int | None = self._open_pipe()
 
@@ -142,7 +181,33 @@ class FileInbox:
 
     def has_room(self) -> bool:
         """Whether spouts may emit."""
-        return self._waiting < self._max_messages and self._bytes < self._max_bytes
+        return self._has_room() or (self._look() and self._has_room())
+
+    def _has_room(self) -> bool:
+        most = min(self._max_messages, AHEAD * self._taken.allowance)
+        return self._waiting < most and self._bytes < self._max_bytes
+
+    def _look(self) -> bool:
+        """Whether the source has taken more since last looked; or takes more at once."""
+        taken = Taken.read(self._folder)
+        if taken == self._taken:
+            return False
+        self._taken = taken
+        with self._lock:
+            self._start(taken.end)
+        return True
+
+    def _start(self, end: int) -> None:
+        """What a micro-batch has taken waits no more."""
+        for number in range(self._started + 1, end + 1):
+            if number in self._entries:
+                self._waiting -= self._entries[number][0].rows
+        self._started = max(self._started, end)
+
+    @property
+    def chunk_rows(self) -> int:
+        """How many messages a chunk shall have at most, for micro-batches to be cut between chunks."""
+        return max(1, self._taken.allowance // CHUNKS)
 
     def release(self, number: int) -> None:
         """The spout task that appended it needs the chunk no more."""
@@ -153,10 +218,9 @@ class FileInbox:
     def consumed(self, end: int) -> None:
         """A micro-batch that ends with this number has run; whether it is committed shows later."""
         with self._lock:
-            for number in range(self._consumed + 1, end + 1):
-                if number in self._entries:
-                    self._waiting -= self._entries[number][0].rows
+            self._start(end)
             self._consumed = max(self._consumed, end)
+        self._look()
 
     def committed(self, end: int) -> None:
         """The micro-batch that ends with this number is committed, and so are all before it."""
@@ -198,7 +262,7 @@ class FileInbox:
 
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        (self._folder / HOLD).touch()
+        make_private_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
@@ -227,7 +291,7 @@ class FileInbox:
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
         try:
             for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-                (self._folder / f"new-{entry.name}").write_bytes(blob)
+                write_private(self._folder / f"new-{entry.name}", blob)
             for entry in reversed(entries):
                 (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
         except BaseException:
@@ -271,7 +335,7 @@ class FileInbox:
             first_emitted_ms=None, retry_of=None, message_ids=b"",
         ).to_bytes()  # fmt: skip
         bare = replace(entry, rows=0)
-        (self._folder / f"new-{bare.name}").write_bytes(blob)
+        write_private(self._folder / f"new-{bare.name}", blob)
         (self._folder / f"new-{bare.name}").rename(self._folder / bare.name)
         (self._folder / entry.name).unlink(missing_ok=True)
         self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
@@ -305,7 +369,8 @@ class FileInbox:
         pipe = self._folder / WAKE
         try:
             if not pipe.exists():
-                os.mkfifo(pipe, 0o600)
+                os.mkfifo(pipe, PRIVATE_FILE)
+                pipe.chmod(PRIVATE_FILE)
             return os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         except OSError:
             return None

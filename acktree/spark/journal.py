@@ -20,8 +20,9 @@ import numpy as np
 
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_to_bytes
+from acktree.private_files import make_private_folder, write_private
 from acktree.tasks.acker_task import Verdicts
-from acktree.tasks.payloads import Payload, payload_of_wire
+from acktree.tasks.outputs import Payload, payload_of_wire
 
 _TOLD: Final = "told"
 """What was told by when that was last noted: a moment ago at most, and after an orderly stop all."""
@@ -36,28 +37,26 @@ class Journal:
         Args:
             told_through: The last micro-batch all of whose verdicts were told to the spouts.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         self._folder = folder
         self._told_through = told_through
         self._ends: dict[int, int] = {}
         self._noted = -1
 
-    def write(
-        self, batch_id: int, end: int, verdicts: Sequence[Verdicts], payloads: Sequence[Payload] = ()
-    ) -> None:
+    def write(self, batch_id: int, end: int, verdicts: Verdicts, payloads: Sequence[Payload] = ()) -> None:
         """Make the verdicts of a micro-batch durable, and what failed rows of a DataFrame held.
 
         Args:
             end: The last inbox number that the micro-batch ran over.
         """
-        head = np.array([self._told_through(), end, len(verdicts)])
+        head = np.array([self._told_through(), end])
         rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
         new = self._folder / f"new-{batch_id}"
-        new.write_bytes(pack(head, *(told.to_bytes() for told in verdicts), *rows))
+        write_private(new, pack(head, verdicts.to_bytes(), *rows))
         new.rename(self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
 
-    def earlier(self, last_committed: int) -> Iterator[tuple[bool, list[Verdicts], list[Payload]]]:
+    def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, list[Payload]]]:
         """What earlier runs wrote, in order: whether the spouts were told of it, and what it was.
 
         Args:
@@ -69,15 +68,13 @@ class Journal:
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
         parts = {int(file.name): unpack(file.read_bytes()) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        told_through = max((self._last_noted(), *(told for told, _, _ in heads.values())))
-        self._ends |= {batch_id: end for batch_id, (_, end, _) in heads.items()}
-        for batch_id, (_, *packed) in parts.items():
-            count = heads[batch_id][2]
+        told_through = max((self._last_noted(), *(told for told, _ in heads.values())))
+        self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
+        for batch_id, (_, told, *packed) in parts.items():
             payloads = [
-                payload_of_wire(head, body)
-                for head, body in zip(packed[count::2], packed[count + 1 :: 2], strict=True)
+                payload_of_wire(head, body) for head, body in zip(packed[::2], packed[1::2], strict=True)
             ]
-            yield batch_id <= told_through, [Verdicts.from_bytes(part) for part in packed[:count]], payloads
+            yield batch_id <= told_through, Verdicts.from_bytes(told), payloads
 
     def forget_before(self, oldest: int) -> None:
         """Delete what was told and is only about chunks before ``oldest``: none of them is there any more."""
@@ -92,7 +89,7 @@ class Journal:
         told_through = self._told_through()
         if told_through != self._noted:
             new = self._folder / "new-told"
-            new.write_text(str(told_through))
+            write_private(new, str(told_through).encode())
             new.rename(self._folder / _TOLD)
             self._noted = told_through
 

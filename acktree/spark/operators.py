@@ -1,12 +1,13 @@
 """The ladder's operators: each converts, calls one function of ``tasks``, converts back.
 
-A stateless level is a function for ``mapInArrow``; a remembering level and the acker are a processor for
+A stateless level is a function for ``mapInArrow``; a remembering level is a processor for
 ``transformWithStateInPandas``, keyed by partition. Rows for other levels pass untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,16 +15,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
 
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
-from acktree.spark import worker
+from acktree.spark import scratch, worker
 from acktree.spark.inbox import read_chunk
+from acktree.spark.isolation import Isolation
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
-from acktree.tasks.acker_task import run_acker
 from acktree.tasks.level import run_level
+from acktree.tasks.plan import Plan
+from acktree.tasks.sentry import Sentry
 
 if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
     from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -34,11 +38,41 @@ ROWS_PER_BATCH: Final = 64
 MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def stateless_level(shared: SharedPlan, level: int, inbox: str) -> MapInArrow:
+@dataclass(frozen=True)
+class Places:
+    """Folders that a worker needs, as paths.
+
+    Attributes:
+        inbox: Where chunks are read.
+        marks: Where a level marks what it executes.
+        scratch: Where large rows are, if driver and workers share a machine.
+    """
+
+    inbox: str
+    marks: str
+    scratch: str | None
+
+
+def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
+    """How a level is run in this attempt of its Spark task."""
+    context = TaskContext.get()
+    assert context is not None, "levels run in Spark tasks"
+    return Isolation(
+        Path(places.marks),
+        int(context.getLocalProperty("streaming.sql.batchId") or 0),
+        level,
+        partition,
+        context.attemptNumber(),
+        plan.config.execute_timeout_secs,
+    )
+
+
+def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
     """A level that remembers nothing, as the function that ``mapInArrow`` runs.
 
     Run once for each (partition, attempt) of a micro-batch, in any worker process, possibly again after a
     failure: the same rows in give the same rows out.
+
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,10 +89,15 @@ def stateless_level(shared: SharedPlan, level: int, inbox: str) -> MapInArrow:
             # Spark marks columns as never null where it knows; what leaves an operator must be of one schema.
             yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
         if mine:
-            reader = partial(read_chunk, Path(inbox))
-            yield from _in_batches(
-                run_level(shared.plan(), level, mine[0].partition, mine, read_chunk=reader)
-            )
+            plan, partition = shared.plan(), mine[0].partition
+
+            def run_it(sentry: Sentry, _: StateStore | None) -> Iterable[WireRow]:
+                rows = scratch.take(places.scratch, mine)
+                return run_level(plan, level, partition, rows, read_chunk=reader, sentry=sentry)
+
+            reader = partial(read_chunk, Path(places.inbox))
+            out = isolation(places, plan, level, partition).run(run_it)
+            yield from _in_batches(scratch.put(places.scratch, level, out))
 
     return run
 
@@ -75,11 +114,11 @@ def _in_batches(rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
 
 
 class RememberingOperator(StatefulProcessor):
-    """A level with memory, or the acker: one key for each partition, its state named blobs."""
+    """A level with memory: one key for each partition, its state named blobs."""
 
-    def __init__(self, shared: SharedPlan, level: int) -> None:
-        """Host a level; the one above the bolts is the acker's."""
-        self._shared, self._level = shared, level
+    def __init__(self, shared: SharedPlan, level: int, places: Places) -> None:
+        """Host a level."""
+        self._shared, self._level, self._places = shared, level, places
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one map of blobs. Called in every task of every micro-batch."""
@@ -94,16 +133,19 @@ class RememberingOperator(StatefulProcessor):
         """Run the level over the rows of one partition; pass on what is for others."""
         worker.settle()
         names = list(WIRE_SCHEMA.names)
-        given = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
-        mine = [row for row in given if row.level == self._level]
-        out = [row for row in given if row.level != self._level]
+        arrived = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
+        mine = [row for row in arrived if row.level == self._level]
+        out = [row for row in arrived if row.level != self._level]
         if mine:
-            plan, store = self._shared.plan(), _MapStateStore(self._blobs)
-            partition = mine[0].partition
-            if self._level == plan.acker_level:
-                out += run_acker(plan, partition, mine, store)
-            else:
-                out += run_level(plan, self._level, partition, mine, store)
+            plan, partition = self._shared.plan(), mine[0].partition
+
+            def run_it(sentry: Sentry, store: StateStore | None) -> Iterable[WireRow]:
+                given = scratch.take(self._places.scratch, mine)
+                return run_level(plan, self._level, partition, given, store, sentry=sentry)
+
+            alone = isolation(self._places, plan, self._level, partition)
+            produced = alone.run(run_it, _MapStateStore(self._blobs))
+            out += scratch.put(self._places.scratch, self._level, produced)
         yield _frame_of(out)
 
     def close(self) -> None:

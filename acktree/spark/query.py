@@ -1,4 +1,4 @@
-"""The plan: source, levels, acker, one line of operators, never a branch.
+"""The plan: source and levels, one line of operators, never a branch.
 
 A streaming DataFrame that is read twice is computed twice, user code included. So every operator takes all
 rows, works on its own and passes the rest on.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
 from acktree.spark.dataframe import rows_as_wire
-from acktree.spark.operators import RememberingOperator, stateless_level
+from acktree.spark.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.source import FORMAT, InboxSource
 from acktree.spark.wire import WIRE_DDL
 from acktree.spark.worker import SharedPlan
@@ -29,9 +28,13 @@ _TRIED_KEYS: Final = 64
 
 
 def ladder(
-    session: SparkSession, plan: Plan, shared: SharedPlan, inbox: Path, spouts: Mapping[str, DataFrameSpout]
+    session: SparkSession,
+    plan: Plan,
+    shared: SharedPlan,
+    places: Places,
+    spouts: Mapping[str, DataFrameSpout],
 ) -> DataFrame:
-    """Source, levels and acker as one streaming DataFrame of rows for the driver.
+    """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
@@ -43,7 +46,7 @@ def ladder(
     rows = (
         session.readStream.format(FORMAT)
         .options(
-            inbox=str(inbox), partitions=plan.partitions, ackers=plan.ackers, acker_level=plan.acker_level
+            inbox=places.inbox, partitions=plan.partitions, interval_secs=plan.config.batch_interval_secs
         )
         .load()
     )
@@ -56,18 +59,18 @@ def ladder(
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful:
-            rows = _remembering(rows, plan, shared, level.index)
+            rows = _remembering(rows, plan, shared, level.index, places)
             continue
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
-        rows = rows.mapInArrow(stateless_level(shared, level.index, str(inbox)), WIRE_DDL)
-    return _remembering(rows, plan, shared, plan.acker_level) if plan.ackers else rows
+        rows = rows.mapInArrow(stateless_level(shared, level.index, places), WIRE_DDL)
+    return rows
 
 
-def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int) -> DataFrame:
+def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
     keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
     keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
-    operator: Any = RememberingOperator(shared, level)
+    operator: Any = RememberingOperator(shared, level, places)
     return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
 
 

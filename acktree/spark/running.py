@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from acktree.core.statistics import OpenMessages, Stats
+from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.checkpoint import Checkpoint
@@ -89,13 +90,14 @@ class RunningTopology:
         errors: ErrorLog,
         stop_session: Callable[[], None],
         journal: Journal | None = None,
+        burial: Burial | None = None,
     ) -> None:
         """Take over what ``submit`` put together; :meth:`begin` starts it."""
         self.plan = plan
         self.dead_letters = dead_letters
         self._checkpoint, self._inbox, self._sink, self._journal = checkpoint, inbox, sink, journal
         self._mailboxes, self._threads = threads, threads.by_task
-        self._errors, self._stop_session = errors, stop_session
+        self._errors, self._stop_session, self._burial = errors, stop_session, burial
         self._query: StreamingQuery | None = None
         self._stopped_by: BaseException | None = None
         self._ended = Event()
@@ -176,6 +178,7 @@ class RunningTopology:
 
         Raises:
             SpoutError: A spout could not be opened.
+            DeadLetterLimitError: More messages were given up than ``Config`` allows.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         if not self._wait(self._ended.is_set, timeout_secs):
@@ -308,18 +311,19 @@ class RunningTopology:
         if due:
             orders = {str(level): bolts for level, bolts in due.items()}
             self._inbox.append_control(ChunkKind.TICK, orders)
-        deadline_ms = self._sink.ended.next_deadline_ms
-        if deadline_ms is not None and deadline_ms <= now_ms() and self._inbox.is_drained:
+        if self._sink.ended.wants_a_beat(now_ms()) and self._inbox.is_drained:
             self._sink.ended.next_deadline_ms = None  # the next micro-batch says when the next one is
             self._inbox.append_control(ChunkKind.BEAT, {})
 
     def _is_over(self) -> bool:
         query = self._query
         assert query is not None, "begin() gave one"
-        for thread in self._threads.values():
-            if thread.broken is not None:
-                self._stopped_by = thread.broken
-                return True
+        reasons: list[AcktreeError | None] = [thread.broken for thread in self._threads.values()]
+        reasons += [self._burial.limit_reached] if self._burial else []
+        for reason in filter(None, reasons):
+            self.deactivate()  # stopping takes a while, and what is emitted meanwhile would only wait
+            self._stopped_by = reason
+            return True
         if not query.isActive:
             self._stopped_by = query.exception() or AcktreeError(
                 "the streaming query was stopped from outside",
@@ -369,6 +373,7 @@ class RunningTopology:
         with ExitStack() as steps:
             steps.callback(self._stop_session)
             steps.callback(self._checkpoint.close)
+            steps.callback(self._checkpoint.drop_scratch_folder)
             steps.callback(self._inbox.close)
 
     def _stop_query(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,12 @@ from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
 from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.spark import scratch
+from acktree.spark.acker import DurableAcker
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.wire import rows_of
-from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.mail import Mail, mail_of, timed_out
-from acktree.tasks.payloads import payload_of_wire
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ class Ended:
     Attributes:
         last: The last micro-batch whose sink has run, and the last number of the inbox that it ran over; -1
             before the first. One value, for whoever reads it meanwhile.
-        open_count: Roots open at the ackers.
-        next_deadline_ms: When some acker wants a micro-batch; None for never.
+        clock_ms: The clock of that micro-batch.
+        open_count: Roots open at the acker.
+        next_deadline_ms: When the acker wants a micro-batch; None for never.
     """
 
     last: tuple[int, int] = (-1, -1)
+    clock_ms: int = 0
     open_count: int = 0
     next_deadline_ms: int | None = None
 
@@ -58,55 +61,81 @@ class Ended:
         """The last micro-batch whose sink has run; -1 before the first."""
         return self.last[0]
 
+    def wants_a_beat(self, now_ms: int) -> bool:
+        """Whether the acker is to be asked now: at its deadline, and at once if the clock was set back."""
+        deadline_ms = self.next_deadline_ms  # the sink may change it meanwhile
+        return deadline_ms is not None and (deadline_ms <= now_ms or now_ms < self.clock_ms)
+
 
 @dataclass
 class Sink:
     """The function given to ``foreachBatch``.
 
     Attributes:
+        acker: None when nothing is tracked.
+        scratch: Where large rows are, if driver and workers share a machine.
+        folders: Folders of files that begin with a micro-batch's id, and go with the next one.
         deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
         ended: What the last micro-batch said.
         on_batch: Called when a micro-batch has run, and will be committed next.
     """
 
     plan: Plan
+    acker: DurableAcker | None
     inbox: FileInbox
     journal: Journal | None
+    scratch: str | None
+    folders: Sequence[Path]
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], object]
     on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
     ended: Ended = field(default_factory=Ended)
     _counters: Counters = field(default_factory=Counters)
-    _of_acker: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Take what one micro-batch decided."""
         told: dict[int, list[WireRow]] = defaultdict(list)
         for batch in frame.toArrow().to_batches():
-            for row in rows_of(batch):
+            for row in scratch.take(self.scratch, rows_of(batch)):
                 told[row.kind].append(row)
         self._look_at(told)
-        verdicts = [Verdicts.from_bytes(row.body) for row in told[Kind.VERDICTS]]
-        payloads = [payload_of_wire(row.head, row.body) for row in told[Kind.PAYLOADS]]
-        for row, verdict in zip(told[Kind.VERDICTS], verdicts, strict=True):
-            self._of_acker[row.source] = verdict.open_count, verdict.next_deadline_ms
-        # Where a DataFrame alone brought rows, nothing new of the inbox was run over.
-        ends = (int(json.loads(row.head)["end"]) for row in told[Kind.CLOCK])
-        end = max((self.ended.last[1], self.inbox.admitted, *ends))
-        if self.journal is not None and any(_decided(told) for told in verdicts):
-            self.journal.write(batch_id, end, verdicts, payloads)
-        mail = mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
-        self.deliver(batch_id, mail)
+        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
+        orders = [json.loads(row.head) for row in told[Kind.CLOCK] if row.head]
+        end = max((self.ended.last[1], self.inbox.admitted, *(int(order["end"]) for order in orders)))
+        if self.acker is not None and told[Kind.CLOCK]:
+            is_first = any(order["is_first"] for order in orders)
+            self._settle(self.acker, batch_id, end, told, is_first=is_first)
+        else:
+            self.deliver(batch_id, {})
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
-        # An acker that was sent nothing says nothing: what it said before holds.
-        deadlines = [at for _, at in self._of_acker.values() if at is not None]
-        self.ended.open_count = sum(count for count, _ in self._of_acker.values())
-        self.ended.next_deadline_ms = min(deadlines, default=None)
+        for used in self.folders:
+            scratch.forget_before(used, batch_id)
         self.ended.last = (batch_id, end)
         self.on_batch()
+
+    def _settle(
+        self,
+        acker: DurableAcker,
+        batch_id: int,
+        end: int,
+        told: Mapping[int, Sequence[WireRow]],
+        *,
+        is_first: bool,
+    ) -> None:
+        clock_ms = told[Kind.CLOCK][0].clock_ms
+        verdicts, payloads = acker.settle(
+            batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], clock_ms, is_first=is_first
+        )
+        if self.journal is not None and verdicts:
+            self.journal.write(batch_id, end, verdicts, payloads)
+        self.ended.open_count, self.ended.clock_ms = verdicts.open_count, clock_ms
+        self.ended.next_deadline_ms = verdicts.next_deadline_ms
+        self.deliver(
+            batch_id, mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
+        )
 
     def _look_at(self, told: Mapping[int, Sequence[WireRow]]) -> None:
         """What is for people: counts, errors, and with ``debug`` every tuple."""
@@ -144,7 +173,3 @@ class Sink:
 
 def _nothing() -> None:
     """Nobody listens yet."""
-
-
-def _decided(told: Verdicts) -> bool:
-    return bool(len(told.acked) or len(told.failed) or len(told.timed_out))

@@ -17,6 +17,7 @@ import os
 import select
 import time
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -25,19 +26,20 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.pace import Pace
 from acktree.errors import CheckpointError
-from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, entries_after
+from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after
 from acktree.spark.wire import WIRE_DDL, batch_of
 
 FORMAT: Final = "acktree"
 PATIENCE_SECS: Final = 1.0
 """How long the source waits for news before it tells Spark that there is none."""
 SLICE_ROWS: Final = 64
-"""A chunk is cut so that each partition gets at least so many rows of it; a smaller one goes to one."""
+"""With less than so many messages for each partition, one gets all of them."""
 
 
 class InboxSource(DataSource):
-    """``readStream.format("acktree")``; options ``inbox``, ``partitions``, ``ackers``, ``acker_level``."""
+    """``readStream.format("acktree")``; options ``inbox``, ``partitions``, ``interval_secs``."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,25 +69,36 @@ class InboxReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = Path(options["inbox"])
         self._partitions = int(options["partitions"])
-        self._ackers = int(options["ackers"])
-        self._acker_level = int(options["acker_level"])
+        self._pace = Pace(float(options["interval_secs"]))
+        self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
 
     def initialOffset(self) -> dict[str, int]:
         """Before the first number."""
         return {"chunk": -1}
 
-    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # all of it
-        """The newest number; waits for one a while if there is none after ``start``."""
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
+        """How far the next micro-batch goes; waits a while if there is nothing after ``start``."""
+        if self._running is not None:
+            messages, began = self._running
+            self._pace.ran(messages, time.monotonic() - began)
+            self._running = None
         news = self._news(start["chunk"])
-        if news == start["chunk"]:
+        if not news:
             self._wait()
             news = self._news(start["chunk"])
-        return {"chunk": news}
-
-    def _news(self, start: int) -> int:
-        if (self._folder / HOLD).exists():
+        if not news:
             return start
-        return start + len(entries_after(self._folder, start))
+        self._running = sum(entry.rows for entry in news), time.monotonic()
+        Taken(news[-1].number, self._pace.allowance).write(self._folder)
+        return {"chunk": news[-1].number}
+
+    def _news(self, start: int) -> list[Entry]:
+        """What follows, as much of it as one micro-batch shall run over; a chunk at least."""
+        if (self._folder / HOLD).exists():
+            return []
+        following = entries_after(self._folder, start)
+        before = accumulate((entry.rows for entry in following), initial=0)
+        return [entry for entry, rows in zip(following, before, strict=False) if rows < self._pace.allowance]
 
     def _wait(self) -> None:
         """Until somebody wakes us, or patience ends."""
@@ -106,12 +119,12 @@ class InboxReader(DataSourceStreamReader):
         """Cut what lies after ``start`` up to ``end`` into one part for each partition."""
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
-        orders: dict[str, int] = {}
+        is_first = False
         void: dict[int, int] = {}  # spout task -> messages before this number are brought back by its queue
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
                 run = json.loads((self._folder / entry.name).read_bytes())
-                orders |= run["first_sequences"]
+                is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
                 ticks = json.loads((self._folder / entry.name).read_bytes())
@@ -119,16 +132,11 @@ class InboxReader(DataSourceStreamReader):
                     for partition in range(self._partitions):
                         head = json.dumps(due).encode()
                         rows[partition].append(_row(partition, int(level), Kind.TICK, -1, entry.number, head))
-        for entry in entries:
-            if entry.kind is ChunkKind.DATA and entry.number > void.get(entry.task, -1):
-                for partition, first, last in self._slices(entry):
-                    head = json.dumps((entry.name, first, last)).encode()
-                    rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head))
-        for acker in range(self._ackers):
-            partition = acker % self._partitions
-            body = json.dumps(orders).encode() if orders else b""
-            rows[partition].append(_row(partition, self._acker_level, Kind.CLOCK, 0, 0, b"", body))
-        told = json.dumps({"end": end["chunk"]}).encode()
+        data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
+        for entry, partition, first, last in _slices(data, self._partitions):
+            head = json.dumps((entry.name, first, last)).encode()
+            rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head))
+        told = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
         rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, told))
         return [Slices(part) for part in rows]
 
@@ -144,22 +152,31 @@ class InboxReader(DataSourceStreamReader):
             )
         return sorted(mine, key=lambda entry: entry.number)
 
-    def _slices(self, entry: Entry) -> Iterator[tuple[int, int, int]]:
-        """(partition, first row, end row) of each slice."""
-        if entry.rows < SLICE_ROWS * self._partitions:
-            yield entry.number % self._partitions, 0, entry.rows
-            return
-        for partition in range(self._partitions):
-            first, last = (entry.rows * at // self._partitions for at in (partition, partition + 1))
-            yield partition, first, last
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         assert isinstance(partition, Slices), "partitions() makes no others"
         yield batch_of(partition.rows)
 
 
-def _row(
-    partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
-) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # Spark puts the clock in
+def _slices(data: Sequence[Entry], partitions: int) -> Iterator[tuple[Entry, int, int, int]]:
+    """(chunk, partition, first row, end row) of each slice: all rows in order, an equal part for each.
+
+    So each partition gets whole chunks, one after the other, and at most two that are cut. A few rows stay
+    together: a second task costs more than they do.
+    """
+    total = sum(entry.rows for entry in data)
+    cuts = [total * at // partitions for at in range(partitions + 1)]
+    if total < SLICE_ROWS * partitions:
+        at = data[0].number % partitions if data else 0
+        cuts = [0] * (at + 1) + [total] * (partitions - at)
+    start = 0
+    for entry in data:
+        for partition, (low, high) in enumerate(pairwise(cuts)):
+            first, end = max(low, start), min(high, start + entry.rows)
+            if first < end:
+                yield entry, partition, first - start, end - start
+        start += entry.rows
+
+
+def _row(partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes) -> WireRow:
+    return WireRow(partition, level, int(kind), source, sequence, 0, head, b"")  # Spark puts the clock in

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from acktree.config import Config
 from acktree.core.statistics import ReportedError
 from acktree.core.verdicts import Failure
+from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
-from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.dead_letters.wills import redriven_letter, refuse_strangers
+from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
+from acktree.spark.operators import Places
 from acktree.spark.query import ladder
 from acktree.spark.running import RunningTopology, Threads
 from acktree.spark.settings import lend_session, prepare_session
@@ -28,7 +31,6 @@ from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import LastWill
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Topology
@@ -62,6 +64,8 @@ def submit(
 
     Raises:
         CheckpointError: Another driver runs on the checkpoint, or it belongs to a topology of another shape.
+        ConfigError: ``dead_letters_url`` cannot be read, or its driver is not installed.
+        ConnectorError: The store of dead letters cannot be opened.
     """
     config = config or Config()
     held = Checkpoint(Path(checkpoint).absolute())
@@ -88,13 +92,12 @@ def _start(
 def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
     held.begin_run(topology, config, held.partitions)
-    plan = Plan.of(topology, config, held.partitions, held.run_salt)
+    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
-    sink = Sink(plan, inbox, None, threads.hold, errors.add)
-    running = RunningTopology(
-        plan, held, inbox, sink, threads, DeadLetters(held.dead_letters), errors, _nothing
-    )
+    sink = Sink(plan, None, inbox, None, None, (), threads.hold, errors.add)
+    letters = _letters(held, config, topology, None)
+    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, _nothing)
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
         topology.name,
@@ -118,21 +121,27 @@ def _start_in(
     prepare_session(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
-    plan = Plan.of(topology, config, held.partitions, held.run_salt)
+    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
-    letters = DeadLetters(held.dead_letters, _sender(threads))
+    letters = _letters(held, config, topology, lambda again: _send(again, running, threads))
+    burial = Burial(letters, topology, config)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
-    sink = Sink(plan, inbox, journal, threads.hold, errors.add)
-    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal)
+    acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
+    folder = _scratch_folder(session, held)
+    scratch = None if folder is None else str(folder)
+    folders = [held.marks, *([] if folder is None else [folder])]
+    sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
+    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal, burial)
 
     def on_batch() -> None:
         threads.wake()  # what ran waits no more: there is room
         running.changed()
 
     sink.on_batch = on_batch
-    around = Surroundings(inbox, _burier(letters, topology), _reporter(errors), held.reserve)
+    burial.on_limit = running.changed
+    around = Surroundings(inbox, burial.bury, _reporter(errors), held.reserve, burial.acked, burial.settle)
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
@@ -145,28 +154,35 @@ def _start_in(
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
     _recover(plan, inbox, journal, threads, held.last_committed())
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
-    inbox.append_control(
-        ChunkKind.RUN, {"run": held.run, "first_sequences": dict.fromkeys(queues, held.first_sequence)}
-    )
+    first_sequences = dict.fromkeys(queues, held.first_sequence)
+    if acker is not None:
+        acker.forget_before(first_sequences)
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": first_sequences})
     frames = {
         spout.id: spout.user_object
         for spout in topology.spouts
         if isinstance(spout.user_object, DataFrameSpout)
     }
-    running.begin(_query(session, plan, held, sink, frames))
+    running.begin(_query(session, plan, held, sink, frames, scratch))
     return running
 
 
 def _query(
-    session: SparkSession, plan: Plan, held: Checkpoint, sink: Sink, frames: Mapping[str, DataFrameSpout]
+    session: SparkSession,
+    plan: Plan,
+    held: Checkpoint,
+    sink: Sink,
+    frames: Mapping[str, DataFrameSpout],
+    scratch: str | None,
 ) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
+    places = Places(str(held.inbox), str(held.marks), scratch)
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, held.inbox, frames)
+            ladder(session, plan, shared, places, frames)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
@@ -177,22 +193,31 @@ def _query(
         session.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
-def _sender(threads: Threads) -> Callable[[Sequence[DeadLetter]], None]:
-    """How dead letters go back to the tasks that gave them up."""
-
-    def send(letters: Sequence[DeadLetter]) -> None:
-        for letter in letters:
-            threads.by_task[letter.task_id].task.deliver(Mail(redriven=[redriven_letter(letter)]))
-        threads.wake()
-
-    return send
+def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:
+    """Where large rows go; None where driver and workers do not share a machine."""
+    if not (session.sparkContext.master or "").startswith("local"):
+        return None
+    return held.new_scratch_folder(session.conf.get("spark.local.dir", None))
 
 
-def _burier(letters: DeadLetters, topology: Topology) -> Callable[[Sequence[LastWill]], None]:
-    def bury(wills: Sequence[LastWill]) -> None:
-        letters.put(letter_of(will, topology) for will in wills)
+def _letters(
+    held: Checkpoint,
+    config: Config,
+    topology: Topology,
+    send: Callable[[Sequence[DeadLetter]], None] | None,
+) -> DeadLetters:
+    """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
+    if config.dead_letters_url is None:
+        return DeadLetters(held.dead_letters, send)
+    return DeadLetters(config.dead_letters_url, send, topology=topology.name)
 
-    return bury
+
+def _send(letters: Sequence[DeadLetter], running: RunningTopology, threads: Threads) -> None:
+    """Let dead letters go back to the tasks that gave them up."""
+    refuse_strangers(letters, running.plan.topology, is_running=running.is_running)
+    for letter in letters:
+        threads.by_task[letter.task_id].task.deliver(Mail(redriven=[redriven_letter(letter)]))
+    threads.wake()
 
 
 def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:

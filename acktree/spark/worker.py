@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import cloudpickle
 
+from acktree.private_files import write_private
 from acktree.tasks.plan import Plan
 
 # Worker processes are pooled: any of them may serve any level of any query. So a plan is kept by its file.
@@ -33,19 +35,26 @@ class SharedPlan:
     @classmethod
     def write(cls, plan: Plan, file: Path) -> SharedPlan:
         """Put a plan where workers can read it; only its owner may."""
-        file.touch(mode=0o600)
-        file.write_bytes(pickle.dumps((plan.import_path, cloudpickle.dumps(plan))))
+        write_private(file, pickle.dumps((plan.import_path, _umask(), cloudpickle.dumps(plan))))
         return cls(str(file))
 
     def plan(self) -> Plan:
         """The plan, in whichever process this is."""
         if self.path not in _plans:
-            import_path, packed = pickle.loads(Path(self.path).read_bytes())
+            import_path, umask, packed = pickle.loads(Path(self.path).read_bytes())
+            os.umask(umask)  # what bolts write is the user's business: our own JVM runs with a stricter one
             # Behind what the worker has: the driver's path must not hide the worker's own packages.
             sys.path.extend(entry for entry in import_path if entry not in sys.path)
             _plans.clear()
             _plans[self.path] = pickle.loads(packed)
         return _plans[self.path]
+
+
+def _umask() -> int:
+    """This process's umask. It can only be asked by setting it, and for that moment nobody may get rights."""
+    mine = os.umask(0o077)
+    os.umask(mine)
+    return mine
 
 
 def settle() -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
 from time import perf_counter
 from typing import Any, Final
 
@@ -26,20 +26,28 @@ from acktree.bolt import ArrowBolt, BasicBolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
-from acktree.core.ids import Int64s
+from acktree.core.ids import Int64s, UInt64s
 from acktree.core.state import Below, StateStore
-from acktree.core.tuples import Tuple
-from acktree.core.values import decode_rows, native_batch
-from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, Outlets, Unfit
+from acktree.core.values import Column, native_batch, unpickled_columns
+from acktree.core.verdicts import FailureCause
+from acktree.errors import AcktreeError, ExecuteTimeoutError, KilledWorkerError, MisuseError, ProtocolError
+from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
+from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
+from acktree.tasks.sentry import names_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
+KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
+    FailureCause.KILLED_WORKER: KilledWorkerError,
+    FailureCause.HUNG: ExecuteTimeoutError,
+}
+"""What a tuple fails with that is not executed any more."""
+_MEND: Final = "run the bolt on this tuple alone, outside of Spark, to see what it does"
 
 
 class BoltTask(ABC):
@@ -109,33 +117,53 @@ class BoltTask(ABC):
 
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
-        if self.broken is not None or not self.decodes:
+        if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        try:
-            values = decode_rows(frame.values)
-        except MisuseError:
-            self._run_one_by_one(frame)
-            return
-        self._run(frame, values, None)
+        sentry, names = self.outputs.sentry, names_of(frame, frame.lineage.folds(), self.task)
+        left_out = sentry.left_out(names)
+        for left in left_out:
+            error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
+            self._run(frame.rows(np.array([left.row])), (), error)
+            self._report(error)
+        kept = np.delete(np.arange(len(names)), [left.row for left in left_out])
+        cuts = () if self.decodes else sentry.cuts(names[kept])
+        for piece in np.split(kept, cuts):
+            if len(piece):
+                part = frame if len(piece) == len(names) else frame.rows(piece)
+                self._run_marked(part, names[piece])
 
-    def _run_one_by_one(self, frame: Frame) -> None:
-        """Some value of the frame cannot be unpickled here: its tuple fails alone."""
-        for row in range(len(frame.lineage)):
-            lineage = frame.lineage.take(np.array([row]))
-            alone = replace(frame, values=frame.values.slice(row, 1), lineage=lineage)
+    def _run_marked(self, frame: Frame, names: UInt64s) -> None:
+        sentry = self.outputs.sentry
+        sentry.begin(names, together=not self.decodes)
+        if not self.decodes:
+            self._run(frame, (), None)
+        else:
             try:
-                values = decode_rows(alone.values)
+                columns = unpickled_columns(frame.values)
+            except MisuseError:
+                self._run_one_by_one(frame, names)
+            else:
+                self._run(frame, columns, None)
+        sentry.end()
+
+    def _run_one_by_one(self, frame: Frame, names: UInt64s) -> None:
+        """Some value of the frame cannot be unpickled here: its tuple fails alone."""
+        for row in range(len(names)):
+            alone = frame.rows(np.array([row]))
+            self.outputs.sentry.begin(names[row : row + 1], together=False)
+            try:
+                columns = unpickled_columns(alone.values)
             except MisuseError as error:
                 self._run(alone, (), error)
                 self._report(error)
             else:
-                self._run(alone, values, None)
+                self._run(alone, columns, None)
 
-    def _run(self, frame: Frame, values: Sequence[tuple[Any, ...]], refused: Exception | None) -> None:
+    def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
-            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, values
+            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, columns
         )
         rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
@@ -178,9 +206,9 @@ class BoltTask(ABC):
         if error is not None:
             self._report(error)
 
+    @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         """What was emitted since last asked, and what of it cannot travel."""
-        return self.outlets.take()
 
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
@@ -209,37 +237,21 @@ class BoltTask(ABC):
             rows.fate[row] = FAILED
         self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason))
 
-    def execute_each(
-        self,
-        rows: InboundRows,
-        collector: BasicCollector | HandCollector,
-        execute: Callable[..., None],
-        *further: object,
-    ) -> None:
-        """Call user code for each row: one that raises, or writes what it may not, fails alone.
+    def blame(self, rows: InboundRows, row: int) -> None:
+        """Something that is watched may have changed: if it has, the tuple that did it fails."""
+        try:
+            self.guard.check()
+        except MisuseError as error:
+            self.raised(rows, np.array([row]), error)
 
-        Args:
-            further: What ``execute`` takes beside the tuple.
-        """
-        guard, watches = self.guard, self.guard.watches
-        collector.rows = rows
-        for row, values in enumerate(rows.values):
-            collector.row = row
-            try:
-                execute(Tuple(values, rows, row), *further)
-            except Exception as error:  # noqa: BLE001  # user code
-                self._fail(rows, np.array([row]), error)
-            if watches:
-                try:
-                    guard.check()
-                except MisuseError as error:  # asked although it raised: its neighbour shall not be blamed
-                    self._fail(rows, np.array([row]), error)
-        if watches:
-            error_of_all = self._raised_by(guard.check_all)
-            if error_of_all is not None:
-                self._fail(rows, np.arange(len(rows.values)), error_of_all)
+    def watch_all(self, rows: InboundRows) -> None:
+        """After a frame: the same for what is too large to be looked at each time."""
+        error = self._raised_by(self.guard.check_all)
+        if error is not None:
+            self.raised(rows, np.arange(len(rows.lineage)), error)
 
-    def _fail(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+    def raised(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+        """User code raised over these rows: they fail, and it is reported."""
         self.fail_rows(rows, which, error)
         self._report(error)
 
@@ -279,12 +291,32 @@ class BasicBoltTask(BoltTask):
         self.bolt.prepare(config, context)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        self.execute_each(rows, self.collector, self.bolt.execute, self.collector)
+        collector, execute = self.collector, self.bolt.execute
+        guard, watches = self.guard, self.guard.watches
+        collector.rows = rows
+        mark = self.outputs.sentry.mark
+        # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
+        tup = rows.handle(0)
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
+            try:
+                execute(tup, collector)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
         _ack_the_rest(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows, self.collector.row = rows, -1
         self.bolt.tick(rows.handle(0), self.collector)
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
 
 
 class HandBoltTask(BoltTask):
@@ -298,11 +330,29 @@ class HandBoltTask(BoltTask):
         self.bolt.prepare(config, context, self.collector)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        self.execute_each(rows, self.collector, self.bolt.execute)
+        execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
+        mark = self.outputs.sentry.mark
+        self.collector.rows = rows
+        tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            mark[0] = tup._row = row  # noqa: SLF001
+            try:
+                execute(tup)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows
         self.bolt.tick(rows.handle(0))
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
 
     def send(self, rows: InboundRows) -> None:
         super().send(rows)
@@ -332,7 +382,7 @@ class ArrowBoltTask(BoltTask):
         for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
             error = self._raised_by(call)
             if error is not None:
-                self._fail(rows, np.arange(count), error)
+                self.raised(rows, np.arange(count), error)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:

@@ -8,7 +8,8 @@ the message ids of a spout whose messages only the inbox has.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,15 @@ class Chunk:
             cut(self.attempts), cut(self.tasks),
         )  # fmt: skip
 
+    def is_followed_by(self, other: Chunk) -> bool:
+        """Whether the two may be worked on as one: first attempts of one run of messages, of one form."""
+        return (
+            (self.task, self.stream, self.is_tracked, self.first_sequence + len(self))
+            == (other.task, other.stream, other.is_tracked, other.first_sequence)
+            and all(part is None for part in (self.attempts, other.attempts, self.tasks, other.tasks))
+            and self.values.schema.equals(other.values.schema, check_metadata=True)
+        )
+
     def to_bytes(self) -> bytes:
         """For the inbox; :meth:`from_bytes` reads it."""
         head = (self.component, self.task, self.stream, self.is_tracked, self.first_sequence, self.emitted_ms)
@@ -96,3 +106,22 @@ class Chunk:
             int64s(retry_of) if len(retry_of) else None,
             bytes(message_ids), bytes(position),
         )  # fmt: skip
+
+
+def put_together(chunks: Iterable[Chunk], most: int) -> Iterator[Chunk]:
+    """Chunks, those that follow each other as one, while that has at most so many messages."""
+    waiting: list[Chunk] = []
+    for chunk in chunks:
+        if waiting and (not waiting[-1].is_followed_by(chunk) or sum(map(len, waiting)) + len(chunk) > most):
+            yield _one(waiting)
+            waiting = []
+        waiting.append(chunk)
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(chunks: Sequence[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    table = pa.Table.from_batches([chunk.values for chunk in chunks]).combine_chunks()
+    return replace(chunks[0].slice(0, 0), values=table.to_batches()[0])

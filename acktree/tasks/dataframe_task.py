@@ -85,6 +85,7 @@ class DataFrameTask(SpoutTask):
     def _take_rows(self, mail: Mail, now_ms: int) -> None:
         if mail.acked_rows:
             self._count(DEFAULT_STREAM, "acked", mail.acked_rows)
+            self._around.note_acked(self.component.id, mail.acked_rows, now_ms)
         for roots, failure in mail.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
             self._count(DEFAULT_STREAM, what, len(roots))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import numpy as np
 
@@ -23,15 +24,21 @@ from acktree.core.state import StateStore
 from acktree.core.values import batch_from_bytes, hash_rows
 from acktree.errors import ProtocolError
 from acktree.tasks.bolt_task import BoltTask, bolt_task
-from acktree.tasks.chunk import Chunk
+from acktree.tasks.chunk import Chunk, put_together
 from acktree.tasks.outputs import Outputs, Witness
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import InboundRows
+from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
 """Gives the chunk of a name, from wherever the inbox is."""
+
+
+FRAME_MESSAGES: Final = 1 << 16
+"""Messages of a spout task that follow each other go on as one frame of at most so many: what is done once a
+frame then hardly counts."""
 
 
 def run_level(
@@ -42,6 +49,7 @@ def run_level(
     store: StateStore | None = None,
     read_chunk: ReadChunk | None = None,
     witness: Witness | None = None,
+    sentry: Sentry | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
@@ -52,13 +60,15 @@ def run_level(
         store: State of this partition; None where the level remembers nothing.
         read_chunk: How to read the inbox; for the source level.
         witness: Is shown everything that is emitted here.
+        sentry: Stands by while tuples are executed.
     """
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness)
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, witness, sentry)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
+    chunks: list[Chunk] = []
     for row in mine:
         if row.kind == Kind.FRAME:
             frame = Frame.from_wire(row)
@@ -67,12 +77,14 @@ def run_level(
             ticks |= json.loads(row.head)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
-            _emit_messages(read_chunk(name).slice(first, end), outputs)
+            chunks.append(read_chunk(name).slice(first, end))
         elif row.kind == Kind.ROWS:
             _emit_rows(row, outputs)
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
+    for chunk in put_together(chunks, FRAME_MESSAGES):
+        _emit_messages(chunk, outputs)
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
@@ -107,7 +119,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     (task,) = component.task_ids
     values = batch_from_bytes(row.body)
     fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
-    if is_tracked and plan.ackers:
+    if is_tracked and plan.is_tracking:
         roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows(values, fields))
         rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
     else:
@@ -116,7 +128,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     router = Router(component, task, outputs, chunk_at=row.sequence)
     refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
     if len(roots):
-        outputs.init(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
+        outputs.open_rows(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
         if component.retry is not None:
             outputs.payload(roots, values)
     for refused_row, error in refused.items():
@@ -138,6 +150,6 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
     router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
     refused = router.route(Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks), rows)
     if chunk.is_tracked:
-        outputs.init(roots, rows.ack_values, chunk.task)
+        outputs.open(chunk.task, chunk.first_sequence, rows.ack_values)
     for row, error in refused.items():
         outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)

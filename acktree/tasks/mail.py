@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
-from acktree.tasks.payloads import Payload
+from acktree.tasks.outputs import Payload
 from acktree.tasks.retries import RedrivenLetter
 
 
@@ -42,7 +42,7 @@ class Mail:
 
 
 def mail_of(
-    verdicts: Iterable[Verdicts], run_salt: int, late: Failure, payloads: Sequence[Payload] = ()
+    told: Verdicts, run_salt: int, late: Failure, payloads: Sequence[Payload] = ()
 ) -> dict[int, Mail]:
     """Sort verdicts by the spout task that opened each root.
 
@@ -58,14 +58,15 @@ def mail_of(
     """
     acked: dict[int, list[Int64s]] = {}
     failed: dict[int, list[tuple[Int64s, Failure]]] = {}
-    for told in verdicts:
-        for owner, which in _runs(told.acked_owners):
-            acked.setdefault(owner, []).append(_named(told.acked[which], owner, run_salt))
-        for owner, which in _runs(told.timed_out_owners):
-            failed.setdefault(owner, []).append((_named(told.timed_out[which], owner, run_salt), late))
-        for owner, index, others, which in _runs(told.failed_owners, told.failures, told.others):
-            failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
-            failed.setdefault(owner, []).append((_named(told.failed[which], owner, run_salt), failure))
+    for task, sequences in told.done:
+        acked.setdefault(task, []).append(sequences)
+    for owner, which in _runs(told.acked.owners):
+        acked.setdefault(owner, []).append(_named(told.acked.roots[which], owner, run_salt))
+    for owner, which in _runs(told.timed_out.owners):
+        failed.setdefault(owner, []).append((_named(told.timed_out.roots[which], owner, run_salt), late))
+    for owner, index, others, which in _runs(told.failed.owners, told.failures, told.others):
+        failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
+        failed.setdefault(owner, []).append((_named(told.failed.roots[which], owner, run_salt), failure))
     return {
         task: Mail(
             np.concatenate(acked.get(task, [_none()])),

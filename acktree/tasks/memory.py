@@ -64,7 +64,7 @@ class _Held:
             rows.stream,
             rows.task_id,
             rows.fields,
-            rows.values[row],
+            rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
             int(rows.ordinals[row]),
@@ -75,7 +75,8 @@ class _Held:
     def rows(self) -> InboundRows:
         """The tuple as a frame of one row, with its account as it was."""
         lineage = lineage_from_bytes(self.lineage)
-        rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, (self.values,))
+        columns = [(value,) for value in self.values]
+        rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
         rows.fate[0] = self.fate
         rows.ordinals[0] = self.ordinal
         rows.ack_values[0] = self.ack_value

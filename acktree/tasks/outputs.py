@@ -4,45 +4,71 @@ from __future__ import annotations
 
 import json
 import traceback as tb
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.counters import NO_STREAM, Counters
-from acktree.core.deltas import Deltas, acker_of
+from acktree.core.deltas import Deltas, in_spans
 from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.packing import pack
-from acktree.core.values import batch_to_bytes
+from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.spans import Opened, Span
+from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
-from acktree.errors import MisuseError
+from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
 from acktree.tasks.plan import Plan
+from acktree.tasks.sentry import Sentry
 
 Witness = Callable[[str, str, pa.RecordBatch], None]
 """Is shown (component, stream, batch)."""
+
+Payload = tuple[Int64s, pa.RecordBatch]
+"""Roots of rows of a DataFrame, and what each row holds."""
+
+
+def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
+    """Read the head and body of a row of kind PAYLOADS."""
+    (roots,) = unpack(head)
+    return int64s(roots), batch_from_bytes(body)
 
 
 class Outputs:
     """Collects frames, messages to the acker, counters and errors; gives them as wire rows at the end."""
 
     def __init__(
-        self, plan: Plan, partition: int, level: int, clock_ms: int, witness: Witness | None = None
+        self,
+        plan: Plan,
+        partition: int,
+        level: int,
+        clock_ms: int,
+        witness: Witness | None = None,
+        sentry: Sentry | None = None,
     ) -> None:
-        """Nothing yet. ``witness`` is shown every batch that a component emits, before it is routed."""
+        """Nothing yet.
+
+        Args:
+            witness: Is shown every batch that a component emits, before it is routed.
+            sentry: Stands by while tuples are executed.
+        """
         self.witness = witness
+        self.sentry = sentry or Sentry()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
         self.local: dict[str, list[Frame]] = {}
         self._frames: list[tuple[int, int, Frame]] = []
         self._errors: dict[str, list[dict[str, object]]] = {}
+        self._opened: list[Opened] = []
+        self._spans: list[Span] = []
         self._inits: list[tuple[Int64s, Int64s, Int32s]] = []
         self._acks: list[tuple[Int64s, Int64s]] = []
         self._fails: list[tuple[Int64s, int]] = []
         self._reasons: list[bytes] = []
         self._resets: list[Int64s] = []
         self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
-        self._payloads: list[tuple[Int64s, pa.RecordBatch]] = []
+        self._payloads: list[Payload] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """A frame for a task in some partition, on this level (fused) or a higher one."""
@@ -52,8 +78,13 @@ class Outputs:
         else:
             self._frames.append((partition, level, frame))
 
-    def init(self, roots: Int64s, sums: Int64s, owner: int) -> None:
-        """A spout task sent out these roots; ``sums``: XOR of the edges each went out with."""
+    def open(self, task: int, first_sequence: int, sums: Int64s) -> None:
+        """A spout task sent out consecutive messages; ``sums``: XOR of the edges each went out with."""
+        self._opened.append(Opened(task, first_sequence, first_sequence + len(sums)))
+        self._spans.append(Span(task, first_sequence, sums))
+
+    def open_rows(self, roots: Int64s, sums: Int64s, owner: int) -> None:
+        """A DataFrame's rows went out, which have roots and no sequences."""
         self._inits.append((roots, sums, np.full(len(roots), owner, dtype=np.int32)))
 
     def ack(self, roots: Int64s, deltas: Int64s) -> None:
@@ -101,53 +132,54 @@ class Outputs:
                 partition, level, Kind.FRAME, frame.source_task, frame.sequence, self.clock_ms,
                 frame.head(), frame.body(),
             )  # fmt: skip
-        if self.plan.ackers:
-            yield from self._rows_for_ackers()
         yield from self._rows_for_the_driver()
 
-    def _rows_for_ackers(self) -> Iterator[WireRow]:
-        level, ackers = self.plan.acker_level, self.plan.ackers
-        for acker, deltas in enumerate(self.deltas().split(ackers)):
-            if deltas:
-                host = self.plan.acker_host(acker)
-                yield self._row(host, level, Kind.DELTAS, acker, b"", deltas.to_bytes())
-        for roots, values in self._payloads:
-            for acker in range(ackers):
-                kept = np.flatnonzero(acker_of(roots, ackers) == acker)
-                if len(kept):
-                    head, body = pack(roots[kept]), batch_to_bytes(values.take(pa.array(kept)))
-                    yield self._row(self.plan.acker_host(acker), level, Kind.PAYLOADS, acker, head, body)
-
     def _rows_for_the_driver(self) -> Iterator[WireRow]:
+        deltas = self.deltas()
+        if self.plan.is_tracking and deltas:
+            yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
+        for roots, values in self._payloads:
+            yield self._row(Kind.PAYLOADS, pack(roots), batch_to_bytes(values))
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
-            yield self._row(0, SINK_LEVEL, Kind.EMITTED, 0, head, batch_to_bytes(batch))
+            yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
         if self.counters:
-            yield self._row(0, SINK_LEVEL, Kind.STATISTICS, 0, b"", self.counters.to_bytes())
+            yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
         for component, errors in self._errors.items():
-            yield self._row(0, SINK_LEVEL, Kind.ERROR, 0, component.encode(), json.dumps(errors).encode())
+            yield self._row(Kind.ERROR, component.encode(), json.dumps(errors).encode())
 
     def deltas(self) -> Deltas:
-        """All messages to the ackers, acks summed by root."""
+        """All messages to the acker, summed by message."""
 
         def joined(arrays: list[Int64s]) -> Int64s:
             return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
+        acks = in_spans(self.plan.run_salt, self._acks)
         return Deltas(
             joined([roots for roots, _, _ in self._inits]),
             joined([sums for _, sums, _ in self._inits]),
             np.concatenate([owners for _, _, owners in self._inits] or [np.zeros(0, dtype=np.int32)]),
-            joined([roots for roots, _ in self._acks]),
-            joined([deltas for _, deltas in self._acks]),
+            acks.ack_roots,
+            acks.ack_sums,
             joined([roots for roots, _ in self._fails]),
             joined([np.full(len(roots), reason) for roots, reason in self._fails]),
             tuple(self._reasons),
             joined(self._resets),
+            tuple(self._opened),
+            (*self._spans, *acks.spans),
         ).summed()
 
-    def _row(self, partition: int, level: int, kind: Kind, source: int, head: bytes, body: bytes) -> WireRow:
-        # Between messages of equal kind no order is owed: the acker's sums commute, counters add up.
-        return WireRow(partition, level, kind, source, self.level, self.clock_ms, head, body)
+    def _row(self, kind: Kind, head: bytes, body: bytes) -> WireRow:
+        # The level before the partition: the acker hears of failures in the order of the data.
+        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, body)
+
+
+_CAUSES: Final[Mapping[type[Exception], FailureCause]] = {
+    MisuseError: FailureCause.MISUSE,
+    ExecuteTimeoutError: FailureCause.HUNG,
+    KilledWorkerError: FailureCause.KILLED_WORKER,
+}
+_ANY: Final = FailureCause.EXCEPTION
 
 
 def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
@@ -157,7 +189,7 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     """
     words, text, cause = str(reason), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:
-        cause = FailureCause.MISUSE if isinstance(exception, MisuseError) else FailureCause.EXCEPTION
+        cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
         text = "".join(tb.format_exception(exception))
         words = words or _words_of(exception)
     return Failure(

@@ -28,7 +28,7 @@ class Plan:
         topology: The topology, without its user objects.
         config: The topology's settings.
         partitions: How many partitions every level has; pinned by the checkpoint.
-        ackers: How many acker tasks; 0 when nothing is tracked.
+        is_tracking: Whether messages have verdicts: unless ``acker_executors`` is 0.
         run_salt: What root ids are mixed with; pinned by the checkpoint.
         pickles: Each bolt as it was given to ``set_bolt``.
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
@@ -38,7 +38,7 @@ class Plan:
     topology: Topology
     config: Config
     partitions: int
-    ackers: int
+    is_tracking: bool
     run_salt: int
     pickles: Mapping[str, bytes]
     ticks: Mapping[str, float]
@@ -46,18 +46,18 @@ class Plan:
 
     @classmethod
     def of(cls, topology: Topology, config: Config, partitions: int, run_salt: int) -> Plan:
-        """Lay out a topology over so many partitions; as many ackers unless the config says otherwise."""
-        ackers = partitions if config.acker_executors is None else config.acker_executors
+        """Lay out a topology over so many partitions."""
+        is_tracking = config.acker_executors != 0
         pickles = {bolt.id: cloudpickle.dumps(bolt.user_object) for bolt in topology.bolts}
         bare = {name: replace(part, user_object=None) for name, part in topology.components.items()}
         stripped = replace(topology, components=bare)
         every = {bolt.id: _tick_secs(bolt, config) for bolt in topology.bolts}
         ticks = {name: secs for name, secs in every.items() if secs is not None}
-        return cls(stripped, config, partitions, ackers, run_salt, pickles, ticks, tuple(sys.path))
+        return cls(stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path))
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """The ladder, from the source level up; the acker stands above it."""
+        """The ladder, from the source level up; the acker stands where it ends."""
         return self.topology.levels(self.partitions)
 
     @cached_property
@@ -67,11 +67,6 @@ class Plan:
         return levels | {spout.id: 0 for spout in self.topology.spouts}
 
     @property
-    def acker_level(self) -> int:
-        """The level of ``__acker``, the last one."""
-        return len(self.levels)
-
-    @property
     def timeout_ms(self) -> int | None:
         """The message timeout; None when messages never time out."""
         return round(self.config.message_timeout_secs * 1000) if self.config.enable_message_timeouts else None
@@ -79,10 +74,6 @@ class Plan:
     def host(self, task: int) -> int:
         """The one partition in which a task runs."""
         return host(task, self.partitions)
-
-    def acker_host(self, acker: int) -> int:
-        """The partition of an acker task, 0 to ``ackers`` - 1."""
-        return acker % self.partitions
 
     def hosted(self, component: Component, partition: int) -> tuple[int, ...]:
         """The tasks of a component that run in a partition, ascending."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,6 +20,9 @@ from acktree.tasks.chunk import Chunk
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""
+_BURY_PAUSE_MS: Final = 100
+"""After the first time that dead letters could not be stored; twice as long after each further one."""
+_LONGEST_BURY_PAUSE_MS: Final = 5_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Retries:
         self._waiting: list[tuple[int, int, Attempt]] = []
         self._needed: Counter[int] = Counter()
         self._made = 0
+        self._clock_ms = 0
+        self._bury_pause_ms = self._bury_again_ms = 0
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self.wills)
@@ -87,6 +92,13 @@ class Retries:
     def has_wills(self) -> bool:
         """Whether something waits to be buried."""
         return bool(self.wills)
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """Before anything is added by it: with a clock that was set back, nobody waits until it caught up."""
+        if now_ms < self._clock_ms:
+            back_ms = self._clock_ms - now_ms
+            self._waiting = [(due_ms - back_ms, made, place) for due_ms, made, place in self._waiting]
+        self._clock_ms = now_ms
 
     def add(self, due_ms: int, place: Attempt) -> None:
         """Let a message wait until it is due."""
@@ -105,8 +117,37 @@ class Retries:
         self.wills.append((place, failure, root))
         self._needed[place.chunk] += 1
 
+    def last_wills(
+        self, component: str, task: int, now_ms: int, read: Callable[[int], Chunk]
+    ) -> list[LastWill]:
+        """What waits to be buried, in the order of the data; each chunk is read once."""
+        chunks = {place.chunk for place, _, _ in self.wills} - {NO_CHUNK}
+        given = {number: read(number) for number in sorted(chunks)}
+        found = []
+        for place, failure, root in sorted(self.wills, key=lambda will: will[0].chunk):
+            row, target = payload_of(place, given.get(place.chunk))
+            found.append(LastWill(component, task, place, failure, root, row, target, now_ms))
+        return found
+
+    def reprieve(self, now_ms: int) -> None:
+        """What was given up shall not be buried: it is due now, as a first attempt."""
+        for place, _, _ in self.wills:
+            self.add(now_ms, replace(place, attempt=0))
+        self.bury()
+
+    def may_bury(self, now_ms: int) -> bool:
+        """Whether something waits to be buried, and it is not too early to try that again."""
+        # A clock that was set back does not make the pause longer.
+        return self.has_wills and not 0 < self._bury_again_ms - now_ms <= self._bury_pause_ms
+
+    def bury_later(self, now_ms: int) -> None:
+        """It cannot be buried now: a full disk, or a database that is away."""
+        self._bury_pause_ms = min(2 * self._bury_pause_ms or _BURY_PAUSE_MS, _LONGEST_BURY_PAUSE_MS)
+        self._bury_again_ms = now_ms + self._bury_pause_ms
+
     def bury(self) -> set[int]:
         """What was given up is a dead letter now; returns the chunks it lay in."""
+        self._bury_pause_ms = self._bury_again_ms = 0
         chunks = {place.chunk for place, _, _ in self.wills}
         for place, _, _ in self.wills:
             self._forget(place.chunk)
@@ -140,8 +181,9 @@ class Retries:
         return self._needed[chunk] > 0
 
     def due_ms(self) -> int | None:
-        """When the next attempt is due."""
-        return self._waiting[0][0] if self._waiting else None
+        """When the next attempt is due, or the next try to bury what was given up."""
+        due = [self._waiting[0][0]] if self._waiting else []
+        return min(due + [self._bury_again_ms] * self.has_wills, default=None)
 
     def oldest_ms(self) -> int | None:
         """When the oldest message that waits was first emitted."""
@@ -152,6 +194,15 @@ class Retries:
         self._needed[chunk] -= 1
         if not self._needed[chunk]:
             del self._needed[chunk]
+
+
+def redriven_ids(message_ids: Iterable[object]) -> list[int]:
+    """The dead letters among messages; a row of a DataFrame that has no id of its own is none."""
+    return [
+        message_id.letter_id
+        for message_id in message_ids
+        if isinstance(message_id, Redriven) and message_id.letter_id != NO_CHUNK
+    ]
 
 
 def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int | None]:

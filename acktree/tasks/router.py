@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from acktree.core.frames import Frame
 from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edge_ids, mix64
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, mix64
 from acktree.core.lineage import Lineage, Sparse
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError, ProtocolError
@@ -171,10 +171,16 @@ class Router:
         if (partitions == first).all():
             self._frame(route, stream, first, batch, lineage, tasks)
             return
-        for partition in np.unique(partitions):
-            mine = np.flatnonzero(partitions == partition)
-            taken = batch.take(pa.array(mine))
-            self._frame(route, stream, int(partition), taken, lineage.take(mine), tasks[mine])
+        # Sorted once and cut, however many partitions there are; numbers this narrow are sorted in one pass.
+        order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
+        taken, start = batch.take(pa.array(order)), 0
+        for partition, count in enumerate(np.bincount(partitions).tolist()):
+            if count:
+                mine = order[start : start + count]
+                self._frame(
+                    route, stream, partition, taken.slice(start, count), lineage.take(mine), tasks[mine]
+                )
+                start += count
 
     def _frame(
         self,
@@ -193,10 +199,12 @@ class Router:
 
     def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
         """The channel of each copy; shape (n,), or (1,) when all go to one task."""
-        distinct, index = np.unique(tasks, return_inverse=True)
-        channels = [_channel(self._component.id, stream, int(task)) for task in distinct]
-        named = np.array(channels, dtype=np.uint64)
-        return named if len(distinct) == 1 else named[index]
+        lowest = int(tasks.min())
+        counts = np.bincount(tasks - lowest)
+        channels = np.zeros(len(counts), dtype=np.uint64)
+        for place in np.flatnonzero(counts).tolist():
+            channels[place] = _channel(self._component.id, stream, lowest + place)
+        return channels if len(channels) == 1 else channels[tasks - lowest]
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
@@ -242,37 +250,48 @@ def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
     """
     if not len(parents):
         return parents
-    order = None if (parents[1:] >= parents[:-1]).all() else np.argsort(parents, kind="stable")
-    if order is not None:
+    starts, lengths = _runs(parents)
+    charged = parents[starts]
+    if (charged[1:] < charged[:-1]).any():
+        order = np.argsort(parents, kind="stable")
         edges = np.empty_like(parents)
         edges[order] = charge(rows, parents[order], channels if len(channels) == 1 else channels[order])
         return edges
-    unanchored = int(np.searchsorted(parents, 0))
-    if unanchored:
-        channels = channels if len(channels) == 1 else channels[unanchored:]
-        charged = charge(rows, parents[unanchored:], channels)
-        return np.concatenate((np.zeros(unanchored, dtype=np.int64), charged))
-    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
-    lengths = np.diff(np.r_[starts, len(parents)])
-    edges = edge_ids(rows.folds[parents], channels, rows.ordinals[parents] + _ranks(parents))
-    charged_rows = parents[starts]
-    rows.ordinals[charged_rows] += lengths
-    rows.ack_values[charged_rows] ^= np.bitwise_xor.reduceat(edges, starts)
+    if charged[0] < 0:
+        loose = int(lengths[0])
+        anchored = charge(rows, parents[loose:], channels if len(channels) == 1 else channels[loose:])
+        return np.concatenate((np.zeros(loose, dtype=np.int64), anchored))
+    if len(charged) == len(parents):
+        edges = edges_at(rows.folds[parents] + channels, rows.ordinals[parents])
+        rows.ordinals[parents] += 1
+        rows.ack_values[parents] ^= edges
+        return edges
+    ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
+    ordinals += np.arange(len(parents))
+    places = np.repeat(rows.folds[charged], lengths)
+    places += channels
+    edges = edges_at(places, ordinals)
+    rows.ordinals[charged] += lengths
+    rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
     return edges
 
 
 def _ranks(parents: Int64s) -> Int64s:
     """How many of those before it have the same parent, for each of these; shape (n,)."""
-    if (parents[1:] > parents[:-1]).all():
-        return np.zeros(len(parents), dtype=np.int64)
-    if (parents[1:] < parents[:-1]).any():
+    starts, lengths = _runs(parents)
+    if (parents[starts[1:]] < parents[starts[:-1]]).any():
         order = np.argsort(parents, kind="stable")
         ranks = np.empty_like(parents)
         ranks[order] = _ranks(parents[order])
         return ranks
-    starts = np.flatnonzero(np.r_[True, parents[1:] != parents[:-1]])
-    lengths = np.diff(np.r_[starts, len(parents)])
     return np.arange(len(parents)) - np.repeat(starts, lengths)
+
+
+def _runs(values: Int64s) -> tuple[Int64s, Int64s]:
+    """Where each run of equal values begins, and how long it is; at least one value."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), changes))
+    return starts, np.diff(starts, append=len(values))
 
 
 def _nobody(count: int, error: Exception) -> Choice:

@@ -1,13 +1,13 @@
 """The tuples of one frame while a task works on them, and what each still owes.
 
-Everything that Storm keeps in a tuple object stands here in arrays with a place per row: was it acked, how
-many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here, and so do their
-copies: two accounts of one tuple would hand out the same edge twice, which XORs to nothing.
+Everything that Storm keeps in a tuple object stands here in arrays with a place per row: its values, was it
+acked, how many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here, and
+so do their copies: two accounts of one tuple would hand out the same edge twice, which XORs to nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final, NoReturn, Self
 
@@ -16,6 +16,7 @@ import numpy as np
 from acktree.core.ids import Int32s, Int64s, UInt64s
 from acktree.core.lineage import Lineage, Runs, Sparse
 from acktree.core.tuples import Tuple
+from acktree.core.values import Column, decoded
 from acktree.errors import MisuseError, ProtocolError
 
 OPEN: Final = 0
@@ -31,6 +32,7 @@ class InboundRows:
     """Rows a task was given, with their account.
 
     Attributes:
+        columns: Field, or its place -> its values: the fields that were read so far.
         fate: One byte a row: OPEN, ACKED, FAILED or REPORTED.
         ordinals: How many copies were anchored to each row so far, shape (n,).
         ack_values: XOR of the edges of those copies, shape (n,).
@@ -45,12 +47,17 @@ class InboundRows:
         task_id: int,
         fields: tuple[str, ...],
         lineage: Lineage,
-        values: Sequence[tuple[Any, ...]] = (),
+        columns: Sequence[Column] = (),
     ) -> None:
+        """Open the account of some rows.
+
+        Args:
+            columns: The values of each field; none where nobody reads them, as on a spout's side.
+        """
         self.component, self.stream, self.task_id, self.fields = component, stream, task_id, fields
-        self.positions: Mapping[str, int] = {name: index for index, name in enumerate(fields)}
         self.lineage = lineage
-        self.values = values
+        self.columns: dict[str | int, Sequence[Any]] = {}
+        self._given = columns
         self.fate = bytearray(len(lineage))
         self.ordinals: Int64s = np.zeros(len(lineage), dtype=np.int64)
         self.ack_values: Int64s = np.zeros(len(lineage), dtype=np.int64)
@@ -88,11 +95,29 @@ class InboundRows:
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
         """A tick: one unanchored tuple from ``__system`` that says the interval."""
-        return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), ((secs,),))
+        return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), [(secs,)])
 
     def handle(self, row: int) -> Tuple:
         """The handle of one row."""
-        return Tuple(self.values[row], self, row)
+        return Tuple(self, row)
+
+    def read(self, field: str) -> Sequence[Any]:
+        """The values of one field, decoded the first time that somebody asks; shape (n,)."""
+        if field not in self.columns:
+            place = self.fields.index(field)
+            values = decoded(self._given[place])
+            self.columns |= dict.fromkeys((field, place, place - len(self.fields)), values)
+        return self.columns[field]
+
+    def values_of(self, row: int) -> tuple[Any, ...]:
+        """The values of one row."""
+        return tuple(self.handle(row)[field] for field in self.fields)
+
+    @cached_property
+    def values(self) -> Sequence[tuple[Any, ...]]:
+        """The values of each row; for one of many rows ask :meth:`values_of`."""
+        columns = map(self.read, self.fields)
+        return list(zip(*columns, strict=True)) if self.fields else [()] * len(self.lineage)
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +12,13 @@ import pyarrow as pa
 from acktree.core.fields import StreamDeclaration
 from acktree.core.ids import Int32s
 from acktree.core.pending import MessageIds
-from acktree.core.values import encode_rows
+from acktree.core.values import quick_look
 from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
-from acktree.tasks.collectors import Outlets, batch_of_stream, placed
+from acktree.tasks.collectors import batch_of_stream
+from acktree.tasks.outlets import Outlets, TupleBuffer
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
-
-_FITS_ANYWHERE: Final = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types whose values always travel, unless a schema says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,22 +42,41 @@ class Run:
         rows: int = self.values.num_rows
         return rows
 
+    def cut(self, most: int) -> Iterator[Run]:
+        """The same in pieces of at most so many messages."""
+        for first in range(0, len(self), most):
+            end = first + most
+            yield Run(
+                self.stream,
+                self.is_tracked,
+                self.values.slice(first, most),
+                self.message_ids[first:end],
+                None if self.tasks is None else self.tasks[first:end],
+            )
 
-class _Buffer:
-    """Tuples emitted one after the other on one stream, all tracked or all not, all direct or all not."""
 
-    __slots__ = ("declaration", "ids", "tasks", "values")
+class _Buffer(TupleBuffer):
+    """Tuples emitted one after the other on one stream, all tracked or all not.
 
-    def __init__(self, declaration: StreamDeclaration) -> None:
-        self.declaration = declaration
-        self.values: list[tuple[Any, ...]] = []
+    Attributes:
+        ids: The message id of each; None for none.
+        is_tracked: Whether they have ids, and there are ackers.
+        fits: A quick look at the values of one: see :func:`~acktree.core.values.quick_look`.
+    """
+
+    __slots__ = ("fits", "ids", "is_tracked")
+
+    def __init__(self, declaration: StreamDeclaration, component: str) -> None:
+        super().__init__(declaration, component)
         self.ids: list[object] = []
-        self.tasks: list[int] = []
+        self.is_tracked = False
+        self.fits = quick_look(declaration.schema)
 
-    def run(self) -> Run:
-        values = encode_rows(self.declaration.fields, self.values, self.declaration.schema)
-        tasks = np.array(self.tasks, dtype=np.int32) if self.tasks else None
-        return Run(self.declaration.name, bool(self.ids), values, self.ids, tasks)
+    def take_run(self) -> Run:
+        values, tasks = self.batch(self.cells, len(self.ids)), self.named_tasks()
+        run = Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
+        self.cells, self.ids, self.tasks = [], [], []
+        return run
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -76,7 +93,9 @@ class SpoutCollector(SpoutOutputCollector):
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
-        self._buffers: dict[str, tuple[tuple[bool, bool], _Buffer]] = {}
+        self._is_tracking = plan.is_tracking
+        self._buffers: dict[str, _Buffer] = {}
+        self._direct: dict[str, _Buffer] = {}
         self._runs: list[Run] = []
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
@@ -86,50 +105,66 @@ class SpoutCollector(SpoutOutputCollector):
     def pending_count(self) -> int:
         return self._open_count()
 
+    def fill(
+        self, next_tuple: Callable[[], None], enough: int, room: int, is_interrupted: Callable[[], bool]
+    ) -> None:
+        """Ask a spout once, and again while it emits something each time.
+
+        Args:
+            enough: Until so many wait to be taken.
+            room: Until so many that are tracked wait to be taken.
+            is_interrupted: Or until this says so; asked after each call that emitted.
+
+        Raises:
+            BaseException: What ``next_tuple`` raises.
+        """
+        while True:
+            before = self.row_count
+            next_tuple()
+            count = self.row_count
+            if count == before or count >= enough or self.tracked_count >= room or is_interrupted():
+                return
+
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
-        outlet = self._outlets.of(stream)
-        self._add(outlet.declaration, outlet.checked(values), message_id, None)
+        buffer = self._buffers.get(stream)
+        if buffer is None:
+            declaration = self._outlets.of(stream).declaration
+            buffer = self._buffers[stream] = _Buffer(declaration, self._component.id)
+        self._write(buffer, values, message_id)
 
     def emit_direct(
         self, task_id: int, values: Sequence[Any], message_id: object = None, stream: str = "default"
     ) -> None:
-        outlet = self._outlets.direct(stream, task_id)
-        self._add(outlet.declaration, outlet.checked(values), message_id, task_id)
+        declaration = self._outlets.direct(stream, task_id).declaration
+        buffer = self._direct.get(stream)
+        if buffer is None:
+            buffer = self._direct[stream] = _Buffer(declaration, self._component.id)
+        self._write(buffer, values, message_id)
+        buffer.tasks.append(task_id)
 
-    def _add(
-        self, declaration: StreamDeclaration, values: tuple[Any, ...], message_id: object, task: int | None
-    ) -> None:
-        if declaration.schema is not None or not _FITS_ANYWHERE.issuperset(map(type, values)):
-            try:  # here, where the spout is to blame, and not when its run is put together
-                encode_rows(declaration.fields, [values], declaration.schema)
-            except MisuseError as error:
-                raise placed(error, self._component.id, declaration.name) from error
-        is_tracked = message_id is not None and self._plan.ackers > 0
-        buffer = self._buffer(declaration, (is_tracked, task is not None))
-        buffer.values.append(values)
+    def _write(self, buffer: _Buffer, values: Sequence[Any], message_id: object) -> None:
+        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
+            values = buffer.checked(values)
+        if not buffer.fits(values):
+            buffer.batch([*values], 1)  # raises here, where the spout is to blame, and not with its run
+        is_tracked = message_id is not None and self._is_tracking
+        if is_tracked is not buffer.is_tracked:
+            # Another kind of tuple ends the run, so that the order is kept.
+            self._end_run(buffer)
+            buffer.is_tracked = is_tracked
+        buffer.cells.extend(values)
+        buffer.ids.append(message_id)
         self.row_count += 1
         if is_tracked:
-            buffer.ids.append(message_id)
             self.tracked_count += 1
         elif message_id is not None:
-            self._unacked.append((declaration.name, message_id))
-        if task is not None:
-            buffer.tasks.append(task)
-
-    def _buffer(self, declaration: StreamDeclaration, kind: tuple[bool, bool]) -> _Buffer:
-        """The stream's buffer; another kind of tuple on it ends its run, so that the order is kept."""
-        before, buffer = self._buffers.get(declaration.name, (None, None))
-        if buffer is None or before != kind:
-            self._end_run(declaration.name)
-            buffer = _Buffer(declaration)
-            self._buffers[declaration.name] = kind, buffer
-        return buffer
+            self._unacked.append((buffer.declaration.name, message_id))
 
     def emit_batch(
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
     ) -> None:
         where = f"spout {self._component.id!r}, task {self._task}"
-        checked = batch_of_stream(batch, self._outlets.of(stream).declaration, where)
+        checked = batch_of_stream(batch, self._outlets.declaration(stream), where)
         count = checked.num_rows
         ids = None if message_ids is None else _listed(message_ids)
         if ids is not None and len(ids) != count:
@@ -137,8 +172,9 @@ class SpoutCollector(SpoutOutputCollector):
             raise MisuseError(what, where, "give one id for each row")
         if not count:
             return
-        self._end_run(stream)
-        is_tracked = ids is not None and self._plan.ackers > 0
+        if stream in self._buffers:
+            self._end_run(self._buffers[stream])
+        is_tracked = ids is not None and self._is_tracking
         self._runs.append(
             Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
         )
@@ -154,8 +190,8 @@ class SpoutCollector(SpoutOutputCollector):
 
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
-        for stream in list(self._buffers):
-            self._end_run(stream)
+        for buffer in (*self._buffers.values(), *self._direct.values()):
+            self._end_run(buffer)
         runs, self._runs = self._runs, []
         self.row_count = self.tracked_count = 0
         return runs
@@ -168,9 +204,9 @@ class SpoutCollector(SpoutOutputCollector):
         self._unacked.clear()
         return taken
 
-    def _end_run(self, stream: str) -> None:
-        if stream in self._buffers:
-            self._runs.append(self._buffers.pop(stream)[1].run())
+    def _end_run(self, buffer: _Buffer) -> None:
+        if buffer.ids:
+            self._runs.append(buffer.take_run())
 
 
 def _listed(message_ids: MessageIds | pa.Array | pa.ChunkedArray) -> MessageIds:

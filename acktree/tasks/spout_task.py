@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from sys import maxsize
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -27,13 +29,14 @@ from acktree.core.ids import root_ids
 from acktree.core.pending import Closed, Pending
 from acktree.core.retry import RetryAt
 from acktree.core.verdicts import Failure, FailureKind
+from acktree.errors import DeadLetterLimitError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import NO_CHUNK, Attempt, LastWill, Redriven, Retries, payload_of
+from acktree.tasks.retries import Attempt, Redriven, Retries, redriven_ids
 from acktree.tasks.spout_collector import SpoutCollector
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
@@ -132,27 +135,40 @@ class SpoutTask:
         return min((age for age in ages if age is not None), default=None)
 
     def due_ms(self) -> int | None:
-        """When the next retry is due; None when none waits."""
+        """When the next retry is due, or the next try to store dead letters; None when none waits."""
         return self._retries.due_ms()
 
-    def step(self, now_ms: int) -> bool:
-        """Take the mail, send due retries, ask the spout once if it may emit. True if anything happened."""
-        moved = self._take_mail(now_ms)
-        moved |= self._retry(now_ms)
+    def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
+        """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
+
+        Args:
+            enough: While the spout emits something each time, it is asked again until so many messages wait
+                to be handed over, or no more may be open, or mail comes.
+            until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
+        """
+        self._retries.look_at_clock(now_ms)
+        moved = self._take_mail(now_ms) | self._retry(now_ms)
         before = self._collector.row_count
         if self.may_emit():
-            try:
-                self.spout.next_tuple()
-            except EndOfStream:
-                self.has_ended = True
-                moved = True
-            except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
-                self._report(error)
+            moved |= self._ask(enough, until)
         # Without ackers emitted is acked, but not before next_tuple, or whichever hook emitted, has returned.
         for stream, message_ids in self._collector.take_unacked().items():
             self._count(stream, "acked", len(message_ids))
             self._call(self.spout.ack_batch, message_ids)
         return moved or self._collector.row_count > before
+
+    def _ask(self, enough: int, until: float) -> bool:
+        limit = self.plan.config.max_spout_pending or maxsize
+        room = limit - self._pending.open_count - len(self._retries)
+        try:
+            self._collector.fill(
+                self.spout.next_tuple, enough, room, lambda: bool(self._mailbox) or monotonic() >= until
+            )
+        except EndOfStream:
+            self.has_ended = True
+        except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
+            self._report(error)
+        return self.has_ended
 
     def may_emit(self) -> bool:
         """Whether ``next_tuple`` would be called."""
@@ -167,7 +183,8 @@ class SpoutTask:
 
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
-        runs = self._collector.take_runs()
+        most = self._around.inbox.chunk_rows
+        runs = [part for run in self._collector.take_runs() for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()
@@ -175,19 +192,10 @@ class SpoutTask:
         for run in runs:
             first = self._sequences(len(run))
             ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
-            chunk = Chunk(
-                self.component.id,
-                self.task,
-                run.stream,
-                run.is_tracked,
-                first,
-                now_ms,
-                run.values,
-                tasks=run.tasks,
-                message_ids=ids,
-                position=position,
-            )
-            chunks.append(chunk)
+            chunks.append(Chunk(
+                self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
+                tasks=run.tasks, message_ids=ids, position=position,
+            ))  # fmt: skip
         number = self._around.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
@@ -201,14 +209,9 @@ class SpoutTask:
         """Reopen the messages of a chunk of an earlier run, which only the inbox has. Ascending by number."""
         self._streams[number] = chunk.stream
         self._pending.add(
-            chunk.first_sequence,
-            pickle.loads(chunk.message_ids),
-            chunk.attempts,
-            number,
-            0,
-            chunk.emitted_ms,
-            first_emitted_ms=chunk.first_emitted_ms,
-        )
+            chunk.first_sequence, pickle.loads(chunk.message_ids), chunk.attempts, number, 0,
+            chunk.emitted_ms, first_emitted_ms=chunk.first_emitted_ms,
+        )  # fmt: skip
         if chunk.retry_of is not None:
             self._retried |= dict.fromkeys(chunk.retry_of.tolist(), number)
 
@@ -247,7 +250,7 @@ class SpoutTask:
             for letter in mail.redriven:
                 self._retries.add_redriven(letter, now_ms)
             self._take_rows(mail, now_ms)
-        if self._retries.has_wills:
+        if self._retries.may_bury(now_ms):
             self._bury(now_ms)
         for chunk in self._pending.chunks_done():
             if not self._retries.needs(chunk):
@@ -265,9 +268,12 @@ class SpoutTask:
         self.counters.add_latency(
             self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
         )
+        self._around.note_acked(self.component.id, count, now_ms)
         mine = _as_list(closed)
-        if not isinstance(closed.message_ids, np.ndarray):  # an array has none that was redriven
+        if Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
+            if len(mine) < count:
+                self._settle(closed.message_ids, now_ms)
         if mine:
             self._call(self.spout.ack_batch, mine)
 
@@ -308,27 +314,30 @@ class SpoutTask:
                 self._retries.give_up(place, replace(mine, final=True), roots[index])
 
     def _bury(self, now_ms: int) -> None:
-        """Make dead letters of what was given up; only then tell the spout. Tried again at the next step."""
+        """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
         given_up = self._retries.wills
-        letters: list[LastWill] = []
-        for number in sorted({place.chunk for place, _, _ in given_up}):
-            chunk = None if number == NO_CHUNK else self._around.inbox.read(number)
-            for place, failure, root in given_up:
-                if place.chunk == number:
-                    row, target = payload_of(place, chunk)
-                    letters.append(
-                        LastWill(self.component.id, self.task, place, failure, root, row, target, now_ms)
-                    )
+        letters = self._retries.last_wills(self.component.id, self.task, now_ms, self._around.inbox.read)
         try:
             self._around.bury(letters)
+        except DeadLetterLimitError:  # the topology stops, and these shall be there when it comes again
+            self._retries.reprieve(now_ms)
+            return
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
             self._report(error)
+            self._retries.bury_later(now_ms)
             return
         chunks = self._retries.bury()
+        self._settle([place.message_id for place, _, _ in given_up], now_ms)
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if told:
             self._call(self.spout.fail_batch, told)
         self._release_unneeded(chunks)
+
+    def _settle(self, message_ids: Iterable[object], now_ms: int) -> None:
+        """Of messages that came to their end, note so at those that were redriven."""
+        letters = redriven_ids(message_ids)
+        if letters:
+            self._call(self._around.settle, letters, now_ms)
 
     def _retry(self, now_ms: int) -> bool:
         """Emit again what is due, as new attempts with roots of their own."""
@@ -339,20 +348,12 @@ class SpoutTask:
             tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
             first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
             ids = [place.message_id for place in attempts]
+            sequences = np.array([place.sequence for place in attempts], dtype=np.int64)
             chunk = Chunk(
-                self.component.id,
-                self.task,
-                stream,
-                is_tracked=True,
-                first_sequence=first,
-                emitted_ms=now_ms,
-                values=values,
-                attempts=tries,
-                tasks=targets,
-                first_emitted_ms=first_ms,
-                retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+                self.component.id, self.task, stream, True, first, now_ms, values, tries, targets,  # noqa: FBT003
+                first_emitted_ms=first_ms, retry_of=sequences,
                 message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
-            )
+            )  # fmt: skip
             number = self._around.inbox.append([chunk])
             self._streams[number] = stream
             self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
@@ -403,4 +404,4 @@ class SpoutTask:
 
 def _as_list(closed: Closed) -> list[Any]:
     ids = closed.message_ids
-    return ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    return ids.tolist() if isinstance(ids, np.ndarray) else ids

@@ -23,8 +23,16 @@ class Inbox(Protocol):
     def has_room(self) -> bool:
         """Whether spouts may emit."""
 
+    @property
+    def chunk_rows(self) -> int:
+        """How many messages a chunk shall have at most."""
+
     def release(self, number: int) -> None:
         """The spout task that appended it needs the chunk no more."""
+
+
+def _nobody_asks(*_: object) -> None:
+    """Neither a limit of dead letters nor a store of them."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,17 @@ class Surroundings:
 
     Attributes:
         inbox: Where its messages go.
-        bury: Makes dead letters durable before it returns; raises if it cannot.
+        bury: Makes dead letters durable before it returns; raises if it cannot, DeadLetterLimitError if they
+            are too many.
         report: Told of every error of user code: (component, task, failure).
         reserve: Told, before any message gets it, the first sequence not reserved yet; returns the next.
+        note_acked: Told how many messages of a spout were acked: (component, count, now_ms).
+        settle: Told which dead letters' redrive came to its end, and when.
     """
 
     inbox: Inbox
     bury: Callable[[Sequence[LastWill]], None]
     report: Callable[[str, int, Failure], None]
     reserve: Callable[[int], int]
+    note_acked: Callable[[str, int, int], None] = _nobody_asks
+    settle: Callable[[Sequence[int], int], None] = _nobody_asks

@@ -6,7 +6,10 @@ from acktree.tasks.plan import Plan
 
 
 class Ticks:
-    """The next tick of every bolt that has one. At most one is due at a time; what was missed is missed."""
+    """The next tick of every bolt that has one. At most one is due at a time; what was missed is missed.
+
+    After a clock was set back the next one comes after an interval, not when it has caught up.
+    """
 
     def __init__(self, plan: Plan, now_ms: int) -> None:
         """Start all intervals now: the first tick comes after one of them."""
@@ -22,8 +25,10 @@ class Ticks:
         """Take the ticks that are due: level -> bolt -> its interval in seconds."""
         due: dict[int, dict[str, float]] = {}
         for name, secs in self._secs.items():
+            interval_ms = max(1, round(secs * 1000))
+            self._due_ms[name] = min(self._due_ms[name], now_ms + interval_ms)
             if self._due_ms[name] <= now_ms:
                 due.setdefault(self._level_of[name], {})[name] = secs
-                missed = (now_ms - self._due_ms[name]) // max(1, round(secs * 1000))
-                self._due_ms[name] += (missed + 1) * max(1, round(secs * 1000))
+                missed = (now_ms - self._due_ms[name]) // interval_ms
+                self._due_ms[name] += (missed + 1) * interval_ms
         return due

@@ -28,21 +28,21 @@ from acktree.core.state import MemoryStore
 from acktree.core.statistics import OpenMessages, ReportedError, Stats
 from acktree.core.values import decode_rows
 from acktree.core.verdicts import Failure
+from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
-from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.dead_letters.wills import redriven_letter, refuse_strangers
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout, Spout
-from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import LastWill
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
 from acktree.tasks.ticks import Ticks
-from acktree.testing.letters import LocalLetters
 from acktree.topology.model import Component, Topology
 
 ROUND_MESSAGES: Final = 10_000
@@ -152,6 +152,10 @@ class _LocalInbox:
     def has_room(self) -> bool:
         return True
 
+    @property
+    def chunk_rows(self) -> int:
+        return ROUND_MESSAGES
+
     def release(self, number: int) -> None:
         if number in self._fresh:
             self._unneeded.add(number)  # after the micro-batch that reads it
@@ -170,16 +174,18 @@ class LocalTopology:
     """A topology that runs in a :class:`LocalCluster`.
 
     Attributes:
-        dead_letters: Messages given up: iterate, count, ``redrive(ids)``.
+        dead_letters: Messages given up, as on Spark but in memory.
     """
 
     def __init__(self, topology: Topology, config: Config, cluster: LocalCluster) -> None:
         """Open every spout task. SpoutError when a spout's ``open`` raises."""
-        self.plan = Plan.of(topology, config, config.partitions or 1, config.run_salt or 0)
+        self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, config.run_salt or 0)
         self._error_log = ErrorLog(config)
-        self.dead_letters = LocalLetters(self._send_again, lambda: cluster.now_ms)
+        self.dead_letters = DeadLetters(IN_MEMORY, self._send_again, now_ms=lambda: cluster.now_ms)
+        self._burial = Burial(self.dead_letters, topology, config)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
+        self._acker = Acker(self.plan)
         self._inbox = _LocalInbox()
         self._counters = Counters()
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -187,6 +193,7 @@ class LocalTopology:
         self._wants_beat = False
         self._ticks = Ticks(self.plan, cluster.now_ms)
         self._tasks: dict[int, SpoutTask] = {}
+        self._is_closed = False
         try:
             for spout in topology.spouts:
                 for task_id in spout.task_ids:
@@ -206,11 +213,17 @@ class LocalTopology:
         return self._cluster.now_ms
 
     def round(self) -> bool:
-        """One micro-batch, if there is anything for one. True if anything moved."""
+        """One micro-batch, if there is anything for one. True if anything moved.
+
+        Raises:
+            DeadLetterLimitError: More messages were given up than ``Config`` allows; from now on always.
+        """
         moved = False
         for task in self._tasks.values():
             moved |= self._ask(task)
             task.flush(self.now_ms)
+        if self._burial.limit_reached is not None:
+            raise self._burial.limit_reached
         chunks = self._inbox.take()
         if not chunks and not self._wants_beat:
             return moved
@@ -260,6 +273,7 @@ class LocalTopology:
 
     def close(self) -> None:
         """Deactivate and close the spouts."""
+        self._is_closed = True
         for task in self._tasks.values():
             task.deactivate()
             task.close()
@@ -272,7 +286,10 @@ class LocalTopology:
                 "LocalCluster.submit()",
                 "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
             )
-        around = Surroundings(self._inbox, self._bury, self._report, lambda first: first + _RESERVED)
+        around = Surroundings(
+            self._inbox, self._burial.bury, self._report, lambda first: first + _RESERVED,
+            self._burial.acked, self._burial.settle,
+        )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, around, 0)
         try:
@@ -308,15 +325,10 @@ class LocalTopology:
                 rows += run_level(
                     self.plan, level.index, partition, here, store, given.__getitem__, self._witness
                 )
-        if self.plan.ackers:
-            mine = [row for row in rows if row.level == self.plan.acker_level]
-            for partition in range(self.plan.partitions):
-                here = [row for row in mine if row.partition == partition]
-                rows += run_acker(self.plan, partition, here, self._store(self.plan.acker_level, partition))
         self._tell(rows)
 
     def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
-        """What Spark's source gives: slices of chunks, ticks, and the clock for every acker task."""
+        """What Spark's source gives: slices of chunks, and ticks."""
         clock_ms, partitions = self.now_ms, self.plan.partitions
         for number, chunk in chunks:
             for partition in range(partitions):
@@ -327,8 +339,6 @@ class LocalTopology:
         for level, due in self._ticks.due(clock_ms).items():
             for partition in range(partitions):
                 yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
-        for partition in {self.plan.acker_host(acker) for acker in range(self.plan.ackers)}:
-            yield WireRow(partition, self.plan.acker_level, Kind.CLOCK, 0, 0, clock_ms, b"", b"")
 
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())
@@ -338,7 +348,6 @@ class LocalTopology:
 
     def _tell(self, rows: list[WireRow]) -> None:
         """What the sink does with Spark: counters, errors, verdicts to the spouts."""
-        verdicts = [Verdicts.from_bytes(row.body) for row in rows if row.kind == Kind.VERDICTS]
         for row in rows:
             if row.kind == Kind.STATISTICS:
                 self._counters.merge(Counters.from_bytes(row.body))
@@ -348,17 +357,16 @@ class LocalTopology:
                     self._error_log.add(
                         ReportedError(name, error["task"], error["reason"], self.now_ms, error["traceback"])
                     )
+        deltas = [row for row in rows if row.kind == Kind.DELTAS]
+        verdicts, _ = self._acker.settle(deltas, self.now_ms)
         for task, mail in mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms)).items():
             self._tasks[task].deliver(mail)
-        deadlines = [told.next_deadline_ms for told in verdicts if told.next_deadline_ms is not None]
-        self._deadline_ms = min(deadlines, default=None)
+        self._deadline_ms = verdicts.next_deadline_ms
 
-    def _bury(self, wills: Sequence[LastWill]) -> None:
-        for will in wills:
-            self.dead_letters.put(letter_of(will, self.plan.topology))
-
-    def _send_again(self, letter: DeadLetter) -> None:
-        self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
+    def _send_again(self, letters: Sequence[DeadLetter]) -> None:
+        refuse_strangers(letters, self.plan.topology, is_running=not self._is_closed)
+        for letter in letters:
+            self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
 
     def _report(self, component: str, task: int, failure: Failure) -> None:
         self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))

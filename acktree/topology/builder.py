@@ -88,8 +88,7 @@ class TopologyBuilder:
         """Check everything, number the tasks, and freeze.
 
         Tasks are numbered from 1, components sorted by id as plain strings, as in Storm. Unlike Storm's, the
-        acker's tasks are outside the count: how many there are is settled when the topology is submitted, and
-        must not renumber the user's.
+        acker has no number.
 
         Bolts are pickled and spouts are copied once, to see that it can be done.
 

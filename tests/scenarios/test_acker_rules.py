@@ -12,6 +12,7 @@ import pytest
 
 from acktree import Config, Retry
 from acktree.core.ids import root_ids
+from acktree.core.ledger import Judged
 from acktree.core.verdicts import FailureCause, FailureKind
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Verdicts
@@ -330,15 +331,23 @@ def test_n15_o_one_message_id_emitted_twice_is_two_messages_with_two_verdicts(ru
     assert sorted(outcome.verdicts["same"]) == ["ACKED", "FAILED", "TIMED_OUT"]
 
 
-def test_n16_a_verdict_for_another_task_than_the_one_that_opened_the_root_stops_loudly():
-    roots = root_ids(7, 3, np.array([41]))
-    none, owners = np.zeros(0, dtype=np.int64), np.array([3], dtype=np.int32)
-    few = none.astype(np.int32)
-    right = Verdicts(roots, owners, none, few, none, none, none, few, (), 0, None)
-    assert mail_of([right], 7, timed_out(1000))[3].acked.tolist() == [41]
-    wrong = Verdicts(roots, owners + 1, none, few, none, none, none, few, (), 0, None)
+@pytest.mark.parametrize("fate", ["acked", "failed", "timed_out"])
+def test_n16_a_verdict_for_another_task_than_the_one_that_opened_the_root_stops_loudly(fate):
+    none = np.zeros(0, dtype=np.int64)
+    nobody = Judged(none, none.astype(np.int32))
+
+    def verdicts(owner):
+        judged = {"acked": nobody, "failed": nobody, "timed_out": nobody}
+        judged[fate] = Judged(root_ids(7, 3, np.array([41])), np.array([owner], dtype=np.int32))
+        zero = np.zeros(len(judged["failed"].roots), dtype=np.int64)
+        reasons = (timed_out(1000).to_bytes(),)
+        return Verdicts(failures=zero, others=zero, reasons=reasons, done=(), open_count=0,
+                        next_deadline_ms=None, **judged)  # fmt: skip
+
+    mail = mail_of(verdicts(3), 7, timed_out(1000))[3]
+    assert [41] in [mail.acked.tolist(), *(sequences.tolist() for sequences, _ in mail.failed)]
     with pytest.raises(ProtocolError, match=r"root .* of spout task 3 has a verdict for task 4"):
-        mail_of([wrong], 7, timed_out(1000))
+        mail_of(verdicts(4), 7, timed_out(1000))
 
 
 def test_n18_a_deactivated_spout_is_told_verdicts_and_emits_nothing(run):

@@ -109,6 +109,16 @@ def test_the_reason_is_given_for_a_keyword_too():
         {"inbox_max_messages": 0},
         {"partitions": 0},
         {"run_salt": 2**64},
+        {"dead_letters_url": "letters.sqlite"},
+        {"dead_letters_url": "://host/db"},
+        {"dead_letters_url": 7},
+        {"dead_letters_url": "sqlite://"},
+        {"dead_letters_url": "sqlite:///:memory:"},
+        {"dead_letter_limit_count": -1},
+        {"dead_letter_limit_count": 1.5},
+        {"dead_letter_limit_ratio": 1.01},
+        {"dead_letter_limit_ratio": None},
+        {"dead_letter_limit_window_secs": 0},
     ],
     ids=str,
 )
@@ -159,12 +169,34 @@ configs = st.builds(
     spout_wait_strategy=st.sampled_from(["progressive", "park"]),
     partitions=st.none() | st.integers(1, 64),
     run_salt=st.none() | st.integers(0, 2**64 - 1),
+    dead_letters_url=st.none() | st.just("postgresql+psycopg://me:S3cr3t@host/letters?sslpassword=S3cr3t"),
+    dead_letter_limit_count=st.none() | st.integers(0, 10**6),
 )
 
 
 @given(configs)
 def test_what_to_mapping_writes_from_mapping_reads_also_by_way_of_json(config):
     assert Config.from_mapping(json.loads(json.dumps(config.to_mapping()))) == config
+
+
+@given(configs)
+def test_no_secret_is_shown_and_every_other_setting_is(config):
+    shown = config.without_secrets()
+    for text in (repr(config), str(config), f"{config}", repr(shown), str(shown.to_mapping())):
+        assert "S3cr3t" not in text
+    assert all(f"{setting.name}=" in repr(config) for setting in dataclasses.fields(Config))
+    assert dataclasses.replace(shown, dead_letters_url=config.dead_letters_url) == config
+
+
+def test_an_error_about_the_url_does_not_show_its_password():
+    text = refused(dead_letters_url="sqlite:///:memory:?password=S3cr3t")
+    assert "S3cr3t" not in text
+    assert "***" in text
+
+
+def test_a_repr_without_secrets_can_be_evaluated():
+    config = Config(max_spout_pending=7, spout_wait_strategy="park")
+    assert eval(repr(config)) == config
 
 
 def test_every_setting_says_what_it_does():

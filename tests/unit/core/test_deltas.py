@@ -7,14 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.core.deltas import Deltas, acker_of, concat_deltas, sum_by_root
+from acktree.core.deltas import Deltas, concat_deltas, in_spans, sum_by_root
+from acktree.core.ids import root_ids
+from acktree.core.spans import SHORTEST, Opened, Span
+from acktree.errors import ProtocolError
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
 roots = st.sampled_from([0, 1, -1, 6, 7, (1 << 63) - 1, -(1 << 63)])
+tasks = st.sampled_from([1, 2, (1 << 16) - 1])
 
 
 def int64s(values):
     return np.array(list(values), dtype=np.int64)
+
+
+@st.composite
+def in_runs(draw):
+    """(opened, spans): runs of messages that were opened, each once, and sums in runs of any."""
+    opened, at = [], 0
+    for _ in range(draw(st.integers(0, 3))):
+        first = at + draw(st.integers(0, 3))
+        at = first + draw(st.integers(1, 4))
+        opened.append(Opened(draw(tasks), first, at))
+    starts = draw(st.lists(st.tuples(tasks, st.integers(0, 5000)), max_size=3))
+    return tuple(opened), tuple(Span(*start, int64s(draw(st.lists(ids, max_size=4)))) for start in starts)
 
 
 @st.composite
@@ -30,12 +46,13 @@ def messages(draw):
         np.array([owner for _, _, owner in inits], dtype=np.int32),
         int64s(root for root, _ in acks), int64s(total for _, total in acks),
         int64s(root for root, _ in fails), int64s(reason for _, reason in fails), reasons,
-        int64s(resets),
+        int64s(resets), *draw(in_runs()),
     )  # fmt: skip
 
 
 def said(deltas):
-    """What a message says, the slow way: inits, XOR of the acks, fails in order with their words, resets."""
+    """What a message says, the slow way: inits, XOR of the acks, fails in order with their words, resets,
+    messages opened in runs, XOR of what was said in runs."""
     assert deltas.init_owners.dtype == np.int32
     wide = (deltas.init_roots, deltas.init_sums, deltas.ack_roots, deltas.ack_sums, deltas.fail_roots)
     assert {part.dtype for part in (*wide, deltas.failures, deltas.reset_roots)} == {np.dtype(np.int64)}
@@ -48,20 +65,30 @@ def said(deltas):
     fails = {}
     for root, reason in zip(deltas.fail_roots.tolist(), deltas.failures.tolist(), strict=True):
         fails.setdefault(root, []).append(deltas.reasons[reason])
-    return sorted(inits), acks, fails, sorted(set(deltas.reset_roots.tolist()))
+    opened = sorted((run.task, at) for run in deltas.opened for at in range(run.first, run.end))
+    places = {}
+    for span in deltas.spans:
+        assert span.sums.dtype == np.int64
+        for place, total in enumerate(span.sums.tolist()):
+            places[span.task, span.first + place] = places.get((span.task, span.first + place), 0) ^ total
+    told = {place: total for place, total in places.items() if total}
+    return sorted(inits), acks, fails, sorted(set(deltas.reset_roots.tolist())), opened, told
 
 
 def together(each):
     """What several messages say."""
-    inits, acks, fails, resets = [], {}, {}, set()
-    for its_inits, its_acks, its_fails, its_resets in map(said, each):
+    inits, acks, fails, resets, opened, places = [], {}, {}, set(), [], {}
+    for its_inits, its_acks, its_fails, its_resets, its_opened, its_places in map(said, each):
         inits += its_inits
-        for root, total in its_acks.items():
-            acks[root] = acks.get(root, 0) ^ total
+        opened += its_opened
+        for sums, its_sums in ((acks, its_acks), (places, its_places)):
+            for key, total in its_sums.items():
+                sums[key] = sums.get(key, 0) ^ total
         for root, words in its_fails.items():
             fails.setdefault(root, []).extend(words)
         resets |= set(its_resets)
-    return sorted(inits), acks, fails, sorted(resets)
+    told = {place: total for place, total in places.items() if total}
+    return sorted(inits), acks, fails, sorted(resets), sorted(opened), told
 
 
 @given(st.lists(st.tuples(roots, ids)))
@@ -92,22 +119,50 @@ def test_messages_put_together_say_what_each_said_in_order(each):
     assert said(concat_deltas(each)) == together(each)
 
 
-@given(messages(), st.integers(1, 5))
-def test_every_root_goes_to_its_own_acker_and_to_no_other(deltas, ackers):
-    parts = deltas.split(ackers)
-    assert len(parts) == ackers
-    assert together(parts) == said(deltas)
-    for acker, part in enumerate(parts):
-        for name in ("init_roots", "ack_roots", "fail_roots", "reset_roots"):
-            assert all(root % ackers == acker for root in getattr(part, name).tolist())
-        if ackers > 1:
-            assert set(part.failures.tolist()) == set(range(len(part.reasons)))  # only the words it needs
+@given(messages())
+def test_a_message_is_true_when_it_says_anything(deltas):
+    inits, acks, fails, resets, opened, _ = said(deltas)
+    assert bool(deltas) == bool(inits or acks or fails or resets or opened or deltas.spans)
 
 
 @given(messages())
-def test_a_message_is_true_when_it_says_anything(deltas):
-    inits, acks, fails, resets = said(deltas)
-    assert bool(deltas) == bool(inits or acks or fails or resets)
+def test_summing_tells_what_is_in_runs_in_as_few_as_possible(deltas):
+    summed = deltas.summed()
+    assert (
+        len(summed.spans) <= len({span.task for span in deltas.spans}) * 2
+    )  # drawn no further than two gaps
+    assert len(summed.opened) <= len(deltas.opened)
+    assert all(run.first < run.end for run in summed.opened)
+
+
+def test_a_message_that_two_runs_opened_stops_loudly_where_it_is_summed():
+    twice = Deltas(opened=(Opened(1, 0, 5), Opened(1, 4, 6)))
+    with pytest.raises(ProtocolError, match="message 4 of spout task 1 is open twice"):
+        twice.summed()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2 * SHORTEST), st.integers(1, 60), ids), max_size=4))
+def test_acks_of_frames_are_told_in_spans_where_they_stand_close_and_alone_where_not(frames):
+    acks = [
+        (root_ids(3, 1, np.arange(first, first + count)), int64s([sum_] * count))
+        for first, count, sum_ in frames
+    ]
+    sent = in_spans(3, acks)
+    naive = {}
+    for acked, sums in acks:
+        for root, total in zip(acked.tolist(), sums.tolist(), strict=True):
+            naive[root] = naive.get(root, 0) ^ total
+    told = dict.fromkeys(naive, 0)
+    for span in sent.spans:
+        for root, total in zip(
+            root_ids(3, 1, np.arange(span.first, span.end)).tolist(), span.sums.tolist(), strict=True
+        ):
+            told[root] ^= total
+    for root, total in zip(sent.ack_roots.tolist(), sent.ack_sums.tolist(), strict=True):
+        told[root] ^= total
+    assert told == naive
+    assert len(sent.spans) == sum(count >= SHORTEST for _, count, _ in frames)
+    assert sent.opened == ()
 
 
 @pytest.mark.parametrize("name", ["init_roots", "ack_roots", "fail_roots", "reset_roots"])
@@ -115,22 +170,18 @@ def test_one_word_is_something(name):
     assert Deltas(**{name: int64s([0])})
 
 
+def test_one_run_is_something():
+    assert Deltas(opened=(Opened(1, 0, 1),))
+    assert Deltas(spans=(Span(1, 0, int64s([5])),))
+
+
 def test_nothing_said_is_nothing():
     assert not Deltas()
     assert not concat_deltas([])
-    assert said(Deltas.from_bytes(Deltas().to_bytes())) == ([], {}, {}, [])
+    assert said(Deltas.from_bytes(Deltas().to_bytes())) == ([], {}, {}, [], [], {})
     assert [len(part) for part in sum_by_root(int64s([]), int64s([]))] == [0, 0]
 
 
 def test_one_message_put_together_is_itself():
     deltas = Deltas()
     assert concat_deltas([deltas]) is deltas
-
-
-@pytest.mark.parametrize("ackers", [1, 2, 3, 7])
-def test_a_negative_root_has_an_acker_too(ackers):
-    assert acker_of(int64s([-1, -(1 << 63), 5]), ackers).tolist() == [
-        -1 % ackers,
-        -(1 << 63) % ackers,
-        5 % ackers,
-    ]

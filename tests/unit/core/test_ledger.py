@@ -2,11 +2,12 @@
 
 Messages to the ledger are written as Storm writes them: ("init", root, sum), ("ack", root, delta),
 ("fail", root, reason), ("reset", root). All roots are opened by spout task 7 unless said otherwise.
+
+The acker of these tests is rebuilt for every micro-batch from what the ones before told of their changes.
 """
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -17,26 +18,12 @@ from hypothesis import strategies as st
 from acktree.core.deltas import Deltas
 from acktree.core.ids import edge_ids, root_ids
 from acktree.core.ledger import BUCKETS, Ledger
-from acktree.core.state import MemoryStore
-from acktree.errors import ProtocolError
+from acktree.core.packing import unpack
+from acktree.errors import CheckpointError, ProtocolError
 
 T = 30_000
 OWNER = 7
 ACKED, FAILED, TIMED_OUT = "ACKED", "FAILED", "TIMED_OUT"
-
-
-class CountingStore(MemoryStore):
-    def __init__(self):
-        super().__init__()
-        self.gets, self.puts = [], []
-
-    def get(self, name):
-        self.gets.append(name)
-        return super().get(name)
-
-    def put(self, name, blob):
-        self.puts.append(name)
-        super().put(name, blob)
 
 
 def deltas_of(*messages):
@@ -55,20 +42,36 @@ def deltas_of(*messages):
 
 
 class Acker:
-    """A ledger that is opened again from its store for every micro-batch, as in Spark."""
+    """A ledger that is rebuilt for every micro-batch, as if the driver had died after each."""
 
     def __init__(self, timeout_ms=T):
-        self.store, self.timeout_ms = CountingStore(), timeout_ms
+        self.timeout_ms = timeout_ms
+        self.whole, self.changes = None, []
         self.said = None  # the last settlement
 
-    def hears(self, *messages, now_ms=0):
+    def ledger(self):
+        """From the last whole and the changes since."""
+        rebuilt = Ledger(self.timeout_ms, self.whole)
+        for change in self.changes:
+            rebuilt.replay(change)
+        return rebuilt
+
+    def hears(self, *messages, now_ms=0, is_first=False):
         """Root -> verdict of one micro-batch."""
-        self.said = said = Ledger(self.store, self.timeout_ms).settle(deltas_of(*messages), now_ms)
+        ledger = self.ledger()
+        self.said = said = ledger.settle(deltas_of(*messages), now_ms, is_first=is_first)
+        if said.change:
+            self.changes.append(said.change)
         judged = ((ACKED, said.acked), (FAILED, said.failed), (TIMED_OUT, said.timed_out))
         verdicts = [(root, verdict) for verdict, which in judged for root in which.roots.tolist()]
         assert len(dict(verdicts)) == len(verdicts)
         assert all((which.owners == OWNER).all() for _, which in judged)
+        assert said.open_count == ledger.open_count == self.ledger().open_count
         return dict(verdicts)
+
+    def becomes_whole(self):
+        """Let a whole ledger take the place of all changes."""
+        self.whole, self.changes = self.ledger().to_bytes(), []
 
     @property
     def open_count(self):
@@ -191,7 +194,7 @@ def test_case_n_an_init_that_never_comes_leaves_nothing_that_could_grow(acker):
     for batch in range(5):
         assert acker.hears(("ack", batch, 5), ("fail", batch + 100, b"why"), ("reset", batch + 200)) == {}
     assert acker.open_count == 0
-    assert acker.store.blobs == {}
+    assert acker.changes == []
 
 
 def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
@@ -200,13 +203,28 @@ def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
         acker.hears(("init", 1, 5), ("init", 2, 5), ("init", 1, 5, 8))
 
 
-def test_case_o_the_same_when_they_were_opened_by_different_micro_batches(acker):
+@pytest.mark.parametrize("said_of_it", [[], [("ack", 1, 5)], [("fail", 1, b"why")]])
+@pytest.mark.parametrize("idle", [0, 1, 3])
+def test_case_o_the_same_when_they_were_opened_by_different_micro_batches(acker, said_of_it, idle):
+    others = [
+        ("init", root, 5) for root in range(2, 20)
+    ]  # so many that their run is not merged with a new one
+    acker.hears(("init", 1, 5), *others, now_ms=0)
+    for _ in range(idle):
+        acker.hears(now_ms=T // 2)
+    before = list(acker.changes)
+    with pytest.raises(ProtocolError, match=r"root 1 is open twice, from spout task \[7, 7\]"):
+        acker.hears(("init", 1, 5), *said_of_it, now_ms=T // 2)
+    assert acker.changes == before
+
+
+def test_a_ledger_that_refused_a_root_is_as_it_was(acker):
     acker.hears(("init", 1, 5), now_ms=0)
-    acker.hears(("init", 1, 5), now_ms=T // 2)
-    before = dict(acker.store.blobs)
+    ledger = acker.ledger()
+    before = ledger.to_bytes()
     with pytest.raises(ProtocolError, match="root 1 is open twice"):
-        acker.hears(("ack", 1, 5), now_ms=T // 2)
-    assert acker.store.blobs == before
+        ledger.settle(deltas_of(("init", 1, 5)), T, is_first=True)
+    assert ledger.to_bytes() == before
 
 
 # ---- trees ------------------------------------------------------------------------------------------------
@@ -305,7 +323,7 @@ def test_the_first_reason_in_the_order_of_the_data_is_told_with_how_many_others_
 
 
 def test_each_verdict_names_the_spout_task_that_opened_the_root():
-    ledger = Ledger(MemoryStore(), T)
+    ledger = Ledger(T)
     ledger.settle(deltas_of(*[("init", root, 5, root + 100) for root in range(6)]), 0)
     ledger.settle(Deltas(), 0)
     said = ledger.settle(deltas_of(("ack", 1, 5), ("fail", 4, b""), ("ack", 3, 5)), T)
@@ -439,100 +457,211 @@ def test_rotation_comes_from_the_clock_and_not_from_the_number_of_micro_batches(
     assert acker.hears(now_ms=10 * T) == {1: TIMED_OUT}
 
 
-def test_roots_of_one_width_share_a_bucket_and_those_of_others_do_not(acker):
+def test_roots_of_one_width_share_an_age_and_those_of_others_do_not(acker):
     width = T // BUCKETS
     acker.hears(now_ms=0)
     for number in range(40):
         acker.hears(("init", number, 5), now_ms=1 + number * width // 10)
-    buckets = [name for name in acker.store.blobs if name.startswith("bucket/")]
-    assert len(buckets) == 5  # four widths, and what is fresh
+    _, _, *runs = unpack(acker.ledger().to_bytes())
+    ages = {age for run in runs for age in bytes(unpack(run)[3])}
+    assert len(ages) == 5  # four widths, and what is fresh
 
 
 def test_a_clock_that_was_set_back_times_nothing_out_early(acker):
     acker.hears(("init", 1, 5), now_ms=5 * T)
     acker.hears(now_ms=5 * T)
-    for now_ms in (0, 4 * T, 6 * T - 1):
+    for now_ms in (5 * T + T // 2, 0, T // 2 - 1):
         assert acker.hears(now_ms=now_ms) == {}
-    assert acker.hears(now_ms=6 * T) == {1: TIMED_OUT}
+    assert acker.hears(now_ms=T // 2) == {1: TIMED_OUT}
 
 
-# ---- the store --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_clock_that_was_set_back_keeps_nobody_waiting_until_it_has_caught_up(acker, is_first):
+    acker.hears(("init", 1, 5), now_ms=500 * T)
+    acker.hears(now_ms=500 * T)
+    assert acker.hears(("init", 2, 5), now_ms=0, is_first=is_first) == {}
+    assert acker.said.next_deadline_ms <= T
+    assert acker.hears(now_ms=T - 1) == {}
+    assert acker.hears(now_ms=T) == {1: TIMED_OUT}
+    assert acker.hears(now_ms=2 * T) == {2: TIMED_OUT}
 
 
-def test_what_opens_and_closes_in_one_micro_batch_never_enters_the_store(acker):
+def test_time_for_which_nobody_ran_the_topology_makes_no_root_older(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    acker.hears(now_ms=0)
+    assert acker.hears(now_ms=T // 2) == {}
+    assert acker.hears(now_ms=100 * T, is_first=True) == {}
+    assert acker.said.oldest_ms == 100 * T - T // 2
+    assert acker.said.next_deadline_ms == 100 * T + T // 2
+    assert acker.hears(now_ms=100 * T + T // 2 - 1) == {}
+    assert acker.hears(now_ms=100 * T + T // 2) == {1: TIMED_OUT}
+
+
+def test_time_in_which_it_ran_and_nothing_changed_does(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    for now_ms in range(0, T, T // 10):
+        acker.hears(now_ms=now_ms)
+    # Were it only told what changed, a driver that begins now would take all of that for time away.
+    assert acker.hears(now_ms=T, is_first=True) == {}
+    assert acker.hears(now_ms=T + T // 10 - 1) == {}
+    assert acker.hears(now_ms=T + T // 10) == {1: TIMED_OUT}
+
+
+def test_a_root_that_a_driver_left_behind_fresh_begins_its_age_with_the_next(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    assert acker.hears(now_ms=100 * T, is_first=True) == {}
+    assert acker.hears(now_ms=101 * T - 1) == {}
+    assert T <= acker.said.next_deadline_ms - 100 * T <= T + T // 16
+    assert acker.hears(now_ms=101 * T + T // 16) == {1: TIMED_OUT}
+
+
+def test_many_restarts_put_a_timeout_off_by_no_more_than_the_time_away(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    acker.hears(now_ms=0)
+    now_ms = ran_ms = 0
+    verdict = {}
+    while not verdict:
+        now_ms += 10 * T
+        verdict = acker.hears(now_ms=now_ms, is_first=True)
+        now_ms, ran_ms = now_ms + T // 100, ran_ms + T // 100
+        verdict = verdict or acker.hears(now_ms=now_ms)
+    assert verdict == {1: TIMED_OUT}
+    assert T <= ran_ms <= T + T // 16
+
+
+def test_while_timeouts_are_off_no_age_counts_and_switched_on_again_it_begins(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    acker.hears(now_ms=0)
+    acker.hears(now_ms=T - 1)
+    acker.timeout_ms = None
+    assert acker.hears(now_ms=T, is_first=True) == {}
+    assert (acker.said.oldest_ms, acker.said.next_deadline_ms) == (None, None)
+    acker.hears(now_ms=50 * T)
+    acker.timeout_ms = T
+    assert acker.hears(now_ms=50 * T, is_first=True) == {}
+    assert acker.hears(now_ms=51 * T - 1) == {}
+    assert acker.hears(now_ms=51 * T + T // 16) == {1: TIMED_OUT}
+
+
+# ---- changes ----------------------------------------------------------------------------------------------
+
+
+def test_what_opens_and_closes_in_one_micro_batch_never_enters_the_ledger(acker):
     for batch in range(5):
         acker.hears(("init", batch, 5), ("ack", batch, 5), now_ms=batch)
-    assert acker.store.puts == []
-    assert acker.store.gets == ["buckets"] * 5
+    assert acker.changes == []
 
 
-def test_buckets_that_nobody_asks_about_are_neither_read_nor_written(acker):
-    acker.hears(("init", 1, 5), now_ms=0)
-    acker.hears(("init", 2, 5), now_ms=1)
-    acker.hears(now_ms=T // 2)
-    acker.store.gets.clear()
-    acker.store.puts.clear()
-    acker.hears(("init", 3, 5), ("ack", 3, 5), now_ms=T // 2 + 1)
-    assert acker.store.gets == ["buckets"]
-    assert acker.store.puts == []
+def touched(acker, *messages, now_ms):
+    """How many bytes a micro-batch told of its change."""
+    acker.hears(*messages, now_ms=now_ms)
+    return len(acker.said.change)
 
 
-def test_an_ack_rewrites_the_bucket_of_its_root_and_no_other(acker):
-    acker.hears(("init", 1, 5), now_ms=0)
-    acker.hears(("init", 2, 5), now_ms=1)
-    acker.hears(now_ms=T // 2)
-    acker.store.puts.clear()
-    acker.hears(("ack", 1, 1), now_ms=T // 2 + 1)
-    assert len(acker.store.puts) == 1
+def test_a_change_is_as_large_as_what_was_touched_and_not_as_what_is_open():
+    sizes = []
+    for count in (10, 3_000):
+        acker = Acker()
+        acker.hears(*[("init", root, 5) for root in range(count)])
+        acker.hears(now_ms=1)
+        acker.becomes_whole()
+        said = (("ack", 1, 5), ("ack", 2, 1), ("fail", 3, b"why"), ("reset", 4), ("init", -1, 5))
+        sizes.append(touched(acker, *said, now_ms=T // 2))
+        assert acker.open_count == count - 1
+    assert sizes[0] == sizes[1] < 250
 
 
-def test_with_timeouts_off_an_idle_micro_batch_writes_nothing():
+def test_an_ack_of_an_old_root_is_told_as_the_root_and_what_was_added(acker):
+    acker.hears(*[("init", root, 5) for root in range(100)])
+    acker.hears(now_ms=1)
+    nothing = touched(acker, now_ms=2)
+    assert touched(acker, *[("ack", root, 1) for root in range(100)], now_ms=3) == nothing + 16 * 100
+    assert touched(acker, *[("ack", root, 4) for root in range(100)], now_ms=4) == nothing + 8 * 100
+    assert acker.open_count == 0
+
+
+def test_a_root_that_stays_open_is_told_in_20_bytes_and_kept_in_21(acker):
+    nothing = touched(acker, ("init", -1, 5), now_ms=0) - 24  # the owners of one are padded to eight
+    assert touched(acker, *[("init", root, 5) for root in range(1000)], now_ms=0) == nothing + 20 * 1000
+    assert acker.ledger().nbytes == 21 * 1001
+    assert len(acker.ledger().to_bytes()) < 21 * 1001 + 2_500  # 254 moments, and where each part begins
+
+
+def test_of_what_is_open_an_idle_micro_batch_tells_the_clock_and_no_more(acker):
+    acker.hears(*[("init", root, 5) for root in range(1000)])
+    assert 0 < touched(acker, now_ms=T // 2) < 150
+    assert 0 < touched(acker, now_ms=T // 2 + 1) < 150
+
+
+def test_with_timeouts_off_an_idle_micro_batch_tells_nothing():
     acker = Acker(None)
     acker.hears(("init", 1, 5))
-    acker.store.puts.clear()
-    acker.hears()
-    assert acker.store.puts == []
+    for now_ms in range(3):
+        assert touched(acker, now_ms=now_ms) == 0
 
 
-def test_an_emptied_ledger_keeps_no_bucket(acker):
+def test_with_nothing_open_an_idle_micro_batch_tells_nothing(acker):
+    acker.hears(("init", 1, 5))
+    acker.hears(("ack", 1, 5))
+    for now_ms in range(3):
+        assert touched(acker, now_ms=now_ms) == 0
+
+
+def test_an_emptied_ledger_keeps_no_root(acker):
     for batch in range(20):
         acker.hears(("init", batch, 5), now_ms=batch * T // 10)
     acker.hears(now_ms=10 * T)
     acker.hears(now_ms=20 * T)
-    assert list(acker.store.blobs) == ["buckets"]
-    assert json.loads(acker.store.blobs["buckets"]) == {}
+    assert acker.open_count == acker.ledger().nbytes == 0
+    assert len(acker.ledger().to_bytes()) == len(Ledger(T).to_bytes())
 
 
 def test_a_ledger_that_lives_long_keeps_nothing_in_memory_of_what_was_judged():
-    ledger = Ledger(MemoryStore(), T)
+    ledger = Ledger(T)
     for batch in range(100):
         ledger.settle(deltas_of(("init", batch, 5), ("ack", batch - 1, 5)), batch * T)
-    assert len(ledger._loaded) <= 2
+        assert ledger.nbytes <= 2 * 21
 
 
-def test_a_bucket_that_is_gone_from_the_store_is_not_taken_for_an_empty_one(acker):
+def test_a_change_that_is_gone_is_not_passed_over(acker):
     acker.hears(("init", 1, 5), now_ms=0)
-    (bucket,) = (name for name in acker.store.blobs if name != "buckets")
-    acker.store.delete(bucket)
-    with pytest.raises(ProtocolError, match="1 open roots are gone"):
-        acker.hears(now_ms=1)
+    acker.hears(("init", 2, 5), now_ms=1)
+    acker.hears(("init", 3, 5), now_ms=2)
+    del acker.changes[1]
+    with pytest.raises(CheckpointError, match="number 3 follows number 1"):
+        acker.ledger()
+
+
+def test_nor_are_those_from_before_the_whole_ledger_that_is_gone(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    acker.becomes_whole()
+    acker.hears(("init", 2, 5), now_ms=1)
+    acker.whole = None
+    with pytest.raises(CheckpointError, match="number 2 follows number 0"):
+        acker.ledger()
+
+
+def test_a_change_that_is_replayed_twice_is_refused(acker):
+    acker.hears(("init", 1, 5), now_ms=0)
+    acker.changes *= 2
+    with pytest.raises(CheckpointError, match="number 1 follows number 1"):
+        acker.ledger()
 
 
 @pytest.mark.slow
 @given(st.lists(trees(), min_size=1, max_size=3, unique_by=lambda tree: tree[0][1]), st.data())
 def test_the_second_run_of_a_micro_batch_says_what_the_first_said(forest, data):
-    stores = [MemoryStore(), MemoryStore()]
     messages = [message for tree in forest for message in tree]
     cut = data.draw(st.integers(len(forest), len(messages)))
     messages.sort(
         key=lambda message: message[0], reverse=True
     )  # inits first: they open before what is acked later
+    ackers = [Acker(), Acker()]
     told = []
-    for store in stores:
+    for acker in ackers:
         for now_ms, part in ((0, messages[:cut]), (T // 2, messages[cut:]), (3 * T, [])):
-            arrived = data.draw(st.permutations(part))
-            said = Ledger(store, T).settle(deltas_of(*arrived), now_ms)
-            told.append((said.acked.roots.tolist(), said.timed_out.roots.tolist(), dict(store.blobs)))
+            verdicts = acker.hears(*data.draw(st.permutations(part)), now_ms=now_ms)
+            told.append((verdicts, acker.said.change, acker.ledger().to_bytes()))
     assert told[:3] == told[3:]
 
 
@@ -540,7 +669,7 @@ def test_the_second_run_of_a_micro_batch_says_what_the_first_said(forest, data):
 
 
 def test_what_queues_bring_back_is_forgotten_without_a_verdict():
-    ledger = Ledger(MemoryStore(), T)
+    ledger = Ledger(T)
     old = {task: root_ids(3, task, np.arange(4)).tolist() for task in (1, 2)}
     opened = [("init", root, 5, task) for task, roots in old.items() for root in roots]
     ledger.settle(deltas_of(*opened[::2]), 0)
@@ -552,12 +681,24 @@ def test_what_queues_bring_back_is_forgotten_without_a_verdict():
     assert said.timed_out.roots.tolist() == sorted(old[2])  # its spout is told: nobody else brings it back
 
 
-def test_forgetting_is_stored_at_once_and_forgetting_nothing_writes_nothing(acker):
+def test_what_was_forgotten_is_told_with_the_next_change_and_forgetting_nothing_tells_nothing():
+    acker = Acker(None)
     (root,) = root_ids(3, OWNER, np.array([0])).tolist()
     acker.hears(("init", root, 5))
-    acker.store.puts.clear()
-    Ledger(acker.store, T).forget_before(3, {OWNER: 0, 1: 100})
-    assert acker.store.puts == []
-    Ledger(acker.store, T).forget_before(3, {OWNER: 1})
-    assert list(acker.store.blobs) == ["buckets"]
+    ledger = acker.ledger()
+    ledger.forget_before(3, {OWNER: 0, 1: 100})
+    assert ledger.settle(Deltas(), 0).change == b""
+    ledger.forget_before(3, {OWNER: 1})
+    assert ledger.open_count == 0
+    acker.changes.append(ledger.settle(Deltas(), 0).change)
+    assert acker.ledger().open_count == 0
+    assert ledger.settle(Deltas(), 0).change == b""
     assert acker.hears(("ack", root, 5)) == {}
+
+
+def test_a_row_of_a_dataframe_is_nobodys_to_forget():
+    ledger = Ledger(T)
+    (root,) = root_ids(3, OWNER, np.array([0])).tolist()  # read as a sequence it is before any
+    ledger.settle(deltas_of(("init", root, 5, -OWNER)), 0)
+    ledger.forget_before(3, {OWNER: 1 << 40})
+    assert ledger.still_open(np.array([root, 4, root])).tolist() == [root]

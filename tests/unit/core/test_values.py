@@ -28,6 +28,9 @@ from acktree.core.values import (
     encode_rows,
     hash_rows,
     native_batch,
+    pickled_fields,
+    quick_look,
+    unpickled_columns,
 )
 from acktree.errors import MisuseError
 
@@ -146,6 +149,15 @@ def test_a_slice_of_a_batch_is_a_slice_of_the_rows(table, data):
     assert identical([tuple(row) for row in rows[start:stop]], decode_rows(sliced))
     taken = batch.take(pa.array(range(start, stop), pa.int64()))
     assert identical(decode_rows(sliced), decode_rows(taken))
+
+
+@given(tables())
+def test_only_pickled_columns_are_decoded_before_somebody_asks(table):
+    fields, rows = table
+    batch = encode_rows(fields, rows)
+    pickled = [bool((field.metadata or {}).get(b"acktree") == b"pickle") for field in batch.schema]
+    columns = unpickled_columns(batch)
+    assert [isinstance(column, list) for column in columns] == pickled[: len(fields)]
 
 
 @given(tables())
@@ -428,6 +440,45 @@ def test_values_without_one_arrow_type_are_refused_with_the_way_out(values):
     with pytest.raises(MisuseError, match="'f'") as caught:
         native_batch(batch)
     assert "pa.schema" in caught.value.fix
+
+
+# ---- a quick look ----------------------------------------------------------------------------------------
+
+TYPES = st.sampled_from(
+    [pa.string(), pa.int64(), pa.int8(), pa.float64(), pa.float32(), pa.bool_(), pa.binary()]
+)
+
+
+@given(st.lists(st.tuples(TYPES, st.booleans(), ANY), max_size=4), st.booleans())
+def test_a_quick_look_never_praises_what_does_not_fit(cells, is_typed):
+    schema = pa.schema([pa.field(f"f{i}", kind, nullable) for i, (kind, nullable, _) in enumerate(cells)])
+    values = [value for _, _, value in cells]
+    if quick_look(schema if is_typed else None)(values):
+        encode_rows(schema.names, [values], schema if is_typed else None)  # raises if not
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "unsure"),
+    [
+        (None, ["a", 1, 2.0, True, b"b", None, "\ud800", 1 << 70], [(1,), [1], Number(1), Text("a")]),
+        (pa.string(), ["", "a"], ["\ud800", b"a", None, Text("a")]),
+        (pa.int64(), [0, -(1 << 63), (1 << 63) - 1], [1 << 63, -(1 << 63) - 1, True, 1.0, Number(1)]),
+        (pa.float64(), [1.0, math.inf], [1]),
+        (pa.bool_(), [True], [1]),
+        (pa.binary(), [b""], [""]),
+        (pa.int8(), [], [1, 1000]),
+    ],
+)
+def test_a_quick_look_knows_the_values_that_are_usual(schema, fits, unsure):
+    look = quick_look(None if schema is None else pa.schema([("f", schema)]))
+    assert [look([value]) for value in fits] == [True] * len(fits)
+    assert [look([value]) for value in unsure] == [False] * len(unsure)
+
+
+def test_the_fields_that_were_pickled_are_told_apart_without_unpickling_any():
+    rows = [["a", (1, 2), None], ["b", (3, 4), None]]
+    assert pickled_fields(encode_rows(["text", "pair", "nothing"], rows)) == {"pair"}
+    assert pickled_fields(encode_rows([], [[], []])) == frozenset()
 
 
 def test_errors_survive_the_way_to_the_driver():

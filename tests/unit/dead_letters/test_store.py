@@ -1,74 +1,43 @@
-"""The store of dead letters: durable, idempotent, private, and no reader of pickles."""
+"""The store of dead letters, wherever it lies: durable, idempotent, and no reader of pickles.
+
+Run here on SQLite and on SQLAlchemy over SQLite, and by ``tests/services`` on PostgreSQL.
+"""
 
 from __future__ import annotations
 
-import sqlite3
-import stat
 import threading
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from acktree.core.values import batch_to_bytes, encode_rows
 from acktree.core.verdicts import FailureCause, FailureKind
-from acktree.dead_letters import DeadLetter, DeadLetters
-from acktree.errors import AcktreeError, CheckpointError, ConnectorError, MisuseError
+from acktree.dead_letters import DeadLetters, table
+from acktree.dead_letters.store import IN_MEMORY
+from acktree.errors import AcktreeError, MisuseError
+from tests.unit.dead_letters.letters import LETTER, Unreadable, letter, payload_of
 
 
-class Unreadable:
-    """A value whose class cannot be unpickled."""
-
-    def __reduce__(self):
-        return explode, ()
-
-
-def explode():
-    raise AssertionError("a dead letter was unpickled that nobody asked for")
-
-
-def payload_of(*values):
-    return batch_to_bytes(encode_rows([f"f{i}" for i in range(len(values))], [values]))
-
-
-LETTER = DeadLetter(
-    id=None,
-    topology="flights",
-    spout="departures",
-    task_id=3,
-    stream="default",
-    root=-(2**63),
-    message_id_repr="17",
-    fields=("f0", "f1"),
-    payload=payload_of("UA", (1, None)),
-    reason="no departure time",
-    kind=FailureKind.FAILED,
-    cause=FailureCause.EXCEPTION,
-    component="parse",
-    exception_type="builtins.ValueError",
-    traceback="Traceback ...",
-    attempts=3,
-    first_emitted_ms=1_000,
-    dead_ms=2_000,
-)
-
-
-def letter(root, **parts):
-    return replace(LETTER, root=root, **parts)
+@pytest.fixture(params=["sqlite", "sqlalchemy"])
+def place(request, tmp_path):
+    """Where to store, with nothing in it yet."""
+    if request.param == "sqlite":
+        return tmp_path / "checkpoint" / "dead_letters.sqlite"
+    pytest.importorskip("sqlalchemy")
+    return f"sqlite+pysqlite:///{tmp_path}/letters.db"
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "checkpoint" / "dead_letters.sqlite"
-
-
-@pytest.fixture
-def store(path):
-    with DeadLetters(path) as opened:
+def store(place):
+    with DeadLetters(place) as opened:
         yield opened
+
+
+# ---- storing -----------------------------------------------------------------------------------------------
 
 
 def test_a_letter_comes_back_as_it_was_and_gets_a_number(store):
@@ -93,40 +62,99 @@ def test_equal_roots_of_two_topologies_are_two_letters(store):
     assert store.put([letter(1), letter(1, topology="orders")]) == 2
 
 
-@settings(max_examples=25)  # each forces its commits to the disk
-@given(st.lists(st.lists(st.integers(-5, 5), max_size=6), max_size=6))
-def test_however_letters_are_repeated_each_root_is_stored_once_in_order_of_arrival(batches):
-    with TemporaryDirectory() as folder, DeadLetters(Path(folder) / "letters") as store:
-        roots = [root for batch in batches for root in batch]
-        assert sum(store.put(map(letter, batch)) for batch in batches) == len(set(roots)) == len(store)
-        assert [stored.root for stored in store] == list(dict.fromkeys(roots))
+def test_nothing_at_all_can_be_stored(store):
+    assert store.put([]) == 0
+    assert list(store) == []
 
 
-def test_letters_survive_the_end_of_the_process_that_stored_them(path):
-    with DeadLetters(path) as first:
+def test_when_one_letter_cannot_be_stored_none_is(store):
+    with pytest.raises(AcktreeError, match="cannot store"):
+        store.put([letter(1), letter(2, payload=None)])
+    assert len(store) == 0
+    assert store.put([letter(1)]) == 1
+
+
+def test_letters_survive_the_end_of_the_process_that_stored_them(place):
+    with DeadLetters(place) as first:
         first.put([letter(1), letter(2)])
-    with DeadLetters(str(path)) as second:
+    with DeadLetters(place) as second:
         assert [stored.root for stored in second] == [1, 2]
         assert second.put([letter(2), letter(3)]) == 1
         assert [stored.root for stored in second] == [1, 2, 3]
 
 
-def test_what_put_stored_is_seen_by_another_connection_before_anything_is_closed(store, path):
+def test_what_put_stored_is_seen_by_another_connection_before_anything_is_closed(store, place):
     store.put([letter(1)])
-    with DeadLetters(path) as other:
+    with DeadLetters(place) as other:
         assert len(other) == 1
 
 
-def test_each_commit_is_forced_to_the_disk(store):
-    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+def test_text_that_is_no_unicode_or_holds_a_nul_does_not_lose_the_letter(store):
+    store.put([letter(1, reason="no file 'caf\udce9' of \0", fields=("caf\udce9", "\x00"))])
+    (stored,) = store
+    assert stored.reason == "no file 'caf\\udce9' of \\x00"
+    assert stored.fields == ("caf\udce9", "\x00")
 
 
-def test_listing_unpickles_nothing_and_only_values_does(store):
+def test_long_words_and_large_payloads_come_back_whole(store):
+    long = letter(1, traceback="line\n" * 100_000, payload=bytes(range(256)) * 10_000)
+    store.put([long])
+    assert list(store) == [replace(long, id=1)]
+
+
+def test_two_threads_store_at_once_and_every_root_is_there_once(store):
+    new = []
+
+    def put(roots):
+        new.extend(store.put([letter(root)]) for root in roots)
+
+    in_threads(lambda: put(range(20)), lambda: put(range(10, 30)))
+    assert sum(new) == 30
+    assert sorted(stored.root for stored in store) == list(range(30))
+
+
+def test_two_threads_open_a_new_place_at_once(place):
+    sizes = []
+
+    def open_and_put(root):
+        with DeadLetters(place) as opened:
+            sizes.append(opened.put([letter(root)]))
+
+    in_threads(*(lambda root=root: open_and_put(root) for root in range(4)))
+    with DeadLetters(place) as opened:
+        assert sizes == [1] * 4
+        assert len(opened) == 4
+
+
+def in_threads(*jobs):
+    raised = []
+
+    def run(job):
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001  # told below
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert raised == []
+
+
+# ---- looking -----------------------------------------------------------------------------------------------
+
+
+def test_looking_unpickles_nothing_and_only_values_does(store, tmp_path):
     store.put([letter(1, payload=payload_of("UA", Unreadable()))])
     (stored,) = store
     assert "UA" in repr(stored)
     assert store.get([1]) == [stored]
+    assert store.count(spout="departures") == 1
+    assert "f0 = 'UA'" in stored.story()
+    assert str(stored.plain_values["f1"]).startswith("<pickled, ")
+    assert store.export(tmp_path / "letters.parquet") == store.export(tmp_path / "letters.jsonl") == 1
     with pytest.raises(MisuseError, match="nobody asked for"):
         _ = stored.values
 
@@ -145,24 +173,101 @@ def test_letters_may_be_stored_while_they_are_listed(store):
     assert [stored.root for stored in listed] == list(range(1, 101))
 
 
-def test_count_counts_what_fits_all_that_is_given(store):
+def test_letters_may_be_purged_while_they_are_listed(store):
+    store.put(letter(root) for root in range(150))
+    listed = iter(store)
+    assert next(listed).root == 0
+    store.purge(ids=[1, 120])
+    assert [stored.root for stored in listed] == [root for root in range(1, 150) if root != 119]
+
+
+FILTERS = [
+    ({}, [1, 2, 3, 4]),
+    ({"topology": "flights"}, [1, 2, 3]),
+    ({"topology": "flights", "spout": "departures"}, [1, 2]),
+    ({"component": "parse"}, [1, 4]),
+    ({"kind": FailureKind.TIMED_OUT}, [2]),
+    ({"kind": "TIMED_OUT"}, [2]),
+    ({"cause": FailureCause.EXCEPTION}, [1, 3, 4]),
+    ({"redriven": True}, [2, 3]),
+    ({"redriven": False}, [1, 4]),
+    ({"redriven": True, "settled": False}, [2]),
+    ({"settled": True}, [3]),
+    ({"before": 3_000}, [1, 2]),
+    ({"since": 3_000}, [3, 4]),
+    ({"before": datetime.fromtimestamp(4, UTC), "since": 2_001}, [3]),
+    ({"before": datetime.fromtimestamp(4, timezone(timedelta(hours=5)))}, [1, 2, 3]),
+    ({"ids": [4, 1, 77, -1, 2**70, "x", 4]}, [1, 4]),
+    ({"ids": []}, []),
+    ({"ids": [1, 2], "component": "parse"}, [1]),
+    ({"component": None}, [1, 2, 3, 4]),
+]
+
+
+@pytest.fixture
+def four(store):
     store.put(
         [
             letter(1),
             letter(2, kind=FailureKind.TIMED_OUT, cause=FailureCause.TIMEOUT, component=None),
-            letter(3, spout="arrivals", component="count"),
-            letter(4, topology="orders"),
+            letter(3, spout="arrivals", component="count", dead_ms=3_000),
+            letter(4, topology="orders", dead_ms=4_000),
         ]
     )
-    store.mark_redriven([2], now_ms=5_000)
-    assert store.count() == 4
-    assert store.count(topology="flights") == 3
-    assert store.count(topology="flights", spout="departures") == 2
-    assert store.count(component="parse") == 2
-    assert store.count(kind=FailureKind.TIMED_OUT) == 1
-    assert store.count(cause=FailureCause.EXCEPTION) == 3
-    assert store.count(redriven=True) == 1
-    assert store.count(redriven=False) == 3
+    store.mark_redriven([2, 3], now_ms=5_000)
+    store.mark_settled([3], now_ms=6_000)
+    return store
+
+
+@pytest.mark.parametrize(("filters", "fitting"), FILTERS, ids=str)
+def test_what_is_found_counted_and_purged_is_what_fits_all_filters(four, filters, fitting):
+    assert [stored.id for stored in four.find(**filters)] == fitting
+    assert four.count(**filters) == len(fitting)
+    if filters.get("ids", fitting) == fitting and not is_everything(filters):
+        assert four.purge(**filters) == len(fitting)
+        assert [stored.id for stored in four] == [number for number in (1, 2, 3, 4) if number not in fitting]
+
+
+def is_everything(filters):
+    """Whether purge() refuses these: see below."""
+    return {name for name, value in filters.items() if value is not None} <= {"topology"}
+
+
+def test_many_ids_are_found_although_one_statement_does_not_take_them_all(store, monkeypatch):
+    monkeypatch.setattr(table, "MOST_IDS", 10)
+    store.put(letter(root) for root in range(24))
+    asked = [*range(24, 0, -1), *range(1, 5)]
+    assert [stored.id for stored in store.get(asked)] == asked
+    assert store.count(ids=asked) == 24
+    assert [stored.id for stored in store.find(ids=asked)] == list(range(1, 25))
+    store.mark_redriven(asked, now_ms=7)
+    assert store.count(redriven=True) == 24
+    assert store.purge(ids=range(1, 24)) == 23
+    assert [stored.id for stored in store] == [24]
+
+
+def test_more_ids_than_a_page_are_found(store):
+    store.put(letter(root) for root in range(250))
+    assert [stored.id for stored in store.find(ids=range(2, 250))] == list(range(2, 250))
+
+
+def test_a_filter_that_does_not_exist_and_a_time_without_a_zone_are_refused_at_the_call(store):
+    with pytest.raises(TypeError, match="no filter 'bolt'; there are ids, topology"):
+        store.find(bolt="parse")
+    with pytest.raises(MisuseError, match="no time zone"):
+        store.find(before=datetime(2024, 1, 1))  # noqa: DTZ001
+
+
+def test_a_store_of_one_topology_shows_and_changes_no_others(store, place):
+    store.put([letter(1), letter(1, topology="orders"), letter(2, topology="orders")])
+    with DeadLetters(place, topology="orders") as orders:
+        assert [stored.id for stored in orders] == [2, 3]
+        assert orders.count(topology="flights") == 0
+        for call in (orders.get, lambda ids: orders.purge(ids=ids), orders.redrive):
+            with pytest.raises(MisuseError, match="no dead letter 1"):
+                call([2, 1])
+        assert orders.purge(before=10_000) == 2
+    assert [stored.id for stored in store] == [1]
 
 
 def test_get_keeps_the_order_asked_for(store):
@@ -171,9 +276,16 @@ def test_get_keeps_the_order_asked_for(store):
     assert store.get([]) == []
 
 
-def test_a_letter_that_is_not_there_is_told_by_its_id(store):
-    with pytest.raises(MisuseError, match="no dead letter 7"):
-        store.get([7])
+@pytest.mark.parametrize("number", [7, -1, 0, 2**63, "1", None], ids=repr)
+def test_a_letter_that_is_not_there_is_told_by_its_id(store, number):
+    store.put([letter(1)])
+    with pytest.raises(MisuseError, match="no dead letter") as refused:
+        store.get([1, number])
+    assert repr(number) in str(refused.value)
+    assert store.place in str(refused.value)
+
+
+# ---- changing ----------------------------------------------------------------------------------------------
 
 
 def test_redriven_letters_keep_the_time_of_the_last_redrive_and_stay(store):
@@ -190,136 +302,149 @@ def test_when_one_letter_to_mark_is_not_there_none_is_marked(store):
     assert store.count(redriven=True) == 0
 
 
-def test_text_that_is_no_unicode_does_not_lose_the_letter(store):
-    store.put([letter(1, reason="no file 'caf\udce9'", fields=("caf\udce9", "\x00"))])
-    (stored,) = store
-    assert stored.reason == "no file 'caf\\udce9'"
-    assert stored.fields == ("caf\udce9", "\x00")
+def test_a_letter_is_settled_until_it_is_redriven_again_and_a_purged_one_needs_no_note(store):
+    store.put([letter(1), letter(2)])
+    store.mark_redriven([1, 2], now_ms=5_000)
+    store.mark_settled([1, 99], now_ms=6_000)
+    assert [stored.settled_ms for stored in store] == [6_000, None]
+    store.mark_redriven([1], now_ms=7_000)
+    assert [(stored.redriven_ms, stored.settled_ms) for stored in store] == [(7_000, None), (5_000, None)]
 
 
-def test_two_threads_store_at_once_and_every_root_is_there_once(store):
-    new = []
-
-    def put(roots):
-        new.extend(store.put([letter(root)]) for root in roots)
-
-    threads = [threading.Thread(target=put, args=(roots,)) for roots in (range(60), range(30, 90))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(new) == 90
-    assert sorted(stored.root for stored in store) == list(range(90))
+def test_redriving_sends_the_letters_in_the_order_asked_for_after_they_are_marked(place):
+    sent = []
+    times = count(10)
+    with DeadLetters(place, lambda letters: sent.append((letters, store.count(redriven=True))),
+                     now_ms=lambda: next(times)) as store:  # fmt: skip
+        store.put([letter(1), letter(2), letter(3)])
+        assert store.redrive([3, 1]) == 2
+        assert [([each.root for each in letters], marked) for letters, marked in sent] == [([3, 1], 2)]
+        assert [stored.redriven_ms for stored in store] == [10, None, 10]
 
 
-def test_two_threads_open_a_new_file_at_once(path):
-    sizes = []
+def test_what_could_not_be_sent_is_not_marked_as_redriven(place):
+    def refuse(letters):
+        raise MisuseError("the topology does not run", "here", "submit it")
 
-    def open_and_put(root):
-        with DeadLetters(path) as opened:
-            sizes.append(opened.put([letter(root)]))
-
-    threads = [threading.Thread(target=open_and_put, args=(root,)) for root in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with DeadLetters(path) as opened:
-        assert sizes == [1] * 4
-        assert len(opened) == 4
+    with DeadLetters(place, refuse) as store:
+        store.put([letter(1), letter(2)])
+        store.mark_redriven([1], now_ms=5_000)
+        store.mark_settled([1], now_ms=6_000)
+        with pytest.raises(MisuseError, match="does not run"):
+            store.redrive([1, 2])
+        assert [(stored.redriven_ms, stored.settled_ms) for stored in store] == [(5_000, 6_000), (None, None)]
 
 
-def test_only_the_owner_may_read_the_letters(store, path):
-    store.put([LETTER])
-    rights = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert len(rights) >= 2  # the file and its write-ahead log
-    assert set(rights.values()) == {0o600}
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
-def test_a_folder_and_a_file_that_were_there_keep_their_rights(tmp_path):
-    tmp_path.chmod(0o750)
-    (tmp_path / "letters").touch(0o640)
-    (tmp_path / "letters").chmod(0o640)
-    with DeadLetters(tmp_path / "letters"):
-        assert stat.S_IMODE((tmp_path / "letters").stat().st_mode) == 0o640
-        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
-
-
-def test_a_full_disk_is_told_with_what_to_do_and_nothing_is_stored_by_half(store, path):
+def test_where_no_topology_runs_nothing_is_redriven(store):
     store.put([letter(1)])
-    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-    store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(ConnectorError, match="full") as refused:
-        store.put([letter(2), letter(3, payload=bytes(100_000))])
-    assert str(path) in str(refused.value)
-    assert "free some space" in str(refused.value)
-    assert [stored.root for stored in store] == [1]
-    store._connection.execute("PRAGMA max_page_count = 1000000")
-    assert store.put([letter(2), letter(3)]) == 2
+    with pytest.raises(MisuseError, match="only into the running topology"):
+        store.redrive([1])
+    assert store.count(redriven=True) == 0
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path):
-    path.parent.mkdir()
-    path.write_bytes(b"these are my notes, do not touch them " * 40)
-    before = path.read_bytes()
-    with pytest.raises(ConnectorError, match="not a database") as refused:
-        DeadLetters(path)
-    assert str(path) in str(refused.value)
-    assert path.read_bytes() == before
+def test_purge_wants_to_know_what(store):
+    store.put([letter(1)])
+    for nothing in ({}, {"topology": "flights"}, {"spout": None}):
+        with pytest.raises(MisuseError, match="would delete every"):
+            store.purge(**nothing)
+    with pytest.raises(MisuseError, match="no dead letter 7"):
+        store.purge(ids=[1, 7])
+    assert len(store) == 1
 
 
-def test_a_damaged_file_is_told_as_damaged(path):
-    with DeadLetters(path) as store:
-        store.put(letter(root, payload=bytes(3_000)) for root in range(50))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(ConnectorError, match="damaged"), DeadLetters(path) as store:
-        list(store)
-
-
-def test_a_database_of_another_program_is_refused_and_left_as_it_was(path):
-    path.parent.mkdir()
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE shopping (item TEXT)")
-    other.close()
-    before = path.read_bytes()
-    with pytest.raises(CheckpointError, match="not one of dead letters"):
-        DeadLetters(path)
-    assert path.read_bytes() == before
-
-
-def test_letters_of_a_newer_acktree_are_refused_with_both_versions(path):
-    DeadLetters(path).close()
-    newer = sqlite3.connect(path)
-    newer.execute("UPDATE acktree_dead_letters_version SET version = 99")
-    newer.commit()
-    newer.close()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 1") as refused:
-        DeadLetters(path)
-    assert str(path) in str(refused.value)
-
-
-def test_a_file_that_another_process_holds_may_be_tried_again(store, path):
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    store._connection.execute("PRAGMA busy_timeout = 1")
-    with pytest.raises(ConnectorError, match="locked") as refused:
-        store.put([LETTER])
-    assert refused.value.can_retry
-    holder.close()
-    assert store.put([LETTER]) == 1
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConnectorError, match="cannot open"):
-        DeadLetters(tmp_path / "file" / "letters")
+def test_a_purged_letters_number_is_not_used_again(store):
+    store.put([letter(1), letter(2)])
+    store.purge(ids=[2])
+    store.put([letter(3)])
+    assert [stored.root for stored in store] == [1, 3]
+    assert list(store)[-1].id > 2
 
 
 def test_a_closed_store_says_so_and_closes_twice(store):
     store.close()
     store.close()
-    for call in (lambda: store.put([LETTER]), store.count, lambda: list(store)):
+    for call in (
+        lambda: store.put([LETTER]),
+        store.count,
+        lambda: list(store),
+        lambda: store.purge(before=1),
+    ):
         with pytest.raises(AcktreeError, match="closed"):
             call()
+
+
+# ---- beside a naive store ----------------------------------------------------------------------------------
+
+
+class BesideADict(RuleBasedStateMachine):
+    """The same random actions on a store and on a dict, compared after each."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.store, self.model, self.numbers, self.clock = make(), {}, {}, count(1)
+
+    @rule(roots=st.lists(st.integers(-3, 6), max_size=4), topology=st.sampled_from(["flights", "orders"]))
+    def put(self, roots, topology):
+        now = next(self.clock)
+        new = [root for root in dict.fromkeys(roots) if (topology, root) not in self.model]
+        letters = [letter(root, topology=topology, dead_ms=now) for root in roots]
+        assert self.store.put(letters) == len(new)
+        for root in new:
+            self.model[topology, root] = [now, None, None]
+        for stored in self.store:
+            self.numbers.setdefault((stored.topology, stored.root, stored.dead_ms), stored.id)
+
+    @rule(data=st.data())
+    def redrive_or_settle(self, data):
+        chosen = data.draw(
+            st.lists(st.sampled_from(sorted(self.model)), unique=True) if self.model else st.just([])
+        )
+        now = next(self.clock)
+        ids = [self.numbers[(*key, self.model[key][0])] for key in chosen]
+        if data.draw(st.booleans()):
+            self.store.mark_redriven(ids, now)
+            marks = (now, None)
+            for key in chosen:
+                self.model[key][1:] = marks
+        else:
+            self.store.mark_settled(ids, now)
+            for key in chosen:
+                self.model[key][2] = now
+
+    @rule(before=st.integers(0, 30), redriven=st.none() | st.booleans())
+    def purge(self, before, redriven):
+        gone = [
+            key
+            for key, (dead, again, _) in self.model.items()
+            if dead < before and redriven in (None, again is not None)
+        ]
+        assert self.store.purge(before=before, redriven=redriven) == len(gone)
+        for key in gone:
+            del self.model[key]
+
+    @invariant()
+    def the_store_holds_what_the_dict_holds_in_order_of_arrival(self):
+        listed = list(self.store)
+        assert {
+            (each.topology, each.root): [each.dead_ms, each.redriven_ms, each.settled_ms] for each in listed
+        } == (self.model)
+        assert [each.id for each in listed] == sorted({each.id for each in listed})
+        assert [each.dead_ms for each in listed] == sorted(each.dead_ms for each in listed)
+
+    def teardown(self):
+        self.store.close()
+
+
+@pytest.mark.slow
+def test_whatever_is_done_the_store_holds_what_a_dict_would(place):
+    def make():
+        if not isinstance(place, str):
+            return DeadLetters(IN_MEMORY)  # the same SQL without the disk, which is slow
+        store = DeadLetters(place)
+        store.purge(before=10**15)
+        return store
+
+    most = 8 if isinstance(place, str) else 50
+    run_state_machine_as_test(
+        lambda: BesideADict(make), settings=settings(max_examples=most, stateful_step_count=12, deadline=None)
+    )

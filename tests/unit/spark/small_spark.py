@@ -1,8 +1,8 @@
 """Spark's micro-batch loop in a page, to die in at every step; the driver's own parts are the real ones.
 
 What Spark does, in this order, and what it finds after a crash: offsets logged -> rows read -> state of the
-levels and the acker -> sink -> commit logged. A micro-batch whose commit is missing runs again, on the state
-before it and with its own clock.
+levels -> sink, and in it the acker's files and the journal -> commit logged. A micro-batch whose commit is
+missing runs again, on the state before it and with its own clock.
 
 A death is an exception that no part catches; the next :class:`Driver` starts from the folder and the queue,
 which is all that is left of the last one.
@@ -19,10 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree.core.letter_limit import LetterLimit
 from acktree.core.state import MemoryStore
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, DeadLetterLimitError
+from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
 from acktree.spark.journal import Journal
@@ -32,7 +34,6 @@ from acktree.spark.source import InboxReader
 from acktree.spark.spouts import SpoutThread
 from acktree.spark.submit import _recover
 from acktree.spark.wire import batch_of
-from acktree.tasks.acker_task import run_acker
 from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
 from acktree.tasks.plan import Plan
@@ -56,6 +57,8 @@ class World:
         self.told_before_letter: list[int] = []
         self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
         self.run = 0
+        self.most_letters: int | None = None  # of one run: beyond it the topology stops in order
+        self.stops = 0
         self.deaths: list[str] = []
         self.died_at: list[str] = []
         self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
@@ -93,7 +96,7 @@ _running: dict[str, list[int]] = {}
 class Weathered(BasicBolt):
     """Raises where the weather says so; else it notes that it has processed a number."""
 
-    outputs = []
+    outputs = ["n"]
 
     def __init__(self, world: str):
         self.world = world
@@ -103,6 +106,29 @@ class Weathered(BasicBolt):
         if world.weather(tup["n"], tup.attempt, world.run):
             raise ValueError(f"{tup['n']} had bad weather in run {world.run}")
         _running[self.world].append(tup["n"])
+        collector.emit([tup["n"]])
+
+
+class Holds(Bolt):
+    """Keeps every third tuple un-acked until it ticks, some micro-batches later: its message stays open."""
+
+    outputs = []
+    remembers = ["held"]
+    tick_secs = 1
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held = collector, []
+
+    def execute(self, tup):
+        if tup["n"] % 3 == 1:
+            self.held = [*self.held, tup]
+        else:
+            self.collector.ack(tup)
+
+    def tick(self, tup):
+        for held in self.held:
+            self.collector.ack(held)
+        self.held = []
 
 
 class _Told:
@@ -178,6 +204,18 @@ class DyingInbox(FileInbox):
         self.world.passed("chunks deleted")
 
 
+class DyingAcker(DurableAcker):
+    """Dies before it writes, and after."""
+
+    world: World
+
+    def settle(self, *arguments: Any, **further: Any) -> Any:
+        self.world.passed("in the sink")
+        told = super().settle(*arguments, **further)
+        self.world.passed("acker written")
+        return told
+
+
 class DyingJournal(Journal):
     """Dies after it wrote."""
 
@@ -208,11 +246,14 @@ class Driver:
         name = str(world.folder)
         _worlds[name], _drivers[name] = world, self
         self.world, self.name, self.is_open = world, name, False
+        self.limit = None if world.most_letters is None else LetterLimit(world.most_letters, 0, 1)
+        self.must_stop = False
         world.run += 1
         spout = Queue(name) if world.redelivers else Range(world, name)
         builder = TopologyBuilder("weathered")
         builder.set_spout("numbers", spout, retry=world.retry)
         builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
+        builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
         topology: Topology = builder.create_topology()
         config = Config(max_spout_pending=7, enable_message_timeouts=False, run_salt=7)
         self.held = Checkpoint(world.folder / "checkpoint")
@@ -226,7 +267,9 @@ class Driver:
         if not world.redelivers:
             self.journal = DyingJournal(self.held.verdicts, self.threads.told_through)
             self.journal.world = world
-        self.sink = Sink(self.plan, self.inbox, self.journal, self.threads.hold, errors.add)
+        acker = DyingAcker(self.plan, self.held.folder, self.held.last_committed())
+        acker.world = world
+        self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
         self.running = RunningTopology(
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
@@ -240,10 +283,9 @@ class Driver:
         _recover(self.plan, self.inbox, self.journal, self.threads, self.held.last_committed())
         queues = [task_id] if world.redelivers else []
         firsts = dict.fromkeys(queues, self.held.first_sequence)
+        acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        options = {"inbox": str(self.held.inbox), "partitions": "2", "ackers": "2",
-                   "acker_level": str(self.plan.acker_level)}  # fmt: skip
-        self.reader = InboxReader(options)
+        self.reader = InboxReader({"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"})
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
@@ -254,7 +296,21 @@ class Driver:
         self.letters.close()
         self.held.close()
 
+    def stop(self) -> None:
+        """In order, as the keeper does when there are too many dead letters."""
+        self.world.stops += 1
+        self.running._note_commit()
+        self.task.deactivate()
+        self.spout_turns()
+        assert self.journal is None or self.thread.told_through == self.held.last_committed()
+        if self.journal is not None:
+            self.journal.note_told()
+        self.close()
+
     def bury(self, wills: Sequence[LastWill]) -> None:
+        if self.limit is not None and self.limit.admit(len(wills), 0) is None:
+            self.must_stop = True
+            raise DeadLetterLimitError("too many dead letters", "in a test", "submit again")
         for will in wills:
             message_id = will.attempt.message_id
             assert isinstance(message_id, int)
@@ -280,6 +336,11 @@ class Driver:
             through = -1
         self.task.flush(self.world.now_ms)
         self.thread._say_told(through)
+
+    def tick(self) -> None:
+        """What the keeper does when it is time."""
+        level = self.plan.level_of["holds"]
+        self.inbox.append_control(ChunkKind.TICK, {str(level): {"holds": 1.0}})
 
     def micro_batch(self) -> bool:
         """The next one, or the last one again if its commit is missing. False if there is nothing new."""
@@ -315,18 +376,13 @@ class Driver:
         _running[self.name] = []
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         rows = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
-        for level in [*self.plan.levels, None]:
-            index = self.plan.acker_level if level is None else level.index
-            mine = [row for row in rows if row.level == index]
-            rows = [row for row in rows if row.level != index]
+        for level in self.plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
             for partition in range(2):
                 here = [row for row in mine if row.partition == partition]
-                store = stores.setdefault((index, partition), MemoryStore())
-                if level is None:
-                    rows += run_acker(self.plan, partition, here, store)
-                else:
-                    reader = self._read
-                    rows += run_level(self.plan, index, partition, here, store, read_chunk=reader)
+                store = stores.setdefault((level.index, partition), MemoryStore())
+                rows += run_level(self.plan, level.index, partition, here, store, read_chunk=self._read)
         (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
         self.world.effects[batch_id] = _running[self.name]
         return rows
@@ -335,7 +391,7 @@ class Driver:
         return read_chunk(self.held.inbox, name)
 
     def _following(self, start: int) -> list[int]:
-        return list(range(start, self.reader._news(start)))
+        return [entry.number for entry in self.reader._news(start)]
 
     def _last(self, log: str) -> int:
         return max((int(file.name) for file in self.logs[log].iterdir()), default=-1)
@@ -361,13 +417,18 @@ def live(world: World, turns: int = 400) -> Driver:
             driver = Driver(world)
             driver.micro_batch()  # the warm-up, or the last one again
             driver.open()
-            for _ in range(turns):
+            for turn in range(turns):
                 driver.spout_turns()
-                driver.micro_batch()
+                if not driver.micro_batch() or turn % 3 == 0:
+                    driver.tick()
                 world.now_ms += 10
+                if driver.must_stop:
+                    driver.stop()
+                    break
                 if driver.is_done:
                     return driver
-            raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
+            else:
+                raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
         except DriverDied:
             if driver is not None:
                 driver.close()

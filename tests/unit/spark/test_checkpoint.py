@@ -49,10 +49,10 @@ def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Pat
     before = (tmp_path / "acktree.json").read_text()
     with pytest.raises(CheckpointError, match="the level of 'swallow' is 0 now and was 1"):
         begun(tmp_path, parallelism=3)
-    with pytest.raises(CheckpointError, match="number of ackers"):
-        begun(tmp_path, Config(acker_executors=5), 1)
+    with pytest.raises(CheckpointError, match="whether messages are tracked is False now and was True"):
+        begun(tmp_path, Config(acker_executors=0), 1)
     assert (tmp_path / "acktree.json").read_text() == before
-    begun(tmp_path).close()
+    begun(tmp_path, Config(acker_executors=5)).close()  # as many as one likes: the acker is one
 
 
 def test_salt_and_partitions_are_those_of_the_first_run(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Retry
+from acktree.spark.acker import DurableAcker
 from tests.unit.spark import small_spark
 from tests.unit.spark.small_spark import World, live
 
@@ -23,6 +24,8 @@ POINTS = (
     "before the offsets",
     "offsets logged",
     "state committed",
+    "in the sink",
+    "acker written",
     "journalled",
     "sink returned",
     "commit logged",
@@ -46,6 +49,9 @@ def check(world: World) -> None:
     driver = live_driver(world)
     effects = world.committed_effects(driver.held.last_committed())
     assert all(effects[number] for verdict, number in told if verdict == "acked"), where
+    # The acker keeps nothing of what drivers that died had opened.
+    assert driver.sink.ended.open_count == 0, where
+    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
     if not world.redelivers:
         # Only we bring it back: one fate a message, processed once, and told again only after a death.
         assert len({number for _, number in told}) == len(told), where
@@ -127,7 +133,47 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
     assert set(Counter(world.told).values()) == {1}
     driver.journal.forget_before(driver.inbox.oldest_kept)
     assert list(driver.held.verdicts.glob("0*")) == []
+    assert list((driver.held.folder / "acker").glob("*.change"))  # some messages stayed open for a while
     driver.close()
+
+
+@pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
+def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_next_run(
+    tmp_path: Path, *, redelivers: bool
+) -> None:
+    world = World(
+        tmp_path, COUNT, redelivers=redelivers, retry=Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
+    )
+    world.most_letters = 3
+    world.weather = lambda number, attempt, run: run == 1 or number == 7
+    live(world)
+    check(world)
+    assert world.stops == 1
+    assert len(world.letters) <= 3 + 1  # what the first run stored before, and 7
+    acked = {number for verdict, number in world.told if verdict == "acked"}
+    assert acked == set(range(COUNT)) - set(world.letters.values())
+    assert set(Counter(world.told).values()) == {1}
+    live_driver(world).close()
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([True, False]),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=3),
+    st.integers(0, 1000),
+)
+def test_any_mixture_of_deaths_and_stops_for_too_many_letters_leaves_the_guarantee(
+    redelivers, most: int, deaths: list[tuple[str, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), COUNT, redelivers=redelivers, retry=Retry(max_attempts=1))
+        world.most_letters = most
+        world.lives_until(*(f"{point}*{nth}" for point, nth in deaths))
+        world.weather = lambda number, attempt, run: run < 5 and (number * 7 + run * 3 + seed) % 4 == 0
+        live(world)
+        check(world)
+        live_driver(world).close()
 
 
 @settings(max_examples=30)

@@ -1,4 +1,8 @@
-from acktree.spark.gateway import worth_reading
+import sys
+
+import pytest
+
+from acktree.spark.gateway import _pass_on, worth_reading
 
 
 def test_spark_s_standing_phrases_are_left_out_and_everything_else_is_passed_on_in_order():
@@ -27,3 +31,17 @@ def test_an_idle_worker_that_finds_its_pipe_closed_says_nothing_but_any_other_tr
 def test_a_traceback_that_is_cut_off_is_not_kept_back():
     cut = ["Traceback (most recent call last):\n", '  File "x.py", line 1\n']
     assert list(worth_reading(cut)) == cut
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file")]
+)
+def test_the_jvm_is_listened_to_also_when_nobody_listens_to_us(monkeypatch, error):
+    class Deaf:
+        def write(self, line):
+            raise error
+
+    monkeypatch.setattr(sys, "stderr", Deaf())
+    lines = iter(["one\n", "two\n", "three\n"])
+    _pass_on(lines)
+    assert list(lines) == []  # what is not read fills the pipe, and the JVM waits for ever

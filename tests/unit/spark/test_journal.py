@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
+from acktree.core.ledger import Judged
 from acktree.spark.journal import Journal
 from acktree.tasks.acker_task import Verdicts
 
 
-def verdicts(*acked: int) -> list[Verdicts]:
-    none, nobody = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    owners = np.ones(len(acked), np.int32)
-    return [
-        Verdicts(np.array(acked), owners, none, nobody, none, none, none, nobody, (), open_count=0,
-                 next_deadline_ms=None)
-    ]  # fmt: skip
+def verdicts(*done: int) -> Verdicts:
+    none, nobody = np.zeros(0, np.int64), Judged(np.zeros(0, np.int64), np.zeros(0, np.int32))
+    return Verdicts([(1, np.array(done))], nobody, nobody, none, none, nobody, (), open_count=0,
+                    next_deadline_ms=None)  # fmt: skip
 
 
 def read(folder: Path, last_committed: int) -> list[tuple[bool, list[int]]]:
     earlier = Journal(folder, lambda: -1).earlier(last_committed)
-    return [(was_told, told.acked.tolist()) for was_told, [told], _ in earlier]
+    return [(was_told, told.done[0][1].tolist()) for was_told, told, _ in earlier]
 
 
 def test_what_was_told_and_what_was_not_is_known_at_the_next_start(tmp_path: Path) -> None:
@@ -78,3 +77,14 @@ def test_a_micro_batch_that_runs_again_overwrites_what_it_said(tmp_path: Path) -
     Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
     Journal(tmp_path, lambda: -1).write(7, 3, verdicts(2))
     assert read(tmp_path, 7) == [(False, [2])]
+
+
+def test_what_failed_rows_held_comes_back_with_their_verdicts(tmp_path: Path) -> None:
+    payloads = [
+        (np.array([7, 8]), pa.record_batch({"n": [1, 2]})),
+        (np.array([9]), pa.record_batch({"other": ["x"]})),
+    ]
+    Journal(tmp_path, lambda: -1).write(4, 10, verdicts(1), payloads)
+    [(_, _, kept)] = Journal(tmp_path, lambda: -1).earlier(4)
+    assert [roots.tolist() for roots, _ in kept] == [[7, 8], [9]]
+    assert [values.to_pylist() for _, values in kept] == [[{"n": 1}, {"n": 2}], [{"other": "x"}]]

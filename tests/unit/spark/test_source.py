@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree.core.frames import Kind, WireRow
+from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark import source
 from acktree.spark.inbox import WAKE, ChunkKind, FileInbox
@@ -29,8 +29,7 @@ def inbox(tmp_path: Path):
 
 @pytest.fixture
 def reader(tmp_path: Path) -> InboxReader:
-    options = {"inbox": str(tmp_path), "partitions": "2", "ackers": "2", "acker_level": "3"}
-    return InboxReader(options)
+    return InboxReader({"inbox": str(tmp_path), "partitions": "2", "interval_secs": "2"})
 
 
 @pytest.fixture(autouse=True)
@@ -104,10 +103,31 @@ def test_partitions_are_the_same_every_time_and_cover_every_row_once(
     inbox.append_control(ChunkKind.TICK, {"1": {"split": 5.0}})
     once, again = rows(reader, -1, 2), rows(reader, -1, 2)
     assert once == again
-    assert slices(once) == [(0, 0, 500), (0, 500, 1000), (1, 0, 10)]
+    assert slices(once) == [(0, 0, 505), (0, 505, 1000), (1, 0, 10)]
     assert [row.partition for row in once if row.kind == Kind.TICK] == [0, 1]
-    assert len([row for row in once if row.kind == Kind.CLOCK]) == 3  # one for each acker, one for the sink
     assert slices(rows(reader, 0, 1)) == [(1, 0, 10)]
+
+
+def clock(found: list[WireRow]) -> dict[str, object]:
+    """What the driver is told of a micro-batch: once, whatever else there is."""
+    (row,) = [row for row in found if row.kind == Kind.CLOCK]
+    assert row.level == SINK_LEVEL
+    return json.loads(row.head)
+
+
+def test_every_micro_batch_tells_the_driver_where_it_ends_and_whether_a_run_begins_with_it(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(1)])
+    inbox.append_control(ChunkKind.BEAT, {})
+    inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {}})
+    inbox.append_control(ChunkKind.RUN, {"run": 3, "first_sequences": {}})
+    inbox.append([chunk_of(2)])
+    assert clock(rows(reader, -1, 1)) == {"end": 1, "is_first": False}
+    assert clock(rows(reader, 0, 1)) == {"end": 1, "is_first": False}  # nothing but a beat
+    assert clock(rows(reader, 1, 2)) == {"end": 2, "is_first": True}  # a driver that died at once
+    assert clock(rows(reader, 1, 4)) == {"end": 4, "is_first": True}
+    assert clock(rows(reader, 3, 4)) == {"end": 4, "is_first": False}
 
 
 def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
@@ -118,8 +138,7 @@ def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
     inbox.append([chunk_of(3, task=1)])
     found = rows(reader, -1, 3)
     assert [number for number, _, _ in slices(found)] == [1, 3]  # 0 was emitted before, by task 1
-    orders = [json.loads(row.body) for row in found if row.kind == Kind.CLOCK and row.body]
-    assert orders == [{"1": 77}, {"1": 77}]
+    assert clock(found)["is_first"]
 
 
 def test_files_that_are_missing_are_said_and_not_passed_over(
@@ -144,3 +163,39 @@ def test_an_uncommitted_micro_batch_finds_its_files_after_a_restart(
         again.release(number)
     assert rows(reader, -1, 1) == before
     again.close()
+
+
+def test_each_partition_gets_whole_chunks_but_where_it_is_cut(inbox: FileInbox, reader: InboxReader) -> None:
+    inbox.append([chunk_of(*range(100)) for _ in range(5)])
+    cut = [
+        [(n, a, b) for n, a, b in slices(part.rows)]
+        for part in reader.partitions({"chunk": -1}, {"chunk": 4})
+    ]
+    assert cut == [[(0, 0, 100), (1, 0, 100), (2, 0, 50)], [(2, 50, 100), (3, 0, 100), (4, 0, 100)]]
+
+
+def test_a_micro_batch_takes_what_it_may_and_a_chunk_at_least(inbox: FileInbox, reader: InboxReader) -> None:
+    inbox.append([chunk_of(*range(20)) for _ in range(5)])
+    reader._pace.allowance = 50
+    assert latest(reader, -1) == 2  # the third begins within what it may
+    reader._running = None  # how fast that was counts in tests of the pace
+    reader._pace.allowance = 1
+    assert latest(reader, 2) == 3
+
+
+def test_what_was_taken_waits_no_more_and_spouts_may_be_ahead_by_two(
+    tmp_path: Path, reader: InboxReader
+) -> None:
+    inbox = FileInbox(tmp_path, -1, 10**6, 10**9)
+    reader._pace.allowance = 10
+    inbox.append([chunk_of(*range(10)) for _ in range(2)])
+    assert latest(reader, -1) == 0
+    inbox.consumed(-1)  # every micro-batch looks at what the source says
+    assert inbox.has_room()  # ten wait, and ten run
+    inbox.append([chunk_of(*range(10))])
+    assert inbox.has_room() is False
+    reader._running = None
+    assert inbox.chunk_rows == 10 // 8
+    assert latest(reader, 0) == 1
+    assert inbox.has_room()
+    inbox.close()

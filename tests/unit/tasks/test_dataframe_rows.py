@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from acktree import Config, DataFrameSpout, Retry
 from acktree.core.counters import Counters
@@ -16,13 +15,13 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore
 from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.dead_letters.wills import letter_of, redriven_letter
-from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.errors import DeadLetterLimitError
+from acktree.spark.acker import DurableAcker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.level import run_level
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.outputs import failure_of
-from acktree.tasks.payloads import Payloads, payload_of_wire
 from acktree.tasks.plan import Plan
 from acktree.tasks.surroundings import Surroundings
 from tests.unit.tasks.test_spout_task import Inbox
@@ -47,8 +46,15 @@ class Parking(Inbox):
         return self.parked[-1]
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(Line, "folder", tmp_path, raising=False)
+
+
 class Line:
     """A topology over a DataFrame, run by hand: rows in, a micro-batch, verdicts at the spout's task."""
+
+    folder: Path
 
     def __init__(self, bolt, retry=None, config=None, message_id="key", grouping=None):
         spout = DataFrameSpout(Frame(), message_id)
@@ -63,8 +69,14 @@ class Line:
         self.number = component.task_ids[0]
         self.task = DataFrameTask(spout, component, self.number, self.plan, around, 0, self.inbox)
         self.batch_id, self.ran = 0, set()
+        self.checkpoint = Path(mkdtemp(dir=self.folder))
+        self.acker = DurableAcker(self.plan, self.checkpoint, -1) if self.plan.is_tracking else None
+
+    refusal = None
 
     def bury(self, wills):
+        if self.refusal is not None:
+            raise self.refusal
         self.letters += [letter_of(will, self.topology, len(self.letters) + 1) for will in wills]
 
     def feed(self, *values, is_tracked=True, places=1):
@@ -94,26 +106,26 @@ class Line:
             rows = [row for row in rows if row.level != level.index]
             store = self.stores.setdefault(level.index, MemoryStore())
             rows += run_level(self.plan, level.index, 0, mine, store, read)
-        mine = [row for row in rows if row.level == self.plan.acker_level]
-        rows = [row for row in rows if row.level != self.plan.acker_level]
-        if self.plan.ackers:
-            mine.append(WireRow(0, self.plan.acker_level, Kind.CLOCK, 0, 0, self.now_ms, b"", b""))
-            rows += run_acker(self.plan, 0, mine, self.stores.setdefault("acker", MemoryStore()))
-        for row in rows:
-            if row.kind == Kind.STATISTICS:
-                self.counters.merge(Counters.from_bytes(row.body))
-        verdicts = [Verdicts.from_bytes(row.body) for row in rows if row.kind == Kind.VERDICTS]
-        payloads = [payload_of_wire(row.head, row.body) for row in rows if row.kind == Kind.PAYLOADS]
-        mail = mail_of(verdicts, 5, timed_out(self.plan.timeout_ms), payloads).get(self.number, Mail())
+        told = {kind: [row for row in rows if row.kind == kind] for kind in Kind}
+        for row in told[Kind.STATISTICS]:
+            self.counters.merge(Counters.from_bytes(row.body))
+        mail = Mail()
+        if self.acker is not None:
+            verdicts, payloads = self.acker.settle(
+                self.batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], self.now_ms, is_first=False
+            )
+            late = timed_out(self.plan.timeout_ms)
+            mail = mail_of(verdicts, 5, late, payloads).get(self.number, mail)
         self.task.deliver(mail)
         self.task.step(self.now_ms)
         self.task.flush(self.now_ms)
         return mail
 
     def kept(self):
-        """The payloads that lie beside the acker."""
-        store = self.stores.get("acker", MemoryStore())
-        return [name for name in store.blobs if name.startswith("payloads/") and "/rows/" in name]
+        """The payloads that lie beside the acker; those of the last micro-batch go with the next."""
+        self.feed()
+        folder = self.checkpoint / "payloads"
+        return [file.name for file in folder.iterdir()] if folder.exists() else []
 
     def totals(self):
         """(acked, failed, timed out) as the spout's task counted them."""
@@ -130,10 +142,9 @@ def judges(bolt, tup):
         bolt.collector.ack(tup)
 
 
-@pytest.mark.parametrize("ackers", [1, 3])
 @pytest.mark.parametrize("places", [1, 4])
-def test_every_row_gets_its_verdict_and_is_counted(places, ackers):
-    line = Line(CallsByHand(judges), config=Config(acker_executors=ackers, message_timeout_secs=8))
+def test_every_row_gets_its_verdict_and_is_counted(places):
+    line = Line(CallsByHand(judges))
     mail = line.feed(*range(30), places=places)
     assert mail.acked_rows == 10
     assert sorted(len(roots) for roots, _ in mail.failed_rows) == [1] * 10
@@ -208,6 +219,30 @@ def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again()
     assert line.task.is_idle
 
 
+@pytest.mark.parametrize("message_id", ["key", None])
+def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_attempt(message_id):
+    line = Line(CallsByHand(judges), Retry(max_attempts=1), message_id=message_id)
+    line.refusal = DeadLetterLimitError("too many", "here", "mend it")
+    line.feed(0, 1, 3, 4)
+    assert (line.letters, line.task.is_settled, line.task.open_count) == ([], True, 2)
+    number = max(line.inbox.chunks)
+    chunk = Chunk.from_bytes(line.inbox.chunks[number])
+    assert decode_rows(chunk.values) == [(1, "k1"), (4, "k4")]
+    assert chunk.attempts.tolist() == [1, 1]
+    line.refusal = None
+    line.feed()
+    assert [(letter.values, letter.attempts) for letter in line.letters] == [([1, "k1"], 1), ([4, "k4"], 1)]
+
+
+def test_acked_rows_are_told_to_the_limit_of_dead_letters():
+    told = []
+    line = Line(CallsByHand(judges))
+    line.task._around = replace(line.task._around, note_acked=lambda *acked: told.append(acked))
+    line.now_ms = 7
+    line.feed(0, 3, 1)
+    assert told == [("source", 2, 7)]
+
+
 def test_rows_without_a_message_id_are_tried_again_like_the_others():
     line = Line(CallsByHand(judges), Retry(max_attempts=2, backoff_secs=(0, 0)), message_id=None)
     line.feed(1)
@@ -266,47 +301,6 @@ def test_a_verdict_that_is_told_anew_after_a_crash_parks_no_row_twice():
     again.task.step(99)
     assert again.inbox.parked == []
     assert again.task.open_count == waiting
-
-
-steps = st.lists(
-    st.tuples(
-        st.lists(st.lists(st.integers(0, 40), max_size=5), max_size=3),
-        st.sets(st.integers(0, 40), max_size=8),
-        st.sets(st.integers(0, 40), max_size=8),
-    ),
-    max_size=8,
-)
-
-
-@given(steps)
-def test_payloads_agree_with_a_dict(script):
-    """Each root comes once; what was judged may come in the same micro-batch, or never."""
-    store, model, came = MemoryStore(), {}, set()
-    for arrivals, acked, failed in script:
-        arrived = []
-        for roots in arrivals:
-            fresh = [root for root in dict.fromkeys(roots) if root not in came]
-            came.update(fresh)
-            model |= {root: f"row {root}" for root in fresh}
-            values = pa.record_batch({"v": pa.array([f"row {root}" for root in fresh], pa.string())})
-            arrived.append((np.array(fresh, dtype=np.int64), values))
-        lost = failed - acked
-        given_back = Payloads(store).settle(
-            arrived, np.array(sorted(acked), dtype=np.int64), np.array(sorted(lost), dtype=np.int64)
-        )
-        told = {
-            root: value
-            for roots, values in given_back
-            for root, value in zip(roots.tolist(), values["v"].to_pylist(), strict=True)
-        }
-        assert told == {root: model[root] for root in lost & model.keys()}
-        for root in acked | failed:
-            model.pop(root, None)
-        blobs = [name for name in store.blobs if name.startswith("rows/")]
-        assert bool(blobs) == bool(model)
-    left = Payloads(store).settle([], np.zeros(0, np.int64), np.array(sorted(model), dtype=np.int64))
-    assert {root for roots, _ in left for root in roots.tolist()} == set(model)
-    assert not [name for name in store.blobs if name.startswith("rows/")]
 
 
 def test_a_failure_of_many_rows_is_told_to_each():

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, CustomGrouping
-from acktree.core.ids import channel_id
+from acktree.core.ids import channel_id, edge_ids
 from acktree.core.lineage import Sparse
+from acktree.core.values import decode_rows
 from acktree.tasks.router import charge
 from acktree.tasks.rows import InboundRows
 from acktree.testing import FeederSpout, LocalCluster
 from tests.scenarios.bolts import Does, Holds
-from tests.unit.tasks.workbench import bench, in_a_row, looking
+from tests.unit.tasks.workbench import Calls, bench, in_a_row, looking
 
 
 class TwiceToOne(CustomGrouping):
@@ -89,6 +90,36 @@ def test_trap_equal_edge_ids_every_copy_takes_a_step_of_its_parent(emissions, ta
     assert rows.ack_values.tolist() == expected.tolist()
     named = [parent for parents in emissions for parent in parents if parent >= 0]
     assert rows.ordinals.tolist() == np.bincount(named, minlength=4).tolist()
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+@pytest.mark.parametrize("words", [["a"], list("abcdefghijklmnopqrstuvwxyz"), ["b", "a"] * 4])
+def test_every_copy_carries_the_edge_of_its_own_task_and_place_wherever_frames_are_cut(words, partitions):
+    def build(builder):
+        split = Calls(lambda bolt, tup, collector: [collector.emit([word]) for word in tup["value"]] and None)
+        builder.set_bolt("split", split).global_grouping("source")
+        count = Calls(lambda bolt, tup, collector: None)
+        builder.set_bolt("count", count, parallelism=5).fields_grouping("split", ["value"])
+
+    with looking() as seen, bench(build=build, config=Config(partitions=partitions)) as running:
+        running.feed(([words], "x"))
+        ((_, parent),) = seen.pairs[:1]
+        arrived = {}
+        for frame in (frame for frame in seen.frames if frame.component == "split"):
+            tasks = np.broadcast_to(frame.tasks, len(frame.lineage)).tolist()
+            for row, (task, (word,)) in enumerate(zip(tasks, decode_rows(frame.values), strict=True)):
+                assert task % partitions == running.running.plan.host(task)
+                (edge,) = frame.lineage.anchors(row).values()
+                arrived[edge] = (word, task)
+        for place, word in enumerate(words):
+            options = {
+                int(edge_ids(np.array([parent]).view(np.uint64), channel, np.array([place]))[0]): (word, task)
+                for task in running.running.plan.topology.components["count"].task_ids
+                for channel in [np.array([channel_id("split", "default", task)])]
+            }
+            assert len(options.items() & arrived.items()) == 1
+        assert len(arrived) == len(words)
+        assert running.acked == ["x"]
 
 
 def test_an_anchor_named_twice_counts_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import threading
 import uuid
@@ -127,6 +128,33 @@ def test_a_container_that_is_changed_in_place_is_noticed_after_the_tuple_that_ch
         running.feed(1, 2, 3)
         assert running.acked == [1, 3]
         assert refused(running.failures[2], "thing")
+
+
+@pytest.mark.parametrize(("container", "change"), CHANGED.values(), ids=CHANGED.keys())
+@pytest.mark.parametrize("others", [{}, {"few": [1], "many": [0] * 1000}])
+def test_the_look_after_each_tuple_sees_what_a_check_would_find_and_nothing_else(container, change, others):
+    bolt = Calls(print)
+    bolt.thing = copy.deepcopy(container)
+    vars(bolt).update(others)
+    guard = Guard(bolt, (), "b")
+    assert not guard.may_have_changed()
+    for _ in range(2):  # what was told once is the new state of things
+        before = copy.deepcopy(bolt.thing)
+        change(bolt.thing)
+        assert guard.may_have_changed() == (bolt.thing != before)
+        if guard.may_have_changed():
+            with pytest.raises(MisuseError, match="'thing'"):
+                guard.check()
+        assert not guard.may_have_changed()
+
+
+def test_a_change_that_is_undone_by_the_next_tuple_is_told_of_both():
+    def execute(bolt, tup, collector):
+        bolt.thing.append(1) if tup["value"] == 1 else bolt.thing.clear()
+
+    with bench(Calls(execute, thing=list)) as running:
+        running.feed(1, 2, 3)
+        assert (running.acked, sorted(running.failures)) == ([3], [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -347,7 +375,9 @@ def test_an_item_that_cannot_be_compared_has_changed_when_it_is_another(item):
     bolt.items = [item()]
     guard = Guard(bolt, (), "b")
     guard.check_all()
+    assert not guard.may_have_changed()
     bolt.items[0] = item()
+    assert guard.may_have_changed()
     with pytest.raises(MisuseError, match="'items'"):
         guard.check()
 

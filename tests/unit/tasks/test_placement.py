@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from acktree import BasicBolt, Bolt, Config, Spout
 from acktree.core.frames import Kind, WireRow
 from acktree.core.ids import root_ids
-from acktree.core.state import MemoryStore
+from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
-from acktree.tasks.acker_task import run_acker
+from acktree.tasks.acker_task import Acker
 from acktree.tasks.level import run_level
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
@@ -136,17 +136,20 @@ def test_the_tracked_and_the_untracked_of_one_stream_keep_their_order():
 
 
 def test_of_several_failures_the_same_one_is_told_in_whichever_order_they_arrive():
-    plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(acker_executors=1), 3, 0)
+    plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(), 3, 0)
     roots = root_ids(0, 1, np.arange(1))
-    rows = [WireRow(0, plan.acker_level, Kind.CLOCK, 0, 0, 0, b"", b"")]
+    rows = []
     for partition, why in enumerate(["this", "that", "those"]):
         outputs = Outputs(plan, partition, 0, 0)
-        if partition == 0:
-            outputs.init(roots, np.array([7]), 1)
+        if partition == 2:
+            outputs.open(1, 0, np.array([7]))
         outputs.fail(roots, failure_of(ValueError(why), "b0"))
         rows += [row for row in outputs.wire_rows() if row.kind == Kind.DELTAS]
-    told = {tuple(run_acker(plan, 0, order, MemoryStore())) for order in permutations(rows)}
-    assert len(told) == 1
+    told = [Acker(plan).settle(order, 0)[0] for order in permutations(rows)]
+    assert len({verdicts.to_bytes() for verdicts in told}) == 1
+    (reason,) = told[0].reasons
+    assert Failure.from_bytes(reason).reason == "ValueError: this"  # of the first partition
+    assert told[0].others.tolist() == [2]
 
 
 @pytest.mark.parametrize("is_tracked", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +87,8 @@ class Inbox:
 
     def __init__(self):
         self.chunks, self.released, self.room = {}, [], True
+
+    chunk_rows = 10**9
 
     def append(self, chunks):
         first = len(self.chunks)
@@ -321,6 +324,76 @@ def test_emit_never_blocks_room_is_asked_for_before_next_tuple():
     assert len(desk.run()[0]) == 1000
 
 
+def one_each(count):
+    """At each of so many calls of ``next_tuple`` one message."""
+    return [emits((n, n)) for n in range(count)]
+
+
+FAR = float("inf")
+
+
+@pytest.mark.parametrize(("enough", "asked"), [(1, 1), (3, 3), (100, 5)])
+def test_a_step_asks_again_while_the_spout_emits_until_there_is_enough(enough, asked):
+    desk = Desk(Source(*one_each(5)))
+    assert desk.task.step(0, enough=enough, until=FAR) is True
+    assert desk.task.buffered_count == 5 - len(desk.spout.plan) == asked
+
+
+def test_a_step_asks_once_if_not_told_otherwise_and_when_the_time_is_up():
+    desk = Desk(Source(*one_each(5)))
+    desk.task.step(0)
+    desk.task.step(0, enough=100)
+    desk.task.step(0, enough=100, until=monotonic() - 1)
+    assert desk.task.buffered_count == 3
+
+
+@pytest.mark.parametrize("stop", [lambda spout: None, raises(ValueError("x")), raises(EndOfStream())])
+def test_a_step_that_may_ask_again_does_not_after_silence_a_raise_or_the_end(stop):
+    desk = Desk(Source(emits(("x", "a")), stop, emits(("y", "b"))))
+    assert desk.task.step(0, enough=100, until=FAR) is True
+    assert (desk.task.buffered_count, len(desk.spout.plan)) == (1, 1)
+
+
+def test_verdicts_that_come_while_a_spout_is_asked_do_not_wait_for_enough():
+    def mail_comes(spout):
+        emits(("y", "b"))(spout)
+        desk.task.deliver(Mail(np.array([0])))
+
+    desk = Desk(Source(emits(("x", "a")), mail_comes, emits(("z", "c"))))
+    desk.run()
+    desk.task.step(0, enough=100, until=FAR)
+    assert (desk.spout.told(), desk.task.buffered_count) == ([], 1)
+    desk.task.step(0, enough=100, until=FAR)
+    assert desk.spout.told() == [("ack", "a")]
+    assert desk.task.buffered_count == 2
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(1, 1), (4, 4), (None, 6), (0, 6)])
+def test_a_step_that_asks_again_keeps_to_the_limit_as_one_that_does_not(limit, asked):
+    desk = Desk(Source(*one_each(6)), config=Config(max_spout_pending=limit))
+    desk.task.step(0, enough=2, until=FAR)
+    desk.task.flush(0)  # open is what was handed over as well as what was not
+    desk.task.step(0, enough=100, until=FAR)
+    assert 6 - len(desk.spout.plan) == asked
+
+
+def test_a_message_that_waits_for_its_retry_is_open_to_a_step_that_asks_again():
+    desk = Desk(
+        Source(*one_each(6)), retry=Retry(3, backoff_secs=(1000, 1000)), config=Config(max_spout_pending=3)
+    )
+    desk.run()
+    desk.may_be_told = {0}
+    desk.task.deliver(Mail(failed=[(np.array([0]), BROKEN)]))
+    desk.task.step(0, enough=100, until=FAR)
+    assert desk.task.open_count == 3
+
+
+def test_without_ackers_a_step_that_asks_again_tells_all_that_it_emitted():
+    desk = Desk(Source(*one_each(3)), config=Config(acker_executors=0))
+    desk.task.step(0, enough=100, until=FAR)
+    assert desk.spout.told() == [("ack", 0), ("ack", 1), ("ack", 2)]
+
+
 @pytest.mark.parametrize(("limit", "asked"), [(1, 1), (2, 2), (3, 3), (None, 5), (0, 5)])
 def test_next_tuple_is_called_while_fewer_than_the_limit_are_open(limit, asked):
     desk = Desk(Source(*(emits((n, n)) for n in range(5))), config=Config(max_spout_pending=limit))
@@ -519,6 +592,26 @@ def test_without_ackers_what_ack_emits_is_acked_too_also_after_the_end():
 # ---- retries and dead letters ------------------------------------------------------------------------------
 
 
+def test_after_a_clock_was_set_back_a_retry_waits_no_longer_than_its_pause():
+    desk = Desk(
+        Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=3, backoff_secs=(10, 60), jitter=False)
+    )
+    desk.now_ms = 3_600_000
+    desk.run()
+    desk.verdict(failed=[0])
+    desk.now_ms += 4_000
+    assert desk.run() == []
+    desk.now_ms = 0
+    desk.verdict(failed=[1])
+    assert desk.run() == []
+    assert desk.task.due_ms() == 6_000
+    desk.now_ms = 6_000
+    assert desk.run() == [[("x",)]]
+    assert desk.task.due_ms() == 10_000
+    desk.now_ms = 10_000
+    assert desk.run() == [[("y",)]]
+
+
 def test_with_a_policy_a_message_is_tried_again_as_a_new_root_and_told_once_when_it_is_final():
     desk = Desk(
         Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=3, backoff_secs=(1, 60), jitter=False)
@@ -580,6 +673,9 @@ def test_fail_is_told_only_after_the_dead_letter_is_durable():
     assert desk.inbox.released == []
     assert desk.reports[0][2].reason == "OSError: [Errno 28] disk full"
     desk.broken_store = None
+    desk.run()
+    assert desk.spout.told()[1:] == []  # not again at once: a database that is away would be hammered
+    desk.now_ms = desk.task.due_ms()
     desk.run()
     assert desk.spout.told()[1:] == [("fail", "a", "ValueError: broken", 1, True)]
     assert len(desk.letters) == 1

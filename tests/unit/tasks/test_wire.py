@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from acktree import Config, Retry
 from acktree.core.deltas import Deltas
-from acktree.core.frames import Kind, WireRow
+from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
+from acktree.core.ledger import Judged
 from acktree.core.lineage import Runs, Sparse
-from acktree.core.state import MemoryStore
+from acktree.core.spans import Opened, Span
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.errors import ProtocolError
-from acktree.tasks.acker_task import Verdicts, run_acker
+from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import mail_of
 from acktree.tasks.outputs import failure_of
@@ -83,43 +84,74 @@ def shown(chunk):
     )
 
 
-def verdicts(acked=(), failed=(), late=(), reasons=(), task=1):
-    """Verdicts on sequences of a spout task, under salt 7."""
+def verdicts(done=(), acked=(), failed=(), late=(), reasons=()):
+    """Verdicts under salt 7; of (task, sequence) each, a failure with its reason and how many others."""
 
-    def judged(sequences):
-        roots = root_ids(7, task, np.array(sequences, dtype=np.int64))
-        return roots, np.full(len(roots), task, dtype=np.int32)
+    def judged(messages):
+        roots = [int(root_ids(7, task, np.array([sequence]))[0]) for task, sequence in messages]
+        owners = np.array([task for task, _ in messages], dtype=np.int32)
+        return Judged(np.array(roots, dtype=np.int64), owners)
 
-    which = np.array([reason for _, reason, _ in failed], dtype=np.int64)
-    others = np.array([others for _, _, others in failed], dtype=np.int64)
+    which = np.array([reason for *_, reason, _ in failed], dtype=np.int64)
+    others = np.array([others for *_, others in failed], dtype=np.int64)
     packed = tuple(reason.to_bytes() for reason in reasons)
-    return Verdicts(
-        *judged(acked), *judged([n for n, _, _ in failed]), which, others, *judged(late), packed, 5, 77
-    )
+    runs = [(task, np.array(sequences, dtype=np.int64)) for task, sequences in done]
+    lost = judged([message[:2] for message in failed])
+    return Verdicts(runs, judged(acked), lost, which, others, judged(late), packed, 5, 77)
 
 
 BROKEN, WORSE = failure_of(ValueError("broken"), "b"), failure_of(KeyError("worse"), "c")
 LATE = replace(BROKEN, reason="late", exception=None, traceback=None)
 
 
-def test_verdicts_are_what_they_were_after_the_wire():
-    told = verdicts([1, 2], [(3, 0, 0), (4, 1, 2)], [5], [BROKEN, WORSE])
+ascending = st.sets(st.integers(0, 60), min_size=1).map(sorted)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), ascending), max_size=4), st.integers(0, 1 << 47))
+def test_verdicts_are_what_they_were_in_the_journal(done, first):
+    done = [(task, [first + sequence for sequence in sequences]) for task, sequences in done]
+    failed = [(1, 3, 0, 0), (2, 4, 1, 2)]
+    told = verdicts(done, [(1, 1), (1, 2)], failed, [(2, 5)], [BROKEN, WORSE])
     again = Verdicts.from_bytes(told.to_bytes())
-    for name in ("acked", "acked_owners", "failed", "failed_owners", "failures", "others", "timed_out"):
-        assert getattr(again, name).tolist() == getattr(told, name).tolist()
+    assert [(task, sequences.tolist()) for task, sequences in again.done] == done
+    for name in ("acked", "failed", "timed_out"):
+        mine, its = getattr(told, name), getattr(again, name)
+        assert (its.roots.tolist(), its.owners.tolist()) == (mine.roots.tolist(), mine.owners.tolist())
+    assert (again.failures.tolist(), again.others.tolist()) == ([0, 1], [0, 2])
     assert [Failure.from_bytes(reason) for reason in again.reasons] == [BROKEN, WORSE]
     assert (again.open_count, again.next_deadline_ms) == (5, 77)
 
 
+def test_a_long_run_of_messages_that_are_done_takes_few_bytes_in_the_journal():
+    few, many = (len(verdicts([(1, range(count))]).to_bytes()) for count in (1, 100_000))
+    assert few == many
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        verdicts(done=[(1, [3])]),
+        verdicts(acked=[(1, 3)]),
+        verdicts(failed=[(1, 3, 0, 0)], reasons=[BROKEN]),
+        verdicts(late=[(1, 3)]),
+    ],
+)
+def test_verdicts_are_true_when_any_is_told(told):
+    assert told
+    assert not verdicts()
+
+
 def test_mail_is_sorted_by_spout_task_and_by_what_befell():
-    told = [
-        verdicts([1, 2], [(3, 0, 0), (4, 0, 2), (6, 1, 0)], [5], [BROKEN, WORSE]),
-        verdicts([9], [(8, 0, 0)], reasons=[WORSE], task=2),
-        verdicts(task=4),
-    ]
+    told = verdicts(
+        done=[(1, [1, 7]), (3, [4]), (1, [10])],
+        acked=[(2, 9), (1, 2)],
+        failed=[(1, 3, 0, 0), (1, 4, 0, 2), (2, 8, 1, 0), (1, 6, 1, 0)],
+        late=[(1, 5)],
+        reasons=[BROKEN, WORSE],
+    )
     mail = mail_of(told, 7, LATE)
-    assert sorted(mail) == [1, 2]
-    assert mail[1].acked.tolist() == [1, 2]
+    assert sorted(mail) == [1, 2, 3]
+    assert sorted(mail[1].acked.tolist()) == [1, 2, 7, 10]
     failed = {(failure.reason, failure.others): sequences.tolist() for sequences, failure in mail[1].failed}
     assert failed == {
         (LATE.reason, 0): [5],
@@ -131,38 +163,67 @@ def test_mail_is_sorted_by_spout_task_and_by_what_befell():
     assert [(sequences.tolist(), failure.reason) for sequences, failure in mail[2].failed] == [
         ([8], WORSE.reason)
     ]
+    assert (mail[3].acked.tolist(), mail[3].failed) == ([4], ())
+    assert mail_of(verdicts(), 7, LATE) == {}
 
 
-def test_an_acker_without_rows_says_nothing_and_its_clock_never_goes_back():
-    plan = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), Config(message_timeout_secs=10), 1, 7)
-    store = MemoryStore()
-    assert run_acker(plan, 0, [], store) == []
+def acker(**config):
+    plan = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), Config(**config), 1, 7)
+    return Acker(plan)
+
+
+def told_at(acker, now_ms, *deltas):
+    """The verdicts of one micro-batch."""
+    rows = [WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, now_ms, b"", part.to_bytes()) for part in deltas]
+    return acker.settle(rows, now_ms)[0]
+
+
+def test_an_acker_that_is_told_nothing_says_nothing_and_goes_on_from_a_clock_set_back():
+    steady = acker(message_timeout_secs=10)
+    assert not told_at(steady, 0)
     roots = root_ids(7, 1, np.array([0]))
     deltas = Deltas(init_roots=roots, init_sums=np.array([5]), init_owners=np.array([1], dtype=np.int32))
-    level = plan.acker_level
-
-    def at(now_ms, *bodies):
-        rows = [WireRow(0, level, Kind.CLOCK, 0, 0, now_ms, b"", b"")]
-        rows += [WireRow(0, level, Kind.DELTAS, 0, 0, now_ms, b"", body) for body in bodies]
-        (told,) = (row for row in run_acker(plan, 0, rows, store) if row.kind == Kind.VERDICTS)
-        return told.clock_ms, Verdicts.from_bytes(told.body)
-
-    assert at(50_000, deltas.to_bytes())[1].open_count == 1
-    clock_ms, told = at(20_000)  # somebody set the clock back
-    assert (clock_ms, told.open_count) == (50_000, 1)
-    assert len(at(59_000)[1].timed_out) == 0
-    assert at(62_000)[1].timed_out.tolist() == roots.tolist()
+    assert told_at(steady, 50_000, deltas).open_count == 1
+    told = told_at(steady, 20_000)  # somebody set the clock back
+    assert (told.open_count, bool(told)) == (1, False)
+    assert len(told_at(steady, 29_999).timed_out.roots) == 0
+    assert told_at(steady, 31_000).timed_out.roots.tolist() == roots.tolist()
 
 
-@given(st.integers(1, 9), st.integers(1, 9))
-def test_acker_tasks_are_spread_over_partitions_and_each_is_in_one(ackers, partitions):
-    config = Config(acker_executors=ackers)
-    plan = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), config, partitions, 7)
-    told = []
-    for partition in range(partitions):
-        rows = [WireRow(partition, plan.acker_level, Kind.CLOCK, 0, 0, 0, b"", b"")]
-        told += [row.source for row in run_acker(plan, partition, rows, MemoryStore())]
-    assert sorted(told) == [*range(ackers)]
+def test_what_a_micro_batch_opens_and_ends_is_told_by_its_sequences_and_never_enters_the_ledger():
+    mine = acker()
+    opened = Deltas(opened=(Opened(1, 40, 43),), spans=(Span(1, 40, np.array([5, 6, 7])),))
+    acked = Deltas(spans=(Span(1, 40, np.array([5, 6, 1])),))
+    told = told_at(mine, 0, opened, acked)
+    assert [(task, sequences.tolist()) for task, sequences in told.done] == [(1, [40, 41])]
+    assert mine.ledger.open_count == told.open_count == 1
+    # And what it leaves open, by its root, in whichever way the rest is told.
+    alone = Deltas(ack_roots=root_ids(7, 1, np.array([42])), ack_sums=np.array([6]))
+    told = told_at(mine, 0, alone)
+    assert (told.done, told.acked.roots.tolist(), told.acked.owners.tolist()) == (
+        [],
+        alone.ack_roots.tolist(),
+        [1],
+    )
+
+
+def test_of_the_reasons_only_those_are_told_that_failed_a_message():
+    failing = Deltas(
+        fail_roots=np.array([9, *root_ids(7, 1, np.array([41, 40, 41]))]), failures=np.array([0, 1, 2, 1]),
+        reasons=(b"nobody's", b"of 41", b"of 40"), opened=(Opened(1, 40, 42),),
+        spans=(Span(1, 40, np.array([0, 0])),),
+    )  # fmt: skip
+    told = told_at(acker(), 0, failing)
+    said = {
+        root: (told.reasons[at], others)
+        for root, at, others in zip(
+            told.failed.roots.tolist(), told.failures, told.others.tolist(), strict=True
+        )
+    }
+    of_40, of_41 = root_ids(7, 1, np.array([40, 41])).tolist()
+    assert said == {of_40: (b"of 40", 0), of_41: (b"of 41", 1)}
+    assert len(told.reasons) == 2
+    assert told.done == []  # their sums are zero, and yet
 
 
 # ---- ticks -----------------------------------------------------------------------------------------------
@@ -180,6 +241,16 @@ def test_a_tick_is_due_after_each_interval_and_what_was_missed_is_missed():
     assert ticks.due(22_000) == {level: {"b1": 5.0}}
     assert ticks.next_ms() == 26_000
     assert Ticks(Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), Config(), 1, 0), 0).next_ms() is None
+
+
+def test_after_a_clock_was_set_back_the_next_tick_comes_an_interval_later():
+    topology = in_a_row(FeederSpout(["value"]), Calls(print), TickingBolt())
+    plan = Plan.of(topology, Config(), 1, 0)
+    ticks = Ticks(plan, 3_600_000)
+    assert ticks.due(1_000) == {}
+    assert ticks.next_ms() == 6_000
+    assert ticks.due(5_999) == {}
+    assert ticks.due(6_000) == {plan.level_of["b1"]: {"b1": 5.0}}
 
 
 def test_an_interval_shorter_than_a_millisecond_ticks_each_millisecond():
@@ -249,7 +320,7 @@ def test_payloads_without_fields_keep_their_number():
 
 def test_what_was_acked_is_told_once():
     lineage = Runs.of_rows(np.array([5, 5, 6]), np.array([1, 2, 4]))
-    rows = InboundRows("a", "s", 1, ("f",), lineage, [(0,), (1,), (2,)])
+    rows = InboundRows("a", "s", 1, ("f",), lineage, [(0, 1, 2)])
     assert rows.newly_acked() is None
     rows.fate[0] = rows.fate[2] = FATES.index("acked")
     rows.ack_values[0] = 8
@@ -257,14 +328,14 @@ def test_what_was_acked_is_told_once():
     assert rows.newly_acked() is None
     rows.fate[1] = FATES.index("acked")
     assert [part.tolist() for part in rows.newly_acked()] == [[5], [2]]
-    whole = InboundRows("a", "s", 1, ("f",), lineage, [(0,), (1,), (2,)])
+    whole = InboundRows("a", "s", 1, ("f",), lineage, [(0, 1, 2)])
     whole.fate[:] = bytes([FATES.index("acked")] * 3)
     assert [part.tolist() for part in whole.newly_acked()] == [[5, 6], [3, 4]]
 
 
 def test_a_row_knows_its_roots_and_attempts():
     tried = Runs.of_rows(np.array([5, 6]), np.array([1, 2]), np.array([3, 1], dtype=np.int32))
-    rows = InboundRows("a", "s", 1, ("f",), tried, [(0,), (1,)])
+    rows = InboundRows("a", "s", 1, ("f",), tried, [(0, 1)])
     assert [rows.attempt_of(row) for row in (0, 1)] == [3, 1]
     assert [tried.root_attempts(row) for row in (0, 1)] == [{5: 3}, {6: 1}]
     assert Runs.of_rows(np.array([5]), np.array([1])).root_attempts(0) == {}

@@ -14,6 +14,7 @@ import pytest
 from acktree import BasicBolt, Bolt, Config, Topology, TopologyBuilder
 from acktree.core.frames import Frame, Kind, WireRow
 from acktree.tasks import level
+from acktree.tasks.acker_task import Acker
 from acktree.tasks.outputs import Outputs
 from acktree.testing import FeederSpout, LocalCluster, local_cluster
 from acktree.testing.local_cluster import LocalTopology
@@ -52,33 +53,33 @@ def looking() -> Iterator[Seen]:
 
 @contextmanager
 def run_twice(random: Random) -> Iterator[list[int]]:
-    """Run every level and every acker again with its rows in another order; both runs must say the same."""
-    run_level, run_acker = local_cluster.run_level, local_cluster.run_acker
+    """Run every level and the acker again with its rows in another order; both runs must say the same."""
+    run_level, settle = local_cluster.run_level, Acker.settle
     counted: list[int] = []
 
     def said(rows: list[WireRow]) -> list[WireRow]:
         return [row for row in rows if row.kind != Kind.STATISTICS]  # latencies are the machine's
 
-    def again(
-        run: Callable[..., Any], plan: Any, where: tuple[int, ...], rows: Any, store: Any, *further: Any
-    ):
+    def level_again(plan: Any, index: int, partition: int, rows: Any, store: Any, *further: Any):
         shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(store)
-        first = list(run(plan, *where, rows, store, *further))
-        second = list(run(plan, *where, shuffled, twin, *further[:1]))
+        first = list(run_level(plan, index, partition, rows, store, *further))
+        second = list(run_level(plan, index, partition, shuffled, twin, *further[:1]))
         assert said(first) == said(second)
         assert store is None or store.blobs == twin.blobs
         counted.append(len(rows))
         return first
 
-    def level_again(plan: Any, index: int, partition: int, rows: Any, store: Any, *further: Any):
-        return again(run_level, plan, (index, partition), rows, store, *further)
-
-    def acker_again(plan: Any, partition: int, rows: Any, store: Any):
-        return again(run_acker, plan, (partition,), rows, store)
+    def acker_again(acker: Acker, rows: Any, clock_ms: int):
+        shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(acker)
+        first, change = settle(acker, rows, clock_ms)
+        second, twins_change = settle(twin, shuffled, clock_ms)
+        assert (first.to_bytes(), change) == (second.to_bytes(), twins_change)
+        counted.append(len(rows))
+        return first, change
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_cluster, "run_level", level_again)
-        patch.setattr(local_cluster, "run_acker", acker_again)
+        patch.setattr(Acker, "settle", acker_again)
         yield counted
 
 

@@ -1,0 +1,150 @@
+"""Dead letters in a file for other programs: Parquet or JSON lines.
+
+Rules of this file
+------------------
+1. Nothing is unpickled. A value that was pickled is in the payload, which is exported whole.
+2. The file gets its name when it is complete, and never takes the place of another one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import date, time
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from acktree.dead_letters.letter import DeadLetter, Pickled
+from acktree.dead_letters.table import COLUMNS
+from acktree.errors import MisuseError
+from acktree.private_files import make_private_file
+
+__all__ = ["export_to"]
+
+_GROUP: Final = 1000
+"""So many letters are in memory at once."""
+
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "id": pa.int64(),
+    "task_id": pa.int32(),
+    "root": pa.int64(),
+    "fields": pa.list_(pa.string()),
+    "payload": pa.binary(),
+    "attempts": pa.int32(),
+    "first_emitted_ms": pa.timestamp("ms", "UTC"),
+    "dead_ms": pa.timestamp("ms", "UTC"),
+    "redriven_ms": pa.timestamp("ms", "UTC"),
+    "settled_ms": pa.timestamp("ms", "UTC"),
+}
+"""Everything else is text."""
+
+_SCHEMA: Final = pa.schema(
+    [(name.removesuffix("_ms"), _TYPES.get(name, pa.string())) for name in COLUMNS]
+    + [("values", pa.string())]  # a JSON object: text, since letters of different streams share this column
+)
+
+
+def export_to(path: Path, letters: Iterable[DeadLetter]) -> int:
+    """Write letters into a new file; returns how many."""
+    write = _FORMATS.get(path.suffix)
+    if write is None:
+        raise MisuseError(
+            f"dead letters cannot be exported as {path.suffix or 'a file without a suffix'}",
+            f"export({str(path)!r})",
+            f"give the file a name that ends with {' or '.join(_FORMATS)}",
+        )
+    if path.exists():  # looked at again in the end; but rather refused before the work than after it
+        raise _taken(path)
+    half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        make_private_file(half)
+        with half.open("wb") as file:
+            count = write(file, iter(letters))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(half, path)  # unlike a rename it refuses to take another file's place
+    except FileExistsError:
+        raise _taken(path) from None
+    except OSError as refused:
+        raise MisuseError(
+            f"dead letters cannot be exported to {path}: {refused}",
+            f"export({str(path)!r})",
+            "see that its folder is there, can be written and has room; no file was made",
+        ) from refused
+    finally:
+        with suppress(OSError):
+            half.unlink()
+    return count
+
+
+def _taken(path: Path) -> MisuseError:
+    return MisuseError(
+        f"there is a file {path} already",
+        f"export({str(path)!r})",
+        "name another file, or move that one away",
+    )
+
+
+def _write_parquet(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
+    count = 0
+    with pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer:
+        while group := list(islice(letters, _GROUP)):
+            columns = {name: [_cell(letter, name) for letter in group] for name in _SCHEMA.names}
+            writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=_SCHEMA))
+            count += len(group)
+    return count
+
+
+def _cell(letter: DeadLetter, name: str) -> object:
+    if name == "values":
+        return json.dumps(_plain(letter.plain_values))
+    part: object = getattr(letter, name if name in COLUMNS else f"{name}_ms")
+    return part
+
+
+def _write_jsonl(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
+    count = 0
+    for letter in letters:
+        parts = {name: getattr(letter, name) for name in COLUMNS}
+        parts["payload"] = base64.b64encode(letter.payload).decode()
+        parts["values"] = _plain(letter.plain_values)
+        file.write(json.dumps(parts).encode() + b"\n")
+        count += 1
+    return count
+
+
+_FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] = {
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
+}
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
+    """A value as JSON has it. What JSON has no word for is text; bytes and pickles say what they are."""
+    match value:
+        case None | bool() | int() | str():
+            plain: Any = value
+        case float():
+            plain = value if isfinite(value) else str(value)
+        case bytes():
+            plain = {"base64": base64.b64encode(value).decode()}
+        case Pickled():
+            plain = {"pickled_bytes": value.size_bytes}
+        case Mapping():
+            plain = {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            plain = [_plain(item) for item in value]
+        case date() | time():  # a datetime is a date
+            plain = value.isoformat()
+        case _:
+            plain = str(value)
+    return plain

@@ -1,0 +1,274 @@
+"""Dead letters in a database that SQLAlchemy speaks to: PostgreSQL, and those that are like it.
+
+Rules of this file
+------------------
+1. Nothing but SQLAlchemy Core and plain SQL: what a letter is worth must not depend on one database's
+   wits. So a letter that is there already is looked for; the unique constraint stops who comes between.
+2. No password, no statement and no parameter reaches an error: those are users' data. The driver's exception
+   is not chained either, since nobody knows what it quotes.
+3. What was committed is durable: where a session may say otherwise it is told not to.
+
+Tables: ``acktree_dead_letters``, ``acktree_dead_letters_version``. Made when they are not there, so a user
+who may not make tables can be given them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from acktree.core.masking import masked_text, masked_url
+from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
+from acktree.errors import CheckpointError, ConfigError, ConnectorError
+
+__all__ = ["SqlTable"]
+
+_TRIES: Final = 5
+"""So often something is tried anew because somebody else did a part of it just then."""
+
+_METADATA: Final = sa.MetaData()
+_VERSIONS: Final = sa.Table(
+    "acktree_dead_letters_version",
+    _METADATA,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+)
+
+
+def _text() -> Any:  # noqa: ANN401  # a type of SQLAlchemy's
+    return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+_LETTERS: Final = sa.Table(
+    "acktree_dead_letters",
+    _METADATA,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
+    # Where a text cannot be part of a constraint it is bounded.
+    sa.Column("topology", sa.Text().with_variant(sa.String(255), "mysql", "mariadb"), nullable=False),
+    sa.Column("spout", _text(), nullable=False),
+    sa.Column("task_id", sa.Integer, nullable=False),
+    sa.Column("stream", _text(), nullable=False),
+    sa.Column("root", sa.BigInteger, nullable=False),
+    sa.Column("message_id_repr", _text(), nullable=False),
+    sa.Column("fields", _text(), nullable=False),  # a JSON list
+    sa.Column(  # Arrow IPC, one row
+        "payload", sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False
+    ),
+    sa.Column("reason", _text(), nullable=False),
+    sa.Column("kind", sa.String(32), nullable=False),
+    sa.Column("cause", sa.String(32), nullable=False),
+    sa.Column("component", _text()),
+    sa.Column("exception_type", _text()),
+    sa.Column("traceback", _text()),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("first_emitted_ms", sa.BigInteger, nullable=False),
+    sa.Column("dead_ms", sa.BigInteger, nullable=False),
+    sa.Column("redriven_ms", sa.BigInteger),
+    sa.Column("settled_ms", sa.BigInteger),
+    sa.UniqueConstraint("topology", "root", name="acktree_dead_letters_once"),
+    sqlite_autoincrement=True,  # an id is never used twice
+)
+_ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
+
+_SYNCED: Final = sa.text(
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+
+class SqlTable(Table):
+    """The tables behind one URL.
+
+    Args:
+        url: As SQLAlchemy has them, with a driver that blocks: ``postgresql+psycopg://me@host/letters``.
+
+    Raises:
+        ConfigError: The URL cannot be read, or its driver is not installed.
+        CheckpointError: The tables are of a newer acktree.
+        ConnectorError: The database refused, or was not there; ``can_retry`` when it was not there.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.place = masked_url(url)
+        self._url = url
+        self._is_closed = False
+        try:
+            # One connection is kept, and looked at before use: a server may have been restarted since.
+            self._engine = sa.create_engine(
+                url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
+            )
+        except (
+            sa.exc.ArgumentError,
+            sa.exc.InvalidRequestError,
+            ImportError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise ConfigError(
+                f"dead letters cannot be stored at {self.place}: {self._words(error)}",
+                "Config(dead_letters_url=...)",
+                "give a URL as SQLAlchemy has them, and install its driver: pip install 'acktree[postgresql]'"
+                " for postgresql+psycopg://me@host/db",
+            ) from None
+        self._let_go = weakref.finalize(self, self._engine.dispose)
+        try:
+            with self._told("open"):
+                self._prepare()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def insert(self, rows: Sequence[Row]) -> int:
+        with self._told("store dead letters in"):
+            for left in reversed(range(_TRIES)):
+                try:
+                    with self._begun() as connection:
+                        new = _new(connection, rows)
+                        if new:
+                            connection.execute(sa.insert(_LETTERS), new)
+                        return len(new)
+                except sa.exc.IntegrityError:
+                    if not left:
+                        raise
+            raise AssertionError("the last try returns or raises")
+
+    def select(self, which: Which, after: int, most: int) -> list[Row]:
+        tests = _where(which.conditions, which.ids)
+        query = sa.select(*_ALL).where(_LETTERS.c.id > after, *tests).order_by(_LETTERS.c.id).limit(most)
+        with self._told("read"), self._connected() as connection:
+            return list(map(tuple, connection.execute(query)))
+
+    def count(self, which: Which) -> int:
+        query = sa.select(sa.func.count()).select_from(_LETTERS)
+        with self._told("read"), self._connected() as connection:
+            counts = (
+                connection.execute(query.where(*_where(which.conditions, ids))).scalar_one()
+                for ids in runs_of(which.ids)
+            )
+            return sum(map(int, counts))
+
+    def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
+        with self._told("mark dead letters in"), self._begun() as connection:
+            for run in runs_of(ids):
+                connection.execute(sa.update(_LETTERS).where(*_where((), run)).values(**marks))
+
+    def delete(self, which: Which) -> int:
+        with self._told("delete dead letters from"), self._begun() as connection:
+            gone = (
+                connection.execute(sa.delete(_LETTERS).where(*_where(which.conditions, ids))).rowcount
+                for ids in runs_of(which.ids)
+            )
+            return sum(gone)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._let_go()
+
+    def _prepare(self) -> None:
+        versions: list[int] = []
+        for left in reversed(range(_TRIES)):
+            try:
+                versions = self._make_tables()
+                break
+            except sa.exc.DatabaseError:
+                # Two drivers may begin at once. Where making tables is no transaction, each try finds what
+                # the other one has made.
+                if not left:
+                    raise
+        if versions != [VERSION]:
+            raise CheckpointError(
+                f"the dead letters have version {versions}, and this acktree reads version {VERSION}",
+                f"dead letters in {self.place}",
+                "run the acktree that wrote them, or newer; or keep them and name another database",
+            )
+
+    def _make_tables(self) -> list[int]:
+        with self._begun() as connection:
+            _METADATA.create_all(connection)  # those that are missing
+            versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
+            if not versions:
+                connection.execute(sa.insert(_VERSIONS), [{"version": VERSION}])
+            return versions or [VERSION]
+
+    @contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        if self._is_closed:  # an engine that was disposed of would connect anew
+            raise sa.exc.ResourceClosedError("the store is closed")
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _begun(self) -> Iterator[sa.Connection]:
+        with self._connected() as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(_SYNCED)
+            yield connection
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Say what the database refused in our words."""
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as refused:
+            raise self._explained(refused, f"cannot {doing} {self.place}") from None
+
+    def _explained(self, refused: sa.exc.SQLAlchemyError, what: str) -> ConnectorError:
+        orig = getattr(refused, "orig", None)
+        state = str(getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None) or "")
+        words = self._words(orig or refused)
+        is_gone = False
+        if state == "53100" or "No space left" in words:
+            fix = (
+                "free some space on the server; nothing was stored by this call, and no message was given up "
+                "by it"
+            )
+        elif state.startswith("28") or "authentication" in words:
+            fix = "look at the user and the password in the URL, or where else the driver reads them"
+        elif isinstance(refused, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
+            is_gone = True
+            fix = "see that the database runs and can be reached; nothing was changed by this call"
+        else:
+            fix = (
+                "see what the database says, that its user may SELECT, INSERT, UPDATE and DELETE in "
+                "acktree_dead_letters and acktree_dead_letters_version, and that the store is not closed"
+            )
+        return ConnectorError(f"{what}: {words}", "the store of dead letters", fix, can_retry=is_gone)
+
+    def _words(self, error: BaseException) -> str:
+        """The first line of what a driver says: the others may quote a row, which is users' data."""
+        line = next(iter(str(error).splitlines()), "")
+        return masked_text(f"{type(error).__name__}: {line:.300}", self._url)
+
+
+def _new(connection: sa.Connection, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Those rows that are not there yet, each root once: the first story told is kept."""
+    topology, root = COLUMNS.index("topology"), COLUMNS.index("root")
+    first = {(row[topology], row[root]): row for row in reversed(rows)}
+    known: set[tuple[Any, ...]] = set()
+    for name in {row[topology] for row in rows}:
+        for roots in runs_of([row[root] for row in rows if row[topology] == name]):
+            query = sa.select(_LETTERS.c.topology, _LETTERS.c.root).where(
+                _LETTERS.c.topology == name, _LETTERS.c.root.in_(roots or ())
+            )
+            known.update(map(tuple, connection.execute(query)))
+    fresh = [row for row in rows if first.get(key := (row[topology], row[root])) is row and key not in known]
+    return [{name: part for name, part in zip(COLUMNS, row, strict=True) if name != "id"} for row in fresh]
+
+
+_TESTS: Final[Mapping[str, Callable[[sa.Column[Any], Any], sa.ColumnElement[bool]]]] = {
+    "=": lambda column, value: column == value,
+    "<": lambda column, value: column < value,
+    ">=": lambda column, value: column >= value,
+    "is null": lambda column, _: column.is_(None),
+    "is not null": lambda column, _: column.is_not(None),
+}
+
+
+def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> list[sa.ColumnElement[bool]]:
+    tests = [
+        _TESTS[condition.test](_LETTERS.c[condition.column], condition.value) for condition in conditions
+    ]
+    return tests if ids is None else [_LETTERS.c.id.in_(ids), *tests]

@@ -1,0 +1,241 @@
+"""Dead letters in an SQLite file: what there is without any database to set up.
+
+Rules of this file
+------------------
+1. What was inserted outlives a power cut: only then may a spout be told of its dead message.
+2. A file that is not ours is refused and left as it was.
+
+SQLite, since it is durable, in every Python, and can be opened by other programs while the topology runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
+from acktree.errors import CheckpointError, ConnectorError
+from acktree.private_files import make_private_file, make_private_folder
+
+__all__ = ["IN_MEMORY", "SqliteTable"]
+
+IN_MEMORY: Final = ":memory:"
+"""No file: the letters go with the process."""
+
+_TABLES: Final = """
+CREATE TABLE acktree_dead_letters_version (version INTEGER NOT NULL);
+CREATE TABLE dead_letters (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    topology         TEXT    NOT NULL,
+    spout            TEXT    NOT NULL,
+    task_id          INTEGER NOT NULL,
+    stream           TEXT    NOT NULL,
+    root             INTEGER NOT NULL,
+    message_id_repr  TEXT    NOT NULL,
+    fields           TEXT    NOT NULL, -- a JSON list
+    payload          BLOB    NOT NULL, -- Arrow IPC, one row
+    reason           TEXT    NOT NULL,
+    kind             TEXT    NOT NULL,
+    cause            TEXT    NOT NULL,
+    component        TEXT,
+    exception_type   TEXT,
+    traceback        TEXT,
+    attempts         INTEGER NOT NULL,
+    first_emitted_ms INTEGER NOT NULL,
+    dead_ms          INTEGER NOT NULL,
+    redriven_ms      INTEGER,
+    settled_ms       INTEGER, -- since version 2
+    UNIQUE (topology, root) -- two topologies that share a file and a run salt do have equal roots
+);
+"""
+
+_INSERT: Final = (
+    f"INSERT INTO dead_letters ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - the names are our own
+    # Not OR IGNORE: that would swallow a missing column as well.
+    " ON CONFLICT (topology, root) DO NOTHING"
+)
+_OPENING: Final = threading.Lock()
+"""Held while this process opens a store: making the file, and its change to WAL, do not wait for others."""
+
+
+class SqliteTable(Table):
+    """The table in one file.
+
+    Args:
+        path: The file, or :data:`IN_MEMORY`. Made if missing, readable by its owner alone (0600), as is a
+            folder that has to be made for it (0700): payloads are users' data.
+
+    Raises:
+        CheckpointError: The file is of another program, or of a newer acktree.
+        ConnectorError: It cannot be opened, or is damaged; ``can_retry`` when another process holds it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.place = str(path)
+        self._lock = threading.Lock()
+        with _OPENING, self._told("open"):
+            if self.place != IN_MEMORY:
+                # SQLite gives its -wal and -shm files the rights of this one. A file that is there is not
+                # even opened here: closing it would drop the locks that another store of ours has on it.
+                make_private_folder(Path(path).parent)
+                make_private_file(Path(path))
+            # Autocommit: each BEGIN below is written out. One connection for all threads, behind the lock.
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+            self._let_go = weakref.finalize(self, self._connection.close)
+            try:
+                self._prepare()
+            except BaseException:
+                self._let_go()
+                raise
+
+    def insert(self, rows: Sequence[Row]) -> int:
+        with self._transaction("store dead letters in") as connection:
+            before = connection.total_changes
+            connection.executemany(_INSERT, rows)
+            return connection.total_changes - before
+
+    def select(self, which: Which, after: int, most: int) -> list[Row]:
+        where, values = _where(which.conditions, which.ids)
+        query = (
+            f"SELECT {', '.join(COLUMNS)} FROM dead_letters"  # noqa: S608 - the names are our own
+            f" WHERE id > ? AND {where} ORDER BY id LIMIT ?"
+        )
+        with self._reading() as connection:
+            return connection.execute(query, (after, *values, most)).fetchall()
+
+    def count(self, which: Which) -> int:
+        total = 0
+        with self._reading() as connection:
+            for ids in runs_of(which.ids):
+                where, values = _where(which.conditions, ids)
+                query = f"SELECT count(*) FROM dead_letters WHERE {where}"  # noqa: S608 - the names are our own
+                (number,) = connection.execute(query, values).fetchone()
+                total += int(number)
+        return total
+
+    def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
+        assignments = ", ".join(f"{name} = ?" for name in marks)
+        with self._transaction("mark dead letters in") as connection:
+            for run in runs_of(ids):
+                where, values = _where((), run)
+                change = f"UPDATE dead_letters SET {assignments} WHERE {where}"  # noqa: S608 - likewise
+                connection.execute(change, (*marks.values(), *values))
+
+    def delete(self, which: Which) -> int:
+        gone = 0
+        with self._transaction("delete dead letters from") as connection:
+            for ids in runs_of(which.ids):
+                where, values = _where(which.conditions, ids)
+                gone += connection.execute(f"DELETE FROM dead_letters WHERE {where}", values).rowcount  # noqa: S608
+        with self._reading() as connection:
+            # Deleted is gone: with this the write-ahead log holds no copy either, if nobody reads just now.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return gone
+
+    def close(self) -> None:
+        with self._lock:
+            self._let_go()
+
+    def _prepare(self) -> None:
+        tables = {
+            name
+            for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if tables and "acktree_dead_letters_version" not in tables:
+            raise CheckpointError(
+                "this file is a database, and not one of dead letters",
+                f"dead letters in {self.place}",
+                "name another file for the dead letters",
+            )
+        # Only now is anything written: a file that is not ours must stay as it was.
+        self._connection.execute("PRAGMA journal_mode = WAL")  # readers do not hinder us, nor we them
+        self._connection.execute("PRAGMA synchronous = FULL")  # WAL's usual NORMAL may lose the last commits
+        self._connection.execute("PRAGMA secure_delete = ON")  # purged payloads are overwritten
+        with self._begun() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                # Not executescript: it commits what is open, and two processes may open a new file at once.
+                for table in filter(str.strip, _TABLES.split(";\n")):
+                    connection.execute(table)
+                connection.execute("INSERT INTO acktree_dead_letters_version VALUES (?)", (VERSION,))
+            if self._versions() == [1]:
+                connection.execute("ALTER TABLE dead_letters ADD COLUMN settled_ms INTEGER")
+                connection.execute("UPDATE acktree_dead_letters_version SET version = 2")
+            versions = self._versions()
+        if versions != [VERSION]:
+            raise CheckpointError(
+                f"the dead letters have version {versions}, and this acktree reads version {VERSION}",
+                f"dead letters in {self.place}",
+                "run the acktree that wrote them, or newer; or keep this file and name another",
+            )
+
+    def _versions(self) -> list[int]:
+        return [
+            version for (version,) in self._connection.execute("SELECT * FROM acktree_dead_letters_version")
+        ]
+
+    @contextmanager
+    def _begun(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._told(doing), self._begun() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._told("read"):
+            yield self._connection
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Say what SQLite or the system refused in our words."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as refused:
+            raise _explained(refused, f"cannot {doing} {self.place}") from refused
+
+
+def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> tuple[str, list[object]]:
+    """A condition in SQL, and the values of its question marks."""
+    tests = [f"id IN ({', '.join('?' * len(ids))})"] if ids is not None else []
+    values: list[object] = list(ids or ())
+    for condition in conditions:
+        takes_value = not condition.test.startswith("is ")
+        tests.append(f"{condition.column} {condition.test}{' ?' * takes_value}")
+        values += [condition.value] * takes_value
+    return " AND ".join(tests) or "TRUE", values
+
+
+def _explained(refused: Exception, what: str) -> ConnectorError:
+    code = getattr(refused, "sqlite_errorcode", 0) & 0xFF  # the low byte is the error, the rest its details
+    is_full = code == sqlite3.SQLITE_FULL or getattr(refused, "errno", None) in {errno.ENOSPC, errno.EDQUOT}
+    is_held = code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    if is_full:
+        fix = "free some space; nothing was stored by this call, and no message was given up by it"
+    elif code == sqlite3.SQLITE_IOERR:
+        fix = (
+            "look at the disk, its quota and the limit of file sizes; nothing was stored by this call, and "
+            "no message was given up by it"
+        )
+    elif is_held:
+        fix = "end the program that holds the file, if it does not end by itself"
+    elif code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+        fix = "the file is damaged, or no database: move it away, keep it, and try `sqlite3 FILE .recover`"
+    else:
+        fix = "see that the file and its folder can be written, and that the store is not closed"
+    return ConnectorError(f"{what}: {refused}", "the store of dead letters", fix, can_retry=is_held)

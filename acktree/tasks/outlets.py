@@ -1,0 +1,200 @@
+"""Where emitted tuples wait until their frame is done, and what is said at once of those that cannot go.
+
+An :class:`Outlet` a stream, which holds the values and anchors of all its tuples in a few lists: no object is
+kept for each. When the frame is done a list becomes a column, and what an emit could not see is found out:
+that a value does not fit the stream's types, or does not pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.fields import StreamDeclaration
+from acktree.core.groupings import Direct
+from acktree.core.ids import Int32s
+from acktree.core.tuples import Tuple
+from acktree.core.values import encode_columns
+from acktree.errors import MisuseError
+from acktree.tasks.plan import Plan
+from acktree.tasks.router import Emission
+from acktree.topology.model import Component
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A tuple that was emitted and cannot travel; what it hangs on fails."""
+
+    parent: int
+    anchors: Sequence[Tuple]
+    error: Exception
+
+
+class TupleBuffer:
+    """Tuples of one stream before they are a batch.
+
+    The collectors write into it themselves, and all that they write has passed :meth:`checked`.
+
+    Attributes:
+        width: How many values a tuple has.
+        cells: The values, one tuple's after the other's: no object is kept for each tuple, and a slice of
+            this list is a column.
+        tasks: The task that each tuple is for, on a stream where these are named; else empty.
+    """
+
+    __slots__ = ("_component", "cells", "declaration", "tasks", "width")
+
+    def __init__(self, declaration: StreamDeclaration, component: str) -> None:
+        self.declaration = declaration
+        self._component = component
+        self.width = len(declaration.fields)
+        self.cells: list[Any] = []
+        self.tasks: list[int] = []
+
+    def checked(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of a tuple. MisuseError when they are not as many as the stream has fields."""
+        kind = type(values)
+        # Nearly always a list, and to ask an ABC about it would take longer than all the rest.
+        if kind is list or kind is tuple or _is_row(values):
+            row = tuple(values)
+            if len(row) == self.width:
+                return row
+        raise MisuseError(
+            f"emitted {values!r:.80} on stream {self.declaration.name!r}, "
+            f"which has the fields {list(self.declaration.fields)}",
+            f"component {self._component!r}",
+            f"emit a list of {self.width} values, in the order of the fields",
+        )
+
+    def batch(self, cells: list[Any], count: int) -> pa.RecordBatch:
+        """So many tuples as a batch. MisuseError when a value does not fit its type, or does not pickle."""
+        width, declaration = self.width, self.declaration
+        columns = [cells] if width == 1 else [cells[place::width] for place in range(width)]
+        try:
+            return encode_columns(declaration.fields, columns, count, declaration.schema)
+        except MisuseError as error:
+            where = f"component {self._component!r}, stream {declaration.name!r}, {error.where}"
+            raise MisuseError(error.what, where, error.fix) from error
+
+    def named_tasks(self) -> Int32s | None:
+        """The task of each tuple; None when groupings choose."""
+        return np.array(self.tasks, dtype=np.int32) if self.tasks else None
+
+
+class Outlet(TupleBuffer):
+    """What a bolt emits on one stream while it works on one frame.
+
+    Attributes:
+        parents: For each tuple the row of the frame at hand that it is anchored to; -1 for none.
+        joins: What tuples are anchored to instead: several tuples, or one of another frame; by their number.
+    """
+
+    __slots__ = ("joins", "parents")
+
+    def __init__(self, declaration: StreamDeclaration, component: str) -> None:
+        super().__init__(declaration, component)
+        self.parents: list[int] = []
+        self.joins: dict[int, Sequence[Tuple]] = {}
+
+    def emission(self, unfit: list[Unfit]) -> Emission:
+        """All that was written down, as a batch.
+
+        Args:
+            unfit: Is given the tuples with values that do not fit the stream's types, or do not pickle.
+        """
+        name, count, tasks = self.declaration.name, len(self.parents), self.named_tasks()
+        parents = np.fromiter(self.parents, np.int64, count)
+        try:
+            return Emission(name, self.batch(self.cells, count), parents, self.joins, tasks)
+        except MisuseError:
+            pass  # some tuple's fault: look at each, which is slow but seldom
+        fits: list[int] = []
+        for row, parent in enumerate(self.parents):
+            try:
+                self.batch(self._cells_of(row), 1)
+                fits.append(row)
+            except MisuseError as error:
+                unfit.append(Unfit(parent, self.joins.get(row, ()), error))
+        batch = self.batch([cell for row in fits for cell in self._cells_of(row)], len(fits))
+        joins = {at: self.joins[row] for at, row in enumerate(fits) if row in self.joins}
+        return Emission(name, batch, parents[fits], joins, None if tasks is None else tasks[fits])
+
+    def _cells_of(self, row: int) -> list[Any]:
+        return self.cells[row * self.width : (row + 1) * self.width]
+
+
+class Outlets:
+    """The streams of one component, as its collector writes to them; and who may be sent to directly."""
+
+    def __init__(self, component: Component, plan: Plan) -> None:
+        self._component, self._plan = component, plan
+        self._open: dict[str, Outlet] = {}
+        self._direct: dict[str, Outlet] = {}
+        self._readers: dict[str, frozenset[int]] = {}
+
+    def of(self, stream: str) -> Outlet:
+        """Where ``emit`` on a stream goes. MisuseError when it is not declared, or is read directly."""
+        outlet = self._open.get(stream)
+        if outlet is None:
+            declaration = self.declaration(stream)
+            for subscription in self._plan.topology.subscribers(self._component.id, stream):
+                if isinstance(subscription.grouping, Direct):
+                    what = f"emit() on stream {stream!r}, read by {subscription.subscriber!r} directly"
+                    fix = "name the task: emit_direct(task_id, values, stream=...)"
+                    raise MisuseError(what, f"component {self._component.id!r}", fix)
+            outlet = self._open[stream] = Outlet(declaration, self._component.id)
+        return outlet
+
+    def direct(self, stream: str, task: int) -> Outlet:
+        """Where ``emit_direct`` goes. MisuseError when the task is not of a direct-grouped subscriber."""
+        outlet = self._direct.get(stream)
+        if outlet is None:
+            outlet = self._direct[stream] = Outlet(self.declaration(stream), self._component.id)
+        if stream not in self._readers:
+            self._readers[stream] = self._direct_readers(stream)
+        if task in self._readers[stream]:
+            return outlet
+        raise MisuseError(
+            f"emit_direct() to task {task}, which does not read stream {stream!r} by direct grouping",
+            f"component {self._component.id!r}",
+            f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, "
+            "and one of context.task_ids(receiver)",
+        )
+
+    def _direct_readers(self, stream: str) -> frozenset[int]:
+        topology = self._plan.topology
+        return frozenset(
+            task
+            for subscription in topology.subscribers(self._component.id, stream)
+            if isinstance(subscription.grouping, Direct)
+            for task in topology.components[subscription.subscriber].task_ids
+        )
+
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """All that was emitted since last taken, stream by stream; and what of it cannot travel."""
+        used = (*self._open.values(), *self._direct.values())
+        self._open.clear()
+        self._direct.clear()
+        unfit: list[Unfit] = []
+        return [outlet.emission(unfit) for outlet in used], unfit
+
+    def declaration(self, stream: str) -> StreamDeclaration:
+        """A stream of the component's ``outputs``. MisuseError when it is none."""
+        declaration = self._component.streams.get(stream)
+        if declaration is None:
+            known = ", ".join(map(repr, self._component.streams)) or "none"
+            raise MisuseError(
+                f"emitted on stream {stream!r}, which is not declared (declared: {known})",
+                f"component {self._component.id!r}",
+                f'add it to the outputs of {self._component.id!r}: outputs = {{"{stream}": [fields]}}',
+            )
+        return declaration
+
+
+def _is_row(values: object) -> bool:
+    """Whether this can be the values of a tuple: a text or a mapping is taken for a slip."""
+    return isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)

@@ -1,0 +1,149 @@
+"""What an open root costs: bytes in memory and on disk, and the acker's part of a micro-batch.
+
+    python -m benchmarks acker --open 10000 100000 1000000 10000000
+
+The acker runs as in the driver, with its log on disk, in this process and without Spark: nothing else of a
+micro-batch looks at what is open. It is told of so many messages that stay open, then of micro-batches of two
+kinds. *Passing*: 50,000 messages open and are done in it. *Churn*: 50,000 open and stay, and as many of all
+ages, drawn at random, are done. Told for each number of open roots: bytes a root, in memory as the acker
+says and as the process has grown (where few roots drown); and the median and the worst of the rounds, in
+ms of CPU. One line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any, Final
+
+import numpy as np
+
+from acktree.core.deltas import Deltas
+from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.ids import Int64s, root_ids
+from acktree.core.spans import Opened, Span
+from acktree.spark.acker import DurableAcker
+from acktree.tasks.plan import Plan
+from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.work import Meter, Variant
+
+OPEN: Final = (10_000, 100_000, 1_000_000, 10_000_000)
+_SALT, _TASK, _OWED = 7, 1, 5
+_BATCH_MS: Final = 100
+"""The micro-batches' clock: ten million roots open within the message timeout."""
+
+
+class Host:
+    """An acker with roots open, as the sink has it; all that this benchmark knows of one."""
+
+    def __init__(self, folder: Path, open_count: int, at_once: int) -> None:
+        """Tell an acker in this folder of so many messages, so many in a micro-batch."""
+        self.folder, self.batch_id, self.next = folder, 0, 0
+        variant = Variant()
+        plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, _SALT)
+        before = _resident_bytes()
+        self.acker = DurableAcker(plan, folder, last_committed=-1)
+        while self.next < open_count:
+            count = min(at_once, open_count - self.next)
+            self.settle(self.opened(count, _OWED))
+        self.resident_bytes = _resident_bytes() - before
+
+    def opened(self, count: int, owed: int, done: Int64s | None = None) -> WireRow:
+        """A message to the acker: so many messages opened that owe this much; and earlier ones are done."""
+        first, self.next = self.next, self.next + count
+        sequences = np.zeros(0, dtype=np.int64) if done is None else done
+        deltas = Deltas(
+            opened=(Opened(_TASK, first, first + count),),
+            spans=(Span(_TASK, first, np.full(count, owed)),),
+            ack_roots=root_ids(_SALT, _TASK, sequences),
+            ack_sums=np.full(len(sequences), _OWED),
+        )
+        return WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, 0, b"", deltas.to_bytes())
+
+    def settle(self, told: WireRow) -> tuple[int, int, float]:
+        """A micro-batch: how many are open after it, how many were acked, and its CPU seconds."""
+        self.batch_id += 1
+        started = process_time()
+        verdicts, _ = self.acker.settle(
+            self.batch_id, [told], [], self.batch_id * _BATCH_MS, is_first=self.batch_id == 1
+        )
+        spent = process_time() - started
+        acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+        return verdicts.open_count, acked, spent
+
+    def bytes_in_memory(self) -> int:
+        """Of what is open, as the acker says."""
+        return self.acker._acker.ledger.nbytes  # noqa: SLF001  # nobody else asks
+
+    def bytes_on_disk(self) -> int:
+        """Of all its files."""
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
+
+
+def measure(open_counts: Sequence[int], at_once: int, rounds: int) -> dict[str, Any]:
+    """Measure each number of open roots.
+
+    Args:
+        at_once: Messages in a micro-batch.
+    """
+    report = Report("acker", {"at_once": at_once, "rounds": rounds})
+    points = []
+    for open_count in open_counts:
+        with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
+            points.append(_point(Host(Path(name), open_count, at_once), open_count, at_once, rounds))
+    return report.line({"points": points})
+
+
+def _point(host: Host, open_count: int, at_once: int, rounds: int) -> dict[str, Any]:
+    on_disk, done_at_once = host.bytes_on_disk(), min(at_once, open_count // rounds)
+    passing = [host.settle(host.opened(at_once, 0)) for _ in range(rounds)]
+    assert all(found[:2] == (open_count, at_once) for found in passing), "what passed was acked, no more"
+    drawn = np.random.default_rng(7).permutation(open_count)
+    churn = [
+        host.settle(host.opened(done_at_once, _OWED, np.sort(drawn[n * done_at_once :][:done_at_once])))
+        for n in range(rounds)
+    ]
+    assert all(found[:2] == (open_count, done_at_once) for found in churn), "as many were acked as came"
+    return {
+        "open": open_count,
+        "memory_bytes_per_root": round(host.bytes_in_memory() / open_count, 1),
+        "resident_bytes_per_root": round(host.resident_bytes / open_count, 1),
+        "disk_bytes_per_root": round(on_disk / open_count, 1),
+        "churn_roots": done_at_once,
+        "passing_ms": _median_ms(passing),
+        "passing_worst_ms": _worst_ms(passing),
+        "churn_ms": _median_ms(churn),
+        "churn_worst_ms": _worst_ms(churn),
+    }
+
+
+def _median_ms(found: Sequence[tuple[int, int, float]]) -> float:
+    return round(statistics.median(secs for _, _, secs in found) * 1000, 2)
+
+
+def _worst_ms(found: Sequence[tuple[int, int, float]]) -> float:
+    return round(max(secs for _, _, secs in found) * 1000, 2)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments, measure, print a line of JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks acker",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--open", type=int, nargs="+", default=list(OPEN), help="roots that are open")
+    parser.add_argument("--at-once", type=int, default=50_000, help="messages in a micro-batch")
+    parser.add_argument("--rounds", type=int, default=20, help="micro-batches of each kind")
+    add_keep_argument(parser)
+    args = parser.parse_args(arguments)
+    tell(measure(args.open, args.at_once, args.rounds), keep=args.keep)

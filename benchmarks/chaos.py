@@ -1,0 +1,71 @@
+"""Kill at random, and count. ``python benchmarks/chaos.py --kills 200 --seed 7``: one line of JSON.
+
+Strikes a running topology (workers, executors, drivers, pauses, pipes, disks, files, clocks), lets it come
+to rest, and draws up the account: every message acked or dead, no ack without its effects. The seed of a run
+that is not clean runs again. What it does is in ``tests/chaos``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.machine import facts, load
+from tests.chaos.chaos import perform
+from tests.chaos.conductor import Settings
+from tests.chaos.plan import SHARES, Kind, mixture
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run one chaos; exit code 1 if it was not clean."""
+    parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--kills", type=int, default=20, help="strikes in all, in the usual mixture")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--kinds",
+        help="which kinds (worker,driver), or how many of each (worker=3,driver=2); all of them unless said",
+    )
+    parser.add_argument(
+        "--master", default="local[2,4]", help="local-cluster[2,1,1024] has executors to kill"
+    )
+    parser.add_argument("--rate", type=float, default=Settings.rate, help="messages a second")
+    parser.add_argument(
+        "--patience", type=float, default=Settings.patience_secs, help="seconds until it hangs"
+    )
+    parser.add_argument("--folder", type=Path, help="where; kept if it is not clean")
+    parser.add_argument("--keep", action="store_true", help="keep the folder also when it is clean")
+    given = parser.parse_args(arguments)
+    settings = Settings(
+        master=given.master,
+        queue_retries=given.seed % 2 == 0,  # half of the seeds let the queue try again
+        rate=given.rate,
+        patience_secs=given.patience,
+    )
+    counts = counts_of(given.kinds, given.kills, has_executors=given.master.startswith("local-cluster"))
+    result = perform(given.seed, counts, settings, _say, given.folder, keep=given.keep)
+    print(json.dumps({**result.to_json(), "load": load(), "versions": facts()}))
+    sys.exit(0 if result.is_clean else 1)
+
+
+def counts_of(kinds: str | None, kills: int, *, has_executors: bool) -> dict[Kind, int]:
+    """How many strikes of each kind."""
+    if kinds is None:
+        return mixture(kills, [kind for kind in SHARES if has_executors or kind is not Kind.EXECUTOR])
+    named = [part.partition("=") for part in kinds.split(",")]
+    if all(count for _, _, count in named):
+        return {Kind(kind): int(count) for kind, _, count in named}
+    return mixture(kills, [Kind(kind) for kind, _, _ in named])
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

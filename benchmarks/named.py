@@ -1,0 +1,83 @@
+"""The runs that ``compare`` knows by name, ours and the peers', and what of two runs it divides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+RATE: Final = "RATE"
+"""Stands in a command where a comparison puts its rate, in sentences a second."""
+
+_WORD_COUNT: Final = {
+    f"{tracking}-{bolts}": (
+        "word_count",
+        "--bolts",
+        bolts,
+        *(() if tracking == "tracked" else ("--untracked",)),
+    )
+    for tracking in ("tracked", "untracked")
+    for bolts in ("arrow", "basic", "generator")
+} | {
+    "tracked-arrow-dict": ("word_count", "--bolts", "arrow", "--memory", "dict"),
+    "tracked-basic-dict": ("word_count", "--bolts", "basic", "--memory", "dict"),
+    "tracked-basic-tuple-spout": ("word_count", "--bolts", "basic", "--spout", "tuple"),
+    "tracked-arrow-1-core": ("word_count", "--bolts", "arrow", "--cores", "1"),
+    "tracked-basic-1-core": ("word_count", "--bolts", "basic", "--cores", "1"),
+    "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),
+    "tracked-basic-cluster": ("word_count", "--bolts", "basic", "--master", "local-cluster[2,1,1024]"),
+}
+_LATENCY: Final = {
+    "latency-arrow": ("latency", "--bolts", "arrow", "--rate", RATE),
+    "latency-arrow-stateless": ("latency", "--bolts", "arrow", "--memory", "none", "--rate", RATE),
+    "latency-basic": ("latency", "--bolts", "basic", "--rate", RATE),
+    "alone": ("latency", "--alone"),
+    "alone-stateless": ("latency", "--memory", "none", "--alone"),
+}
+_PEERS: Final = {
+    "storm-java": ("peers.storm_word_count", "--pending", "1000"),
+    "storm-java-500": ("peers.storm_word_count", "--pending", "500"),
+    "storm-java-untracked": ("peers.storm_word_count", "--untracked"),
+    "storm-java-latency": ("peers.storm_word_count", "--rate", RATE),
+    "storm-multilang": ("peers.storm_word_count", "--bolts", "python"),
+    "spark-native": ("peers.spark_sql", "--split", "native"),
+    "spark-arrow": ("peers.spark_sql", "--split", "arrow"),
+    "bare": ("peers.spark_bare", "--rate", RATE),
+    "bare-stateless": ("peers.spark_bare", "--memory", "none", "--rate", RATE),
+    "bare-alone": ("peers.spark_bare", "--alone"),
+    "bare-alone-stateless": ("peers.spark_bare", "--memory", "none", "--alone"),
+    "bytewax": ("peers.bytewax_word_count",),
+    "bytewax-2-processes": ("peers.bytewax_word_count", "--processes", "2"),
+    "bytewax-snapshots": ("peers.bytewax_word_count", "--snapshots"),
+}
+RUNS: Final[Mapping[str, tuple[str, ...]]] = _WORD_COUNT | _LATENCY | _PEERS
+"""What stands behind ``python -m benchmarks`` for each name."""
+
+METRICS: Final[Mapping[str, tuple[str, str]]] = {
+    "roots_per_sec": ("roots_per_sec", "roots_per_sec"),
+    "cpu_us_per_root": ("cpu_us_per_root", "cpu_us_per_root"),
+    "p50_ms": ("p50_ms", "p50_ms"),
+    "p99_ms": ("p99_ms", "p99_ms"),
+    "micro_batch_ms": ("micro_batch_ms", "micro_batch_ms"),
+    "p50_ms_over_micro_batch_ms": ("p50_ms", "micro_batch_ms"),
+    "p99_ms_over_micro_batch_ms": ("p99_ms", "micro_batch_ms"),
+}
+"""What a comparison divides, where both lines have it: a key of the first by a key of the second."""
+STANDARD: Final = ("tracked-arrow/untracked-arrow", "tracked-basic/untracked-basic")
+"""The pairs that are compared when none are named."""
+
+
+def command(name: str, rate: float | None) -> tuple[str, ...]:
+    """The command of a run, its rate put in."""
+    return tuple(f"{rate:.0f}" if word == RATE and rate is not None else word for word in RUNS[name])
+
+
+def needs_rate(name: str) -> bool:
+    """Whether a run is at a rate that somebody must say."""
+    return RATE in RUNS[name]
+
+
+def at_full_speed(name: str) -> tuple[str, ...]:
+    """The word count whose top rate says what half of it is, for a run of ``latency``."""
+    words = list(RUNS[name])
+    at = words.index("--rate")
+    return ("word_count", *words[1:at], *words[at + 2 :])

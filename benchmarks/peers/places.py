@@ -1,0 +1,67 @@
+"""Where peers are built and installed: in a folder of their own, made on demand and ignored by git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+FOLDER: Final = Path(__file__).parent.parent / ".peers"
+MISSING: Final = 3
+"""The exit code of a peer that cannot run on this machine."""
+
+
+def refuse(what: str, fix: str) -> NoReturn:
+    """Say why the peer cannot run here, and end."""
+    print(f"{what}\n  fix:   {fix}", file=sys.stderr)
+    sys.exit(MISSING)
+
+
+def run(command: Sequence[str], why: str) -> None:
+    """Run something that prepares a peer; what it says goes to stderr."""
+    print(f"{why}: {' '.join(command)}", file=sys.stderr, flush=True)
+    try:
+        done = subprocess.run(command, check=False, stdout=sys.stderr)  # noqa: S603  # our own words
+    except OSError as error:
+        refuse(f"{why} failed: {error}", "see the line above")
+    if done.returncode:
+        refuse(f"{why} failed with exit code {done.returncode}", "see what it said above")
+
+
+def python_with(name: str, *packages: str) -> Path:
+    """The interpreter of a virtual environment that has these packages, made the first time.
+
+    Args:
+        name: Of the environment's folder.
+        packages: As pip takes them, with versions.
+    """
+    folder = FOLDER / name
+    python, ready = folder / "bin" / "python", folder / "ready"
+    wanted = "\n".join(packages)
+    if not ready.exists() or ready.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        why = f"the first run makes {folder}"
+        run([sys.executable, "-m", "venv", str(folder)], why)
+        run([str(python), "-m", "pip", "install", "--quiet", *packages], why)
+        ready.write_text(wanted)
+    return python
+
+
+def storm_class_path(sources: Path) -> str:
+    """The class path of the Storm peer, built with Maven when its sources are newer."""
+    folder = FOLDER / "storm"
+    ready = folder / "ready"
+    newest = max(file.stat().st_mtime for file in sources.rglob("*") if file.is_file())
+    if not ready.exists() or ready.stat().st_mtime < newest:
+        maven = shutil.which("mvn")
+        if maven is None:
+            refuse("Storm is fetched and built with Maven; there is no mvn on the path", "install Maven")
+        shutil.rmtree(folder, ignore_errors=True)
+        command = [maven, "-q", "-B", "-f", str(sources / "pom.xml"), f"-Dbuild.folder={folder}", "package"]
+        run(command, f"the first run fetches Storm and builds {folder}")
+        ready.touch()
+    return os.pathsep.join([str(folder / "classes"), str(folder / "jars" / "*")])

@@ -1,0 +1,122 @@
+"""The word count in Apache Storm: LocalCluster from Maven Central, one worker, no network between bolts.
+
+    python -m benchmarks peers.storm_word_count                              # Java bolts, tracked
+    python -m benchmarks peers.storm_word_count --bolts python --pending 200 # split and count by storm.py
+    python -m benchmarks peers.storm_word_count --rate 50000                 # complete latency at a rate
+
+One spout, one split, one count and one acker, each a thread: Storm's best on two cores. A message's latency
+begins when it was due, as in ``latency``; at full speed that is when it was emitted. Needs Maven and Java 17;
+the first run fetches and builds. One line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from benchmarks import machine
+from benchmarks.peers import places
+from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.word_count import add_time_arguments
+from benchmarks.work import save_sentences
+
+SOURCES: Final = Path(__file__).parent / "storm"
+_PENDING: Final = {"java": 1000, "python": 200}
+"""What was fastest: a pipe to a Python process is no place for more."""
+
+
+def version() -> str:
+    """Of Storm, as the pom says."""
+    name = "{http://maven.apache.org/POM/4.0.0}properties/{http://maven.apache.org/POM/4.0.0}storm.version"
+    return ET.parse(SOURCES / "pom.xml").findtext(name) or "unknown"  # noqa: S314  # our own file
+
+
+def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[str, Any]:
+    """Run one word count in a JVM of its own.
+
+    Args:
+        variant: ``bolts``, ``tracked``, ``pending``, ``counts``, ``rate``, ``cores``, ``heap``.
+    """
+    report = Report("word_count", {"peer": "storm", **variant})
+    class_path = places.storm_class_path(SOURCES)
+    with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
+        folder = Path(name)
+        save_sentences(folder / "sentences.txt")
+        options = {
+            "bolts": variant["bolts"],
+            "tracked": "yes" if variant["tracked"] else "no",
+            "pending": variant["pending"],
+            "counts": variant["counts"],
+            "rate": variant["rate"] or 0,
+            "warm-up": warm_up_secs,
+            "secs": secs,
+            "sentences": folder / "sentences.txt",
+            "python": sys.executable,
+        }
+        command = ["java", f"-Xms{variant['heap']}", f"-Xmx{variant['heap']}"]
+        command += ["-Djava.net.preferIPv4Stack=true", "-Dstorm.local.hostname=127.0.0.1"]
+        command += [f"-Djava.io.tmpdir={folder}", "-cp", class_path, "peer.WordCount"]
+        command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
+        found, cost = _run(command, folder)
+    spent = throughput(found["roots"], found["secs"], cost)
+    told = {key: found[key] for key in ("failed", "p50_ms", "p90_ms", "p99_ms")} if variant["tracked"] else {}
+    return report.line(spent | told, {"storm": version()})
+
+
+def _run(command: Sequence[str], folder: Path) -> tuple[dict[str, Any], machine.Cost]:
+    """Start it; take the time from its word ``measuring`` to its line of JSON."""
+    pipe = subprocess.PIPE
+    try:
+        java = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True)  # noqa: S603
+    except OSError as error:
+        places.refuse(f"Storm runs on Java 17 or newer: {error}", "put java on the path")
+    with java:
+        assert java.stdout is not None
+        clock = found = None
+        for line in java.stdout:
+            if line.strip() == "measuring":
+                clock = machine.Clock()
+            elif clock is not None and line.startswith("{"):
+                found = json.loads(line)
+                break
+        if clock is None or found is None:
+            sys.exit(f"Storm ended with exit code {java.wait()} and no result: see what it said above")
+        return found, clock.cost()  # it lives until its input is closed, on leaving
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments, measure, print a line of JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks peers.storm_word_count",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--bolts", choices=["java", "python"], default="java", help="python: multilang")
+    parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
+    parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")
+    parser.add_argument("--counts", type=int, default=1, help="tasks of count")
+    parser.add_argument("--rate", type=float, help="sentences a second; else as fast as it goes")
+    parser.add_argument("--cores", type=int, default=2, help="pins the run to so many")
+    parser.add_argument("--heap", default="2g", help="of the JVM")
+    add_time_arguments(parser)
+    add_keep_argument(parser)
+    args = parser.parse_args(arguments)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
+    variant = {
+        "bolts": args.bolts,
+        "tracked": not args.untracked,
+        "pending": None if args.untracked else args.pending or _PENDING[args.bolts],
+        "counts": args.counts,
+        "rate": args.rate,
+        "cores": args.cores,
+        "heap": args.heap,
+    }
+    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)

@@ -1,0 +1,64 @@
+"""One run's line of JSON: of one shape, whoever was measured, ours or a peer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks import machine, results
+
+LOAD_KEYS = ("load_before", "load_after", "machine", "at", "command")
+"""What stands in every line beside the numbers."""
+
+
+class Report:
+    """Begins when it is made, before anything runs."""
+
+    def __init__(self, benchmark: str, variant: Mapping[str, Any]) -> None:
+        """A run of ``benchmark`` in this variant."""
+        self._head = {"benchmark": benchmark, "variant": dict(variant)}
+        self._load_before = machine.load()
+
+    def line(self, found: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What was found, with the circumstances.
+
+        Args:
+            versions: Of a peer's software, which is not in this interpreter.
+        """
+        return {
+            **self._head,
+            **found,
+            "load_before": self._load_before,
+            "load_after": machine.load(),
+            "machine": {**machine.facts(), **(versions or {})},
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
+        }
+
+
+def throughput(roots: float, secs: float, cost: machine.Cost) -> dict[str, Any]:
+    """The numbers that every word count tells, ours and the peers'."""
+    return {
+        "roots_per_sec": round(roots / secs),
+        "roots": round(roots),
+        "secs": round(secs, 2),
+        "cpu_us_per_root": round(cost.ours / roots * 1e6, 2),
+        "cpu_us_by_process": cost.us_per(roots),
+        "others_cores": round(cost.others, 2),
+    }
+
+
+def add_keep_argument(parser: argparse.ArgumentParser) -> None:
+    """``--keep``: for the runs that the docs show."""
+    parser.add_argument("--keep", action="store_true", help="also add the line to benchmarks/results")
+
+
+def tell(line: Mapping[str, Any], *, keep: bool) -> None:
+    """Print the line, and keep it if that is asked for."""
+    print(json.dumps(line), flush=True)
+    if keep:
+        results.keep(str(line["benchmark"]), line)

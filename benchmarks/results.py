@@ -1,0 +1,35 @@
+"""What was measured and is kept in git: a file for each comparison or benchmark, a line for each run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).parent / "results"
+
+
+def keep(name: str, line: Mapping[str, Any], folder: Path | None = None) -> Path:
+    """Add a line to the file of this name; returns the file."""
+    file = (folder or FOLDER) / f"{name}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as out:
+        out.write(json.dumps(line) + "\n")
+    return file
+
+
+def kept(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
+    """All lines of a file, the oldest first; none if it is not there."""
+    file = (folder or FOLDER) / f"{name}.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """The names under which something is kept."""
+    return sorted(file.stem for file in (folder or FOLDER).glob("*.jsonl"))
+
+
+def name_of(first: str, second: str) -> str:
+    """Under which name the comparison first / second is kept."""
+    return f"{first}_over_{second}"

@@ -1,0 +1,227 @@
+"""Writes what is kept in ``benchmarks/results`` into ``docs/performance.md``, between its two marks.
+
+    python -m benchmarks table             # prints the tables
+    python -m benchmarks table --write     # puts them into the page
+
+Nothing in the page's tables is written by hand. What was not measured says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import results
+from benchmarks.pictures import FOLDER, PICTURES
+
+PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
+BEGIN: Final = "<!-- measured: written by `python -m benchmarks table --write` -->"
+END: Final = "<!-- end of measured -->"
+_MISSING: Final = "not measured yet"
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A question that a comparison answers.
+
+    Attributes:
+        question: As a doubter asks it.
+        first, second: The runs compared.
+        metric: Which of the ratios answers it; a key of :data:`benchmarks.named.METRICS`.
+    """
+
+    question: str
+    first: str
+    second: str
+    metric: str = "roots_per_sec"
+
+
+GOALS: Final = (
+    Goal("What does tracking leave of the rate, with Arrow bolts?", "tracked-arrow", "untracked-arrow"),
+    Goal("... with a call for each tuple?", "tracked-basic", "untracked-basic"),
+    Goal("... in CPU, with Arrow bolts?", "tracked-arrow", "untracked-arrow", "cpu_us_per_root"),
+    Goal("... in CPU, with a call for each tuple?", "tracked-basic", "untracked-basic", "cpu_us_per_root"),
+    Goal("Against Storm in Java?", "tracked-arrow", "storm-java"),
+    Goal("... with a call for each tuple?", "tracked-basic", "storm-java"),
+    Goal("Against Storm with Python bolts?", "tracked-basic", "storm-multilang"),
+    Goal("... with Arrow bolts?", "tracked-arrow", "storm-multilang"),
+    Goal("Against plain PySpark with mapInArrow?", "tracked-arrow", "spark-arrow"),
+    Goal("Against plain PySpark, all in the JVM?", "tracked-arrow", "spark-native"),
+    Goal("Against Bytewax?", "tracked-arrow", "bytewax"),
+    Goal("... that saves each second?", "tracked-arrow", "bytewax-snapshots"),
+    Goal("Complete latency at half load, in bare micro-batches? p50", "latency-arrow", "bare",
+         "p50_ms_over_micro_batch_ms"),
+    Goal("... p99", "latency-arrow", "bare", "p99_ms_over_micro_batch_ms"),
+    Goal("... against a message's way through the bare query, p50", "latency-arrow", "bare", "p50_ms"),
+    Goal("A micro-batch with one message, against a bare one?", "alone", "bare-alone", "micro_batch_ms"),
+    Goal("... without state but the acker?", "alone-stateless", "bare-alone-stateless", "micro_batch_ms"),
+    Goal("... in CPU?", "alone-stateless", "bare-alone-stateless", "cpu_us_per_root"),
+    Goal("Two cores against one, Arrow bolts?", "tracked-arrow", "tracked-arrow-1-core"),
+    Goal("... a call for each tuple?", "tracked-basic", "tracked-basic-1-core"),
+    Goal("Two executors against one process?", "tracked-arrow-cluster", "tracked-arrow"),
+)  # fmt: skip
+
+
+def tables(folder: Path | None = None) -> str:
+    """All tables of the page, and the pictures that are drawn."""
+    sections = [
+        ("Goals", goals(folder)),
+        ("Where the time goes", profile(folder)),
+        ("Complete latency", latency(folder)),
+        ("Open roots", _points("acker", "open", _ACKER, folder)),
+        ("Trees", _points("fan_out", "children", _FAN_OUT, folder)),
+        ("Frames", _points("frames", "tasks", _FRAMES, folder)),
+        ("At rest", idle(folder)),
+    ]
+    shown = [f"![{name}](pictures/{name}.svg)" for name in PICTURES if (FOLDER / f"{name}.svg").exists()]
+    return "\n".join([f"### {title}\n\n{text}" for title, text in sections] + shown)
+
+
+def goals(folder: Path | None = None) -> str:
+    """The ratios, each with the spread of its rounds, of the latest comparison."""
+    rows = []
+    for goal in GOALS:
+        kept = results.kept(results.name_of(goal.first, goal.second), folder)
+        ratio = kept[-1]["ratios"].get(goal.metric) if kept else None
+        pair = f"`{goal.first}` / `{goal.second}`"
+        if ratio is None:
+            rows.append((goal.question, pair, goal.metric, _MISSING, "", ""))
+            continue
+        line = kept[-1]
+        spread = f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f})"
+        rounds = f"{line['variant']['rounds']}{'' if line['quiet'] else ', not quiet'}"
+        rows.append((goal.question, pair, goal.metric, spread, rounds, _when(line)))
+    head = ("question", "first / second", "what is divided", "ratio (spread)", "rounds", "when, commit")
+    return _table(head, rows)
+
+
+def profile(folder: Path | None = None) -> str:
+    """CPU of a root by process, and by level of the Python side."""
+    rows = []
+    for line in _latest_of_each("word_count", folder):
+        if "peer" not in line["variant"]:
+            spent = line["cpu_us_by_process"]
+            parts = [f"{spent[who]:.2f}" for who in ("driver", "jvm", "workers")]
+            rows.append((_variant(line), f"{line['cpu_us_per_root']:.2f}", *parts, "", _when(line)))
+    for line in _latest_of_each("python_side", folder):
+        by_level = ", ".join(f"{level} {spent:.2f}" for level, spent in line["by_level"].items())
+        rows.append((_variant(line), "", "", "", f"{line['us_per_root']:.2f}", by_level, _when(line)))
+    head = ("word count", "CPU us a root", "driver", "JVM", "workers", "Python by level", "when, commit")
+    return _table(head, rows)
+
+
+def latency(folder: Path | None = None) -> str:
+    """Quantiles at each rate."""
+    rows = [
+        (
+            _variant(line),
+            "one at a time" if line["offered_per_sec"] is None else f"{line['offered_per_sec']:,}",
+            *(f"{line[key]:,.0f}" for key in ("p50_ms", "p90_ms", "p99_ms", "micro_batch_ms")),
+            _when(line),
+        )
+        for line in _latest_of_each("latency", folder, "offered_per_sec")
+    ]
+    head = ("word count", "sentences/s", "p50 ms", "p90 ms", "p99 ms", "micro-batch ms", "when, commit")
+    return _table(head, rows)
+
+
+def idle(folder: Path | None = None) -> str:
+    """The cost of having nothing to do."""
+    rows = [
+        (
+            _variant(line), f"{line['secs']:,.0f}", f"{line['core_share']:.2%}", str(line["micro_batches"]),
+            f"{line['checkpoint_growth_bytes']:,}", _when(line),
+        )
+        for line in _latest_of_each("idle", folder)
+    ]  # fmt: skip
+    head = ("word count", "secs", "of a core", "micro-batches", "checkpoint grew, bytes", "when, commit")
+    return _table(head, rows)
+
+
+_ACKER: Final = {
+    "memory_bytes_per_root": "bytes in memory",
+    "disk_bytes_per_root": "bytes on disk",
+    "passing_ms": "passing ms",
+    "churn_ms": "churn ms",
+    "churn_worst_ms": "churn, worst ms",
+}
+_FAN_OUT: Final = {
+    "roots_per_sec": "roots/s",
+    "tuples_per_sec": "tuples/s",
+    "cpu_us_per_tuple": "CPU us a tuple",
+    "micro_batch_ms": "micro-batch ms",
+}
+_FRAMES: Final = {
+    "rows_per_task": "rows a task",
+    "bytes_per_root": "bytes a root",
+    "us_per_root": "CPU us a root",
+}
+
+
+def _points(name: str, key: str, columns: Mapping[str, str], folder: Path | None) -> str:
+    """The points of the latest line of each variant of a benchmark that measures several."""
+    rows = [
+        (_variant(line), f"{point[key]:,}", *(f"{point[column]:,}" for column in columns), _when(line))
+        for line in _latest_of_each(name, folder)
+        for point in line["points"]
+    ]
+    return _table(("variant", key, *columns.values(), "when, commit"), rows)
+
+
+def _latest_of_each(name: str, folder: Path | None, key: str | None = None) -> list[Line]:
+    """The latest line of each variant, and of each value of a key."""
+    latest: dict[tuple[str, object], Line] = {}
+    for line in results.kept(name, folder):
+        latest[_variant(line), line[key] if key else None] = line
+    return list(latest.values())
+
+
+def _variant(line: Line) -> str:
+    """What differs from one variant to the next, without what is always so."""
+    variant = line["variant"]
+    words = [
+        str(variant[name]) for name in ("peer", "bolts", "spout", "memory", "master") if variant.get(name)
+    ]
+    words += [] if variant.get("tracked", True) else ["untracked"]
+    words += [f"{variant['cores']} cores"] if "cores" in variant else []
+    return ", ".join(words) or ", ".join(f"{name} {value}" for name, value in variant.items())
+
+
+def _when(line: Line) -> str:
+    return f"{line['at'][:10]}, {line['machine']['acktree']}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rows = list(rows)
+    if not rows:
+        return f"{_MISSING.capitalize()}.\n"
+    out = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in out)
+
+
+def written(page: str, make: Callable[[], str] = tables) -> str:
+    """The page with its tables as they are now."""
+    before, _, rest = page.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    assert mark, f"{PAGE.name} has lost its marks: {BEGIN} and {END}"
+    return f"{before}{BEGIN}\n\n{make()}\n{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables, or write them into the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks table",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
+    args = parser.parse_args(arguments)
+    if args.write:
+        PAGE.write_text(written(PAGE.read_text()))
+    else:
+        print(tables())

@@ -1,0 +1,126 @@
+"""One chaos from beginning to end: plan, strikes, rest, account; as one line of JSON."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.account import Account
+from tests.chaos.conductor import Conductor, Settings, Story
+from tests.chaos.plan import Kind, plan_of
+from tests.chaos.strikes import carry_out
+
+EXAMPLES: Final = 5
+"""So many of each finding are told in words."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a chaos came to.
+
+    Attributes:
+        left_out: Kinds that this machine does not allow, and why.
+        kept: Where all of it lies, if it was not clean.
+    """
+
+    seed: int
+    settings: Settings
+    counts: Mapping[Kind, int]
+    left_out: Mapping[Kind, str]
+    account: Account
+    story: Story
+    has_settled: bool
+    has_stopped: bool
+    secs: float
+    kept: Path | None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the account is, nothing hung, and nothing ended or outlived its driver unasked."""
+        return is_clean(self.account, self.story) and self.has_settled and self.has_stopped
+
+    def to_json(self) -> dict[str, Any]:
+        """For the one line."""
+        account, story = self.account, self.story
+        return {
+            "seed": self.seed,
+            "clean": self.is_clean,
+            "strikes": {str(kind): count for kind, count in self.counts.items()},
+            "left_out": {str(kind): why for kind, why in self.left_out.items()},
+            "master": self.settings.master,
+            "queue_retries": self.settings.queue_retries,
+            "drivers": story.starts,
+            "secs": round(self.secs),
+            "account": {
+                "messages": account.messages,
+                "acked": account.acked,
+                "dead": account.dead,
+                "effects": account.effects,
+                "told_again": account.told_again,
+                "stale_letters": account.stale_letters,
+                "findings": {name: len(found) for name, found in account.findings.items()},
+            },
+            "duplicates": account.duplicates,
+            "examples": {name: found[:EXAMPLES] for name, found in account.findings.items()},
+            "settled": self.has_settled,
+            "stopped": self.has_stopped,
+            "hangs": story.hangs,
+            "outlived": story.outlived,
+            "ends": dict(Counter(story.ends)),
+            "story": story.strikes,
+            "kept": str(self.kept) if self.kept else None,
+        }
+
+
+def is_clean(account: Account, story: Story) -> bool:
+    """Whether there is nothing to look into."""
+    unasked = [end for end in story.ends if end.endswith("after nothing")]
+    return account.is_clean and not (story.hangs or story.outlived or unasked)
+
+
+def perform(
+    seed: int,
+    counts: Mapping[Kind, int],
+    settings: Settings,
+    say: Callable[[str], object],
+    folder: Path | None = None,
+    *,
+    keep: bool = False,
+) -> Result:
+    """Run one chaos.
+
+    Args:
+        counts: How many strikes of each kind; what this machine does not allow is left out.
+        say: Told of each strike.
+        folder: Where; a folder that does not exist yet. None: a temporary one.
+        keep: Keep what there is also when it is clean.
+    """
+    folder = folder or Path(tempfile.mkdtemp(prefix="chaos-")) / "chaos"
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    with Conductor(folder, settings) as conductor:
+        left_out: dict[Kind, str] = {}
+        if counts.get(Kind.DISK) and not conductor.disk.can_be_full:
+            left_out[Kind.DISK] = "no right to mount a small disk"
+        if counts.get(Kind.CLOCK) and not conductor.clock.can_jump:
+            left_out[Kind.CLOCK] = "no C compiler to make a clock"
+        if counts.get(Kind.EXECUTOR) and not settings.master.startswith("local-cluster"):
+            left_out[Kind.EXECUTOR] = "no executors in local mode"
+        counts = {kind: count for kind, count in counts.items() if count and kind not in left_out}
+        for strike in plan_of(seed, counts):
+            carry_out(conductor, strike)
+            say(f"{time.monotonic() - began:5.0f} s  {conductor.story.strikes[-1]}")
+        has_settled = conductor.settle()
+        say(f"{time.monotonic() - began:5.0f} s  settled: {has_settled}")
+        has_stopped = conductor.stop()
+        say(f"{time.monotonic() - began:5.0f} s  stopped: {has_stopped}")
+    account, story = conductor.account(), conductor.story
+    kept = folder if keep or not (is_clean(account, story) and has_settled and has_stopped) else None
+    conductor.clear_away(keep=kept is not None)
+    secs = time.monotonic() - began
+    return Result(seed, settings, counts, left_out, account, story, has_settled, has_stopped, secs, kept)

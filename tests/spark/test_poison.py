@@ -1,0 +1,110 @@
+"""Messages that kill their worker or hold it: found, left out with their cause, and nobody in their place."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from acktree import (
+    ArrowBolt,
+    BasicBolt,
+    Config,
+    IterableSpout,
+    KeyValueState,
+    Retry,
+    TopologyBuilder,
+    submit,
+)
+
+MESSAGES = 10_000
+EXITS = {17, 2_017, 4_017, 6_017, 8_017}
+CRASHES = {117, 2_117, 4_117, 6_117, 8_117}
+HANGS = {217, 2_217, 4_217, 6_217, 8_217}
+
+
+def misbehave(n: int) -> None:
+    if n in EXITS:
+        os._exit(9)
+    if n in CRASHES:
+        ctypes.string_at(0)
+    if n in HANGS:
+        time.sleep(3600)
+
+
+class Careless(BasicBolt):
+    """Passes numbers on, as long as it lives."""
+
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        misbehave(tup["n"])
+        collector.emit([tup["n"]])
+
+
+class CarelessTally(BasicBolt):
+    """The same, and remembers."""
+
+    outputs = []
+    remembers = ["seen"]
+
+    def prepare(self, config, context):
+        self.seen = KeyValueState()
+
+    def execute(self, tup, collector):
+        misbehave(tup["n"])
+        self.seen[tup["n"]] = self.seen.get(tup["n"], 0) + 1
+
+
+class CarelessBatches(ArrowBolt):
+    """The same, a batch at a time."""
+
+    outputs = pa.schema([("n", pa.int64())])
+
+    def execute_batch(self, batch, collector):
+        for n in batch["n"].to_pylist():
+            if n in EXITS:
+                os._exit(9)
+        collector.emit_batch(batch, parents=range(batch.num_rows))
+
+
+def causes(spark: SparkSession, tmp_path: Path, bolt, poison, **settings) -> Counter[str]:
+    """Runs all messages through a bolt; every message but the poison is acked. The causes of the rest."""
+    builder = TopologyBuilder("careless")
+    builder.set_spout(
+        "numbers",
+        IterableSpout(range(MESSAGES), outputs=pa.schema([("n", pa.int64())])),
+        retry=Retry(max_attempts=1),
+    )
+    builder.set_bolt("careless", bolt, parallelism=2).fields_grouping("numbers", ["n"])
+    config = Config(**settings)
+    topology = builder.create_topology()
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+        assert running.await_termination(timeout_secs=240)
+        told = running.stats()["numbers"].total
+        letters = list(running.dead_letters)
+        assert sorted(letter.values[0] for letter in letters) == sorted(poison)
+        assert {letter.component for letter in letters} == {"careless"}
+        assert (told.acked, told.failed) == (MESSAGES - len(poison), len(poison))
+        return Counter(letter.cause for letter in letters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bolt", [Careless(), CarelessTally()], ids=["stateless", "remembering"])
+def test_of_ten_thousand_messages_fifteen_are_poison_and_the_rest_is_acked(
+    spark: SparkSession, tmp_path: Path, bolt: BasicBolt
+) -> None:
+    found = causes(spark, tmp_path, bolt, EXITS | CRASHES | HANGS, execute_timeout_secs=1)
+    assert found == {"KILLED_WORKER": 10, "HUNG": 5}
+
+
+def test_of_a_batch_that_kills_only_the_rows_that_do_are_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert causes(spark, tmp_path, CarelessBatches(), EXITS) == {"KILLED_WORKER": 5}

@@ -1,0 +1,347 @@
+"""Benchmarks but for what needs Spark: commands, lines of JSON, ratios, what is kept, drawn and written."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import (
+    acker,
+    compare,
+    fan_out,
+    floor,
+    frames,
+    latency,
+    machine,
+    named,
+    pictures,
+    python_side,
+    report,
+    results,
+    spout_side,
+    table,
+    word_count,
+)
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.peers import places, storm_word_count
+from benchmarks.work import VOCABULARY, WORDS, Variant, save_sentences, sentences, vocabulary
+
+
+def finding(rate, cpu=2.0, **more):
+    return {
+        "benchmark": "word_count",
+        "variant": {"bolts": "arrow"},
+        "roots_per_sec": rate,
+        "cpu_us_per_root": cpu,
+        "others_cores": 0.1,
+        "machine": {"cores": 2, "acktree": "abc"},
+        **more,
+    }
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    """Runs that take no time: what a name finds, in the order asked."""
+    order: list[tuple[str, ...]] = []
+
+    def run(words, further):
+        order.append((*words, *further))
+        found = finding({"word_count": 80, "latency": 50}.get(words[0], 100) * len(order))
+        return found | (
+            {"p50_ms": 300.0, "p99_ms": 500.0} if words[0] == "latency" else {"micro_batch_ms": 100.0}
+        )
+
+    monkeypatch.setattr(machine, "busy_share", lambda: 0.0)
+    monkeypatch.setattr(compare, "run", run)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    return order
+
+
+# --- the work -----------------------------------------------------------------------------------------
+
+
+def test_sentences_are_six_words_of_a_fixed_vocabulary_and_the_same_in_every_run():
+    words = vocabulary()
+    assert len(set(words)) == VOCABULARY
+    assert words == vocabulary()
+    lines = sentences(100, seed=3)
+    assert lines == sentences(100, seed=3) != sentences(100, seed=4)
+    assert all(len(line.split()) == WORDS and set(line.split()) <= set(words) for line in lines)
+
+
+def test_peers_read_the_very_sentences_that_our_spout_goes_round(tmp_path):
+    save_sentences(tmp_path / "sentences.txt", batches=2, batch_rows=5)
+    assert (tmp_path / "sentences.txt").read_text().splitlines() == sentences(5, 0) + sentences(5, 1)
+
+
+def test_what_is_told_in_a_row_is_one_micro_batch_and_the_cut_one_is_left_out():
+    events = [(0.0, 5), (0.01, 5), (1.0, 7), (1.02, 1), (2.1, 4)]
+    assert word_count.batch_ends(events) == [(0.01, 10), (1.02, 8)]
+    assert word_count.batch_ends([]) == word_count.batch_ends(events[:1]) == []
+
+
+# --- what runs in this process ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bolts", ["arrow", "basic", "generator"])
+def test_the_python_side_acks_what_it_measures(bolts):
+    tracked = Variant(bolts=bolts, batch_rows=200)
+    assert set(python_side.measure(tracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1", "acker"}
+    untracked = replace(tracked, tracked=False)
+    assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
+
+
+@pytest.mark.parametrize("bolts", ["basic", "generator"])
+def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
+    found = floor.measure(bolts, 400, rounds=1, batch_rows=200)
+    assert found["us_per_root"] > found["floor_us_per_root"] > 0
+
+
+def test_the_bare_loop_counts_every_word():
+    bare = floor.BareLoop("basic", [["a b a"], ["b"]])
+    bare.run()
+    assert bare.count.__self__.counts == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("spout", ["tuple", "batch"])
+@pytest.mark.parametrize("tracked", [True, False])
+def test_the_spout_side_tells_every_message_that_it_emitted(spout, tracked):
+    found = spout_side.measure(spout, 400, rounds=1, tracked=tracked, batch_rows=200)
+    assert set(found["by_part"]) == {"emit", "hand over", "ack"}
+
+
+def test_each_task_sends_each_other_one_frame_and_the_acker_one_message():
+    found = frames.measure(Variant(batch_rows=200), tasks=[2, 3], sentences=600)
+    assert [point["rows"]["level 0"]["frame"] for point in found["points"]] == [4, 9]
+    assert [point["rows"]["level 1"] for point in found["points"]] == [
+        {"deltas": tasks, "statistics": tasks} for tasks in (2, 3)
+    ]
+
+
+def test_an_open_root_is_weighed_in_memory_and_on_disk():
+    (point,) = acker.measure([1000], at_once=100, rounds=2)["points"]
+    assert 20 <= point["memory_bytes_per_root"] < 40
+    assert 20 <= point["disk_bytes_per_root"] < 40
+    assert min(point["passing_ms"], point["churn_ms"]) > 0
+
+
+def test_a_tree_has_as_many_children_as_asked_and_each_bolt_of_its_own():
+    drawn = fan_out.topology("basic", 10, 2, word_count.Meter(), 5)
+    assert [component.id for component in (*drawn.spouts, *drawn.bolts)] == ["numbers", "fan", "take"]
+
+
+# --- commands -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "peers.spark_bare"])  # needs PySpark
+def test_every_benchmark_says_how_it_is_used(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"benchmarks.{name}").main(["--help"])
+    assert ended.value.code == 0
+    assert f"python -m benchmarks {name}" in capsys.readouterr().out
+
+
+def test_without_a_name_the_front_door_says_what_there_is():
+    done = subprocess.run([sys.executable, "-m", "benchmarks"], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in BENCHMARKS)
+
+
+def test_every_named_run_is_a_command_that_its_benchmark_understands(monkeypatch):
+    """Parsed by the benchmark itself; ``measure`` is not reached."""
+    parsed: list[argparse.Namespace] = []
+
+    class ParsedError(Exception):
+        pass
+
+    def parse(self, arguments):
+        parsed.append(real(self, arguments))
+        raise ParsedError
+
+    real = argparse.ArgumentParser.parse_args
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    for name in named.RUNS:
+        program, *words = named.command(name, rate=1000.0)
+        assert program in BENCHMARKS
+        if program != "peers.spark_bare":
+            with pytest.raises(ParsedError):
+                importlib.import_module(f"benchmarks.{program}").main(
+                    [*words, "--warm-up", "1", "--secs", "2"]
+                )
+            assert parsed[-1].secs == 2.0
+
+
+def test_untracked_messages_have_no_latency(capsys):
+    with pytest.raises(SystemExit):
+        latency.main(["--untracked"])
+    assert "no complete latency" in capsys.readouterr().err
+
+
+# --- lines --------------------------------------------------------------------------------------------
+
+
+def test_a_line_says_what_was_measured_where_and_by_which_command(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "word_count", "--secs", "5"])
+    found = report.throughput(1000, 2.0, machine.Cost(0.001, 0.002, 0.003, 0.25))
+    line = report.Report("word_count", {"bolts": "arrow"}).line(found, {"storm": "2.8.3"})
+    assert line == json.loads(json.dumps(line))
+    assert (line["roots_per_sec"], line["cpu_us_per_root"], line["others_cores"]) == (500, 6.0, 0.25)
+    assert line["cpu_us_by_process"] == {"driver": 1.0, "jvm": 2.0, "workers": 3.0}
+    assert set(report.LOAD_KEYS) <= line.keys()
+    assert line["command"] == "python -m benchmarks word_count --secs 5"
+    assert line["machine"]["storm"] == "2.8.3"
+
+
+def test_what_is_kept_is_read_again_in_order(tmp_path):
+    assert results.kept("word_count", tmp_path) == results.names(tmp_path) == []
+    for rate in (1, 2):
+        results.keep("word_count", finding(rate), tmp_path)
+    assert [line["roots_per_sec"] for line in results.kept("word_count", tmp_path)] == [1, 2]
+    assert results.names(tmp_path) == ["word_count"]
+
+
+# --- comparisons --------------------------------------------------------------------------------------
+
+
+def test_a_busy_machine_is_refused_unless_told_otherwise(monkeypatch):
+    monkeypatch.setattr(machine, "busy_share", lambda: 0.9)
+    with pytest.raises(SystemExit, match="others take 90%"):
+        compare.main(["tracked-arrow/untracked-arrow"])
+
+
+def test_an_unknown_run_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        compare.main(["tracked-arrow/strom-java"])
+    assert "tracked-arrow/strom-java is no pair" in capsys.readouterr().err
+
+
+def test_pairs_run_in_turn_and_their_ratio_is_the_median_of_the_rounds(runs, capsys):
+    compare.main(["tracked-arrow/storm-java", "--rounds", "3", "--secs", "1"])
+    assert [words[0] for words in runs] == ["word_count", "peers.storm_word_count"] * 3
+    assert all(words[-4:] == ("--warm-up", "20", "--secs", "1") for words in runs)
+    assert "roots_per_sec                0.60  (0.40 to 0.67)" in capsys.readouterr().out
+    (line,) = results.kept("tracked-arrow_over_storm-java")
+    assert line["ratios"]["roots_per_sec"] == {"median": 0.6, "least": 0.4, "greatest": 0.667}
+    assert line["first"]["runs"]["roots_per_sec"] == [80, 240, 400]
+    assert line["quiet"]
+
+
+def test_a_forgotten_comparison_is_not_kept(runs):
+    compare.main(["tracked-arrow/untracked-arrow", "--rounds", "1", "--forget"])
+    assert results.names() == []
+    assert len(runs) == 2
+
+
+def test_a_pair_at_a_rate_runs_at_half_of_the_top_rate_that_was_measured_first(runs):
+    compare.main(["latency-arrow/bare", "--rounds", "1"])
+    top, ours, theirs = runs
+    assert top[:3] == ("word_count", "--bolts", "arrow")
+    assert "--rate" not in top
+    assert ours[:5] == ("latency", "--bolts", "arrow", "--rate", "40")
+    assert theirs[:3] == ("peers.spark_bare", "--rate", "40")
+    (line,) = results.kept("latency-arrow_over_bare")
+    assert line["ratios"]["p50_ms_over_micro_batch_ms"]["median"] == 3.0
+    assert line["ratios"]["p99_ms_over_micro_batch_ms"]["median"] == 5.0
+
+
+def test_a_ratio_is_taken_only_of_what_every_run_of_both_has():
+    assert "p50_ms" not in compare.ratios([{"p50_ms": 1.0}], [{"roots_per_sec": 5}])
+    assert "p50_ms" not in compare.ratios([{"p50_ms": 1.0}, {}], [{"p50_ms": 1.0}, {"p50_ms": 2.0}])
+    assert "p50_ms" not in compare.ratios([{"p50_ms": None}], [{"p50_ms": 2.0}])
+
+
+def test_a_peer_that_cannot_run_here_is_left_out_and_the_others_go_on(monkeypatch, runs, capsys):
+    ours = compare.run
+
+    def run(words, further):
+        if words[0].startswith("peers."):
+            raise compare.CannotRunError("there is no mvn on the path")
+        return ours(words, further)
+
+    monkeypatch.setattr(compare, "run", run)
+    compare.main(["tracked-arrow/storm-java", "tracked-arrow/untracked-arrow", "--rounds", "1"])
+    assert "tracked-arrow/storm-java left out: there is no mvn on the path" in capsys.readouterr().out
+    assert results.names() == ["tracked-arrow_over_untracked-arrow"]
+
+
+def test_without_maven_storm_says_what_is_missing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(places, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit) as ended:
+        places.storm_class_path(storm_word_count.SOURCES)
+    assert ended.value.code == places.MISSING
+    assert "no mvn on the path" in capsys.readouterr().err
+
+
+def test_storms_version_is_the_poms():
+    assert storm_word_count.version().startswith("2.")
+
+
+# --- what the docs show -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(runs, tmp_path):
+    """Results of each kind."""
+    compare.main(["tracked-arrow/storm-java", "latency-arrow/bare", "--rounds", "2"])
+    latencies = {"p50_ms": 300.0, "p90_ms": 400.0, "p99_ms": 500.0, "micro_batch_ms": 200.0}
+    for rate in (100, 500):
+        variant = {"bolts": "arrow", "memory": "state", "cores": 2}
+        line = report.Report("latency", variant).line({"offered_per_sec": rate, **latencies})
+        results.keep("latency", line)
+    results.keep("acker", acker.measure([100, 1000], at_once=50, rounds=2))
+    return tmp_path
+
+
+def test_the_tables_say_the_ratio_its_spread_and_what_was_not_measured(kept):
+    page = table.tables(kept)
+    assert "| `tracked-arrow` / `storm-java` | roots_per_sec | **0.50** (0.40 to 0.60)" in page.replace(
+        "  ", " "
+    )
+    assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table._MISSING} |" in page
+    assert "| 1,000 |" in page
+
+
+def test_the_page_has_the_tables_that_its_results_give():
+    page = table.PAGE.read_text(encoding="utf-8")
+    assert table.written(page) == page, "run: python -m benchmarks table --write"
+
+
+def test_every_goal_compares_named_runs_by_a_known_metric():
+    for goal in table.GOALS:
+        assert {goal.first, goal.second} <= named.RUNS.keys()
+        assert goal.metric in named.METRICS
+
+
+def test_pictures_are_drawn_from_what_is_kept_and_the_same_each_time(kept, tmp_path):
+    pytest.importorskip("matplotlib", reason="the group `bench` brings it")
+    once, again = (pictures.draw(kept, tmp_path / name) for name in ("once", "again"))
+    assert [file.name for file in once] == ["ratios.svg", "throughput.svg", "latency.svg", "acker.svg"]
+    assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
+    assert pictures.draw(Path(tmp_path / "nothing"), tmp_path / "none") == []
+
+
+# --- CPU ----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_ended_unheard_of_takes_nothing_away_from_what_was_spent():
+    def process(parent, waited):
+        return machine._Process(parent, is_java=False, own=10, waited=waited)
+
+    before = {1: process(0, 0), 2: process(1, 0), 3: process(2, 0), 4: process(1, 0)}
+    now = {1: process(0, 10), 2: process(1, 0)}
+    assert machine._lost(before, now) == [3]  # 4 was waited for by 1, and is in its sum
+
+
+def test_cpu_of_children_counts():
+    clock = machine.Clock()
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    cost = clock.cost()
+    assert cost.ours > 0
+    assert cost.others >= 0

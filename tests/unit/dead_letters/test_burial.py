@@ -1,0 +1,287 @@
+"""From given up to dead letter: within the limit, none lost by it; redriven letters are settled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree import Config, Retry
+from acktree.core.values import decode_rows
+from acktree.dead_letters import DeadLetters
+from acktree.dead_letters.burial import Burial
+from acktree.dead_letters.store import IN_MEMORY
+from acktree.errors import DeadLetterLimitError
+from acktree.tasks.retries import NO_CHUNK, Redriven, redriven_ids
+from tests.unit.dead_letters.desk import Desk
+
+LIMIT = Config(dead_letter_limit_count=3, dead_letter_limit_ratio=0.5, dead_letter_limit_window_secs=60)
+
+
+@pytest.fixture
+def letters():
+    with DeadLetters(IN_MEMORY) as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(letters):
+    return Desk(Retry(max_attempts=1), letters, LIMIT)
+
+
+def emitted(desk, number):
+    return [values for (values,) in decode_rows(desk.inbox.read(number).values)]
+
+
+# ---- the limit ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_limit_all_that_is_given_up_is_dead_lettered(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.feed(*range(1_000))
+    desk.fail_all()
+    assert (desk.told, len(letters), desk.burial.limit_reached) == (1_000, 1_000, None)
+
+
+def test_up_to_the_limit_letters_are_stored_and_beyond_it_none_of_the_batch_is(desk, letters):
+    desk.feed("a", "b", "c")
+    desk.fail_all()
+    assert (desk.told, len(letters), desk.burial.limit_reached) == (3, 3, None)
+    desk.feed("d", "e")
+    desk.fail_all()
+    assert (desk.told, len(letters)) == (3, 3)
+    assert desk.burial.limit_reached is not None
+
+
+def test_the_error_says_what_happened_where_and_what_to_do(desk):
+    desk.feed("a", "b", "c", "d", "e")
+    desk.verdicts(acked=[4], failed=[0, 1, 2, 3])
+    told = desk.burial.limit_reached
+    assert told.what == (
+        "spout 'source' gave up 4 messages within 60 s, while 1 were acked: more than "
+        "dead_letter_limit_count=3 and dead_letter_limit_ratio=0.5 allow"
+    )
+    assert told.where == (
+        "topology 'desk'; the last of 4 that were not dead-lettered any more failed in 'sink': "
+        "ValueError: broken"
+    )
+    assert "submit again on the same checkpoint" in told.fix
+    assert "raise Config(dead_letter_limit_count=...)" in told.fix
+
+
+def test_after_the_limit_nothing_more_is_dead_lettered_whatever_comes(desk, letters):
+    desk.feed(*range(4))
+    desk.fail_all()
+    desk.feed("later")
+    desk.ack_all()
+    desk.now_ms += 1_000_000
+    desk.feed("much later")
+    desk.fail_all()
+    assert (len(letters), desk.told) == (0, 0)
+
+
+def test_what_is_not_dead_lettered_is_emitted_again_as_a_first_attempt_before_its_verdict_counts(desk):
+    desk.feed("a", "b", "c", "d")
+    desk.verdicts(acked=[0])
+    desk.deliver(failed=[1, 2, 3])
+    desk.burial.bury(desk.wills(3))  # another task of this spout brings the limit near
+    desk.task.step(0)
+    assert desk.task.is_settled  # so the micro-batch counts as told, once the chunk below is durable
+    again = max(desk.inbox.chunks)
+    chunk = desk.inbox.read(again)
+    assert emitted(desk, again) == ["b", "c", "d"]
+    assert chunk.attempts.tolist() == [1, 1, 1]
+    assert chunk.retry_of.tolist() == [1, 2, 3]
+    assert desk.task.open_count == 3
+
+
+def test_a_mended_run_finishes_what_the_limit_stopped(desk, letters):
+    desk.feed(*range(8))
+    desk.fail_all()
+    assert desk.task.open_count == 8
+    mended = Desk(Retry(max_attempts=1), letters, LIMIT)
+    mended.resume(desk)
+    assert mended.task.open_count == 8
+    mended.ack_all()
+    assert sorted(mended.spout.acked) == list(range(8))
+    assert (len(letters), mended.task.open_count) == (0, 0)
+
+
+def test_letters_that_could_not_be_stored_do_not_count(letters):
+    desk = Desk(Retry(max_attempts=1), letters, LIMIT)
+    full = OSError(28, "no space")
+    desk.letters.put, put = raising(full), desk.letters.put
+    desk.feed("a", "b", "c")
+    desk.fail_all()
+    for _ in range(5):
+        desk.now_ms = desk.task.due_ms()
+        desk.step()
+    assert len(desk.errors) == 6
+    desk.letters.put = put
+    desk.now_ms = desk.task.due_ms()
+    desk.step()
+    assert (desk.told, desk.burial.limit_reached) == (3, None)
+
+
+def raising(error):
+    def refuse(*_):
+        raise error
+
+    return refuse
+
+
+def test_the_pause_before_the_next_try_doubles_up_to_five_seconds_and_a_success_forgets_it(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.letters.put, put = raising(OSError(28, "no space")), desk.letters.put
+    desk.feed("a", "b")
+    desk.verdicts(failed=[0])
+    pauses = []
+    for _ in range(8):
+        pauses.append(desk.task.due_ms() - desk.now_ms)
+        desk.step()  # too early: not tried
+        desk.now_ms = desk.task.due_ms()
+        desk.step()
+    assert pauses == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
+    assert len(desk.errors) == 9
+    desk.letters.put = put
+    desk.now_ms -= 1_000_000  # a clock that is set back does not make it wait for that
+    desk.step()
+    assert (desk.told, desk.task.due_ms()) == (1, None)
+    desk.letters.put = raising(OSError(28, "no space"))
+    desk.verdicts(failed=[1])
+    assert desk.task.due_ms() - desk.now_ms == 100
+
+
+def test_one_spouts_letters_do_not_stop_a_topology_for_anothers(letters):
+    one = Desk(Retry(max_attempts=1), letters, LIMIT)
+    burial = one.burial
+    one.feed("a", "b", "c")
+    one.fail_all()
+    others = [replace(will, component="other") for will in one.wills(3)]
+    burial.bury(others)
+    assert burial.limit_reached is None
+    with pytest.raises(DeadLetterLimitError, match="spout 'source'"):
+        burial.bury(one.wills(1))
+    with pytest.raises(DeadLetterLimitError, match="spout 'source'"):
+        burial.bury(others[:1])  # but once it is reached, no spout's
+
+
+def test_whoever_must_stop_the_topology_is_told_once(desk):
+    told = []
+    desk.burial.on_limit = lambda: told.append(desk.burial.limit_reached)
+    desk.feed(*range(9))
+    desk.fail_all()
+    desk.fail_all()
+    assert len(told) == 1
+    assert told[0] is not None
+
+
+def test_messages_that_were_acked_make_room_for_letters(desk, letters):
+    desk.feed(*range(20))
+    desk.verdicts(acked=range(9))
+    desk.verdicts(failed=range(9, 17))
+    assert (len(letters), desk.burial.limit_reached) == (8, None)
+    desk.verdicts(failed=[17, 18])
+    assert len(letters) == 8
+    assert desk.burial.limit_reached is not None
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 30_000)), min_size=1, max_size=12
+    ),
+    st.integers(0, 6),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_whatever_happens_each_message_is_acked_dead_lettered_or_open_and_never_two(batches, most, ratio):
+    config = Config(dead_letter_limit_count=most, dead_letter_limit_ratio=ratio)
+    with DeadLetters(IN_MEMORY) as letters:
+        desk = Desk(Retry(max_attempts=1), letters, config)
+        emitted = 0
+        for acked, failed, pause_ms in batches:
+            first, emitted = emitted, emitted + acked + failed
+            desk.feed(*range(first, emitted))
+            desk.verdict_on(acked=range(first, first + acked), failed=range(first + acked, emitted))
+            desk.now_ms += pause_ms
+        dead = [letter.values[0] for letter in letters]
+        assert dead == desk.spout.given_up
+        assert sorted([*dead, *desk.spout.acked, *desk.open_values()]) == list(range(emitted))
+        assert bool(desk.open_values()) == (desk.burial.limit_reached is not None)
+
+
+# ---- redriven letters --------------------------------------------------------------------------------------
+
+
+def test_a_redriven_letter_is_settled_when_it_is_acked_and_its_source_is_told_nothing(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.feed("a", "b")
+    desk.fail_all()
+    letters.mark_redriven([1, 2], now_ms=10)
+    desk.redrive(letters.get([2, 1]))
+    desk.step()
+    assert letters.count(redriven=True, settled=False) == 2
+    desk.now_ms = 77
+    desk.ack_all()
+    assert [letter.settled_ms for letter in letters] == [77, 77]
+    assert (desk.spout.acked, desk.told) == ([], 2)
+
+
+def test_a_redriven_letter_that_dies_again_is_settled_too_and_is_another_letter(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.feed("a")
+    desk.fail_all()
+    letters.mark_redriven([1], now_ms=10)
+    desk.redrive(letters.get([1]))
+    desk.step()
+    desk.now_ms = 77
+    desk.fail_all()
+    assert [(letter.redriven_ms, letter.settled_ms) for letter in letters] == [(10, 77), (None, None)]
+    assert [letter.values for letter in letters] == [["a"], ["a"]]
+    assert desk.told == 1
+
+
+def test_letters_that_are_redriven_and_die_again_do_not_count_against_the_limit(desk, letters):
+    desk.feed("a", "b", "c")
+    desk.fail_all()
+    desk.redrive(letters.get([1, 2, 3]))
+    desk.step()
+    desk.fail_all()
+    assert (len(letters), desk.burial.limit_reached) == (6, None)
+
+
+def test_a_letter_that_cannot_be_marked_as_settled_is_reported_and_the_verdicts_go_on(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.feed("a", "b")
+    desk.verdicts(failed=[0])
+    desk.redrive(letters.get([1]))
+    desk.step()
+    letters.mark_settled = raising(OSError(28, "no space"))
+    desk.ack_all()
+    assert desk.spout.acked == ["b"]
+    assert desk.errors == ["OSError: [Errno 28] no space"]
+
+
+def test_a_row_without_an_id_of_its_own_is_no_redriven_letter():
+    assert redriven_ids(["a", Redriven(NO_CHUNK), Redriven(3), None]) == [3]
+
+
+def test_a_message_id_that_cannot_be_shown_does_not_hold_up_its_letter(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    [will] = desk.wills(1)
+    desk.burial.bury([replace(will, attempt=replace(will.attempt, message_id=Unshowable()))])
+    [letter] = letters
+    assert letter.message_id_repr == "<Unshowable, whose repr raises RuntimeError>"
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+def test_nothing_given_up_is_nothing_to_do(letters):
+    burial = Burial(letters, Desk(None, letters, LIMIT).topology, LIMIT)
+    burial.bury([])
+    assert len(letters) == 0

@@ -1,0 +1,47 @@
+"""A letter told to a person: without unpickling, and without obeying what a stranger wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.dead_letters.letters import LETTER, Unreadable, payload_of
+
+
+def test_the_story_says_all_that_there_is():
+    told = replace(LETTER, id=7, redriven_ms=3_000, settled_ms=4_000).story()
+    assert told.splitlines() == [
+        "dead letter 7 of topology 'flights'",
+        "  message   17 of 'departures', task 3",
+        "  stream    'default'",
+        "  emitted   1970-01-01 00:00:01 UTC",
+        "  given up  1970-01-01 00:00:02 UTC, after 3 attempts",
+        "  redriven  1970-01-01 00:00:03 UTC, and settled 1970-01-01 00:00:04 UTC",
+        "  FAILED    EXCEPTION, in 'parse': no departure time",
+        "  f0 = 'UA'",
+        f"  f1 = {LETTER.plain_values['f1']!r}",
+        "  Traceback ...",
+    ]
+
+
+def test_what_is_not_known_is_said_to_be_so():
+    told = replace(
+        LETTER, attempts=1, component=None, traceback=None, fields=(), payload=payload_of()
+    ).story()
+    assert "after 1 attempt\n" in told
+    assert "nobody knows where: no departure time" in told
+    assert "redriven  never" in told
+
+
+def test_words_that_would_drive_a_terminal_are_shown_and_not_obeyed():
+    rude = "\x1b[2J\x07gone\r\nforged line\udce9\x9b"
+    told = replace(LETTER, reason=rude, message_id_repr=rude, traceback=rude).story()
+    assert all(character.isprintable() or character == "\n" for character in told)
+    assert "\\x1b[2J\\x07gone\\r\\nforged line\\udce9\\x9b" in told
+    assert "\n  forged line" in told  # of a traceback the lines stay lines
+
+
+def test_plain_values_are_those_that_need_no_unpickling():
+    letter = replace(LETTER, fields=("f0", "f1", "f2"), payload=payload_of(1, Unreadable(), None))
+    assert letter.plain_values["f0"] == 1
+    assert repr(letter.plain_values["f1"]).startswith("<pickled, ")
+    assert letter.plain_values["f2"] is None

@@ -1,0 +1,142 @@
+"""A database by URL: what it refuses is told in our words, and no secret or user's data with it."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import traceback
+
+import pytest
+
+from acktree.dead_letters import DeadLetters
+from acktree.errors import CheckpointError, ConfigError, ConnectorError
+from tests.unit.dead_letters.letters import LETTER, letter
+
+sa = pytest.importorskip("sqlalchemy")
+sql = pytest.importorskip("acktree.dead_letters.sql")
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite+pysqlite:///{tmp_path}/letters.db"
+
+
+def whole_story(caught):
+    """All that a log with a traceback would show, and what a pickle would carry."""
+    shown = "".join(traceback.format_exception(caught.value))
+    return shown + repr(caught.value) + str(pickle.dumps(caught.value))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "nosuchdb://me:S3cr3t@host/letters",
+        "postgresql+nosuchdriver://me:S3cr3t@host/letters",
+        "postgresql+psycopg://me:S3cr3t@host:not-a-port/letters",
+        "postgresql://me:S3cr3t@host/letters?password=S3cr3t&connect_timeout=soon",
+        "mysql+nosuchdriver://me:S3c%20r3t@host/letters",
+        "sqlite+pysqlite://",
+    ],
+)
+def test_a_url_that_cannot_be_used_is_told_without_its_password(wrong):
+    with pytest.raises((ConfigError, ConnectorError)) as caught:
+        DeadLetters(wrong)
+    assert "S3cr3t" not in whole_story(caught)
+    assert "S3c r3t" not in whole_story(caught)
+    assert wrong.partition(":")[0] in str(caught.value)
+
+
+def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
+    pytest.importorskip("psycopg")
+    there = "postgresql+psycopg://me:S3cr3t@127.0.0.1:1/letters?connect_timeout=2"
+    with pytest.raises(ConnectorError, match="cannot open postgresql") as caught:
+        DeadLetters(there)
+    assert caught.value.can_retry
+    assert "me:***@127.0.0.1:1" in str(caught.value)
+    assert "S3cr3t" not in whole_story(caught)
+
+
+def test_what_a_driver_quotes_of_the_url_is_neither_told_nor_chained(url, monkeypatch):
+    secret = url + "?password=S3c%2Fr3t"
+
+    def refuse(*_, **__):
+        raise sa.exc.OperationalError(f"CONNECT {secret}", {}, Exception(f"no route to {secret} (S3c/r3t)"))
+
+    monkeypatch.setattr(sql.SqlTable, "_make_tables", refuse)
+    monkeypatch.setattr(
+        sa, "create_engine", lambda url, make=sa.create_engine, **kept: make(url[:-21], **kept)
+    )
+    for step in ("_make_tables", "create_engine"):
+        if step == "create_engine":
+            monkeypatch.setattr(sa, "create_engine", raising(sa.exc.ArgumentError(f"cannot parse {secret}")))
+        with pytest.raises((ConfigError, ConnectorError)) as caught:
+            DeadLetters(secret)
+        assert "***" in str(caught.value)
+        assert "S3c/r3t" not in whole_story(caught)
+        assert "S3c%2Fr3t" not in whole_story(caught)
+
+
+def raising(error):
+    def refuse(*_, **__):
+        raise error
+
+    return refuse
+
+
+def test_a_refused_letter_is_told_without_what_is_in_it(url):
+    refused = letter(1, payload=None, reason="credit card 1234")
+    with DeadLetters(url) as store, pytest.raises(ConnectorError, match="cannot store") as caught:
+        store.put([refused])
+    assert "credit card" not in whole_story(caught)
+    assert not caught.value.can_retry
+
+
+def test_sqlalchemys_own_log_has_neither_the_password_nor_what_is_in_letters(url, caplog):
+    with caplog.at_level(logging.DEBUG, "sqlalchemy"), DeadLetters(url) as store:
+        store.put([letter(1, reason="credit card 1234")])
+        assert len(list(store)) == 1
+    assert "INSERT" in caplog.text
+    assert "credit card" not in "".join(line for line in caplog.text.splitlines() if " Row " not in line)
+
+
+def test_without_sqlalchemy_the_extra_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "acktree.dead_letters.sql", raising=False)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(ConfigError, match=r"pip install 'acktree\[sql\]'"):
+        DeadLetters("postgresql+psycopg://me@host/letters")
+
+
+def test_letters_of_a_newer_acktree_are_refused_with_both_versions(url):
+    DeadLetters(url).close()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 99"))
+    engine.dispose()
+    with pytest.raises(CheckpointError, match=r"version \[99\].*version 2"):
+        DeadLetters(url)
+
+
+def test_a_letter_that_another_driver_stores_in_between_is_one_letter(url, monkeypatch):
+    look = sql._new
+    with DeadLetters(url) as mine, DeadLetters(url) as other:
+        turns = iter([lambda: other.put([letter(2)]), lambda: None])
+
+        def look_and_be_overtaken(connection, rows):
+            new = look(connection, rows)
+            monkeypatch.setattr(sql, "_new", look)
+            next(turns)()
+            monkeypatch.setattr(sql, "_new", look_and_be_overtaken)
+            return new
+
+        monkeypatch.setattr(sql, "_new", look_and_be_overtaken)
+        assert mine.put([letter(1), letter(2), letter(3)]) == 2
+        assert sorted(stored.root for stored in mine) == [1, 2, 3]
+
+
+def test_tables_that_were_made_for_a_user_who_may_make_none_are_taken(url):
+    engine = sa.create_engine(url)
+    sql._METADATA.create_all(engine)
+    engine.dispose()
+    with DeadLetters(url) as store:
+        assert store.put([LETTER]) == 1

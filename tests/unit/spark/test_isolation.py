@@ -1,0 +1,248 @@
+"""A message that kills its worker is found and left out, and no neighbour in its place. Without Spark."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acktree.core.frames import Kind, WireRow
+from acktree.core.state import MemoryStore, StateStore
+from acktree.core.verdicts import FailureCause
+from acktree.errors import ExecuteTimeoutError, ProtocolError
+from acktree.spark.isolation import Isolation, Suspects
+from acktree.tasks.sentry import Sentry
+
+NAMES = np.array([100 + row for row in range(10)], dtype=np.uint64)
+
+
+def exits() -> None:
+    os._exit(9)
+
+
+def crashes() -> None:
+    faulthandler.disable()  # pytest's own, which would print the whole stack
+    ctypes.string_at(0)
+
+
+def is_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def holds_the_interpreter() -> None:
+    sum(range(10**13))  # one call of C: nothing in Python runs meanwhile, no signal's handler either
+
+
+def sleeps() -> None:
+    time.sleep(60)
+
+
+class Level:
+    """Executes rows 100 to 109 and writes down each that it was done with; ``deeds`` are what rows do."""
+
+    def __init__(self, deeds: dict[int, Callable[[], None]], *, together: bool = False) -> None:
+        self.deeds, self.together = deeds, together
+
+    def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        out = {left.row: left for left in sentry.left_out(NAMES)}
+        for left in out.values():
+            yield told(int(NAMES[left.row]), f"{left.cause}: {left.reason}")
+        rows = [row for row in range(10) if row not in out]
+        if self.together:
+            names = NAMES[rows]
+            cuts = [0, *sentry.cuts(names), len(rows)]
+            pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
+        else:
+            pieces = [rows]
+        for piece in pieces:
+            sentry.begin(NAMES[piece], together=self.together)
+            for place, row in enumerate(piece):
+                if not self.together:
+                    sentry.mark[0] = place
+                name = int(NAMES[row])
+                try:
+                    self.deeds.get(name, lambda: None)()
+                except ExecuteTimeoutError as error:
+                    yield told(name, str(error.what))
+                else:
+                    yield told(name, "done")
+            sentry.end()
+        if store is not None:
+            store.put("done", bytes(len(rows)))
+
+
+def told(name: int, what: str) -> WireRow:
+    return WireRow(0, 1, Kind.FRAME, name, 0, 0, what.encode(), b"")
+
+
+def said(rows: object) -> dict[int, str]:
+    return {row.source: bytes(row.head).decode() for row in rows}  # type: ignore[attr-defined]
+
+
+def isolation(folder: Path, attempt: int, timeout_secs: float | None = None) -> Isolation:
+    return Isolation(folder, 7, 1, 0, attempt, timeout_secs)
+
+
+def first_attempt(folder: Path, level: Level, timeout_secs: float | None = None) -> int:
+    """Run it as Spark does first, in a worker of its own; how that ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            list(isolation(folder, 0, timeout_secs).run(level))
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together) -> None:
+    here = os.getpid()
+    level = Level({103: lambda: None if os.getpid() == here else os._exit(1)}, together=together)
+    assert said(isolation(tmp_path, 0).run(level)) == {int(name): "done" for name in NAMES}
+    assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.mark")] == [0o600]
+
+
+@pytest.mark.parametrize("deed", [exits, crashes, is_killed])
+@pytest.mark.parametrize("together", [False, True])
+def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
+    tmp_path: Path, deed: Callable[[], None], together
+) -> None:
+    level = Level({103: deed, 108: deed}, together=together)
+    assert first_attempt(tmp_path, level) != 0
+    found = said(isolation(tmp_path, 1).run(level))
+    poison = {name: what for name, what in found.items() if what != "done"}
+    assert sorted(found) == NAMES.tolist()
+    assert sorted(poison) == [103, 108]
+    assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
+    assert all("2 times over this tuple" in what for what in poison.values())
+
+
+def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
+    level = Level({105: is_killed})
+    first_attempt(tmp_path, level)
+    assert said(isolation(tmp_path, 1).run(Level({}))) == {int(name): "done" for name in NAMES}
+
+
+def test_what_was_found_is_known_when_the_micro_batch_runs_again(tmp_path: Path) -> None:
+    level = Level({103: exits})
+    first_attempt(tmp_path, level)
+    found = said(isolation(tmp_path, 1).run(level))
+    assert said(isolation(tmp_path, 0).run(level)) == found
+    assert Suspects.read(tmp_path / "7.1.0.suspects").deaths == {103: 2}
+
+
+def test_code_that_waits_is_interrupted_and_its_worker_lives(tmp_path: Path) -> None:
+    found = said(isolation(tmp_path, 0, timeout_secs=0.2).run(Level({104: sleeps})))
+    assert found.pop(104) == "execute took longer than execute_timeout_secs=0.2"
+    assert set(found.values()) == {"done"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_code_that_cannot_be_interrupted_loses_its_worker(tmp_path: Path) -> None:
+    level = Level({104: holds_the_interpreter})
+    assert first_attempt(tmp_path, level, timeout_secs=0.2) == 1
+    found = said(isolation(tmp_path, 1, timeout_secs=0.2).run(level))
+    assert found.pop(104).startswith(FailureCause.HUNG)
+    assert set(found.values()) == {"done"}
+
+
+def test_slow_is_not_hung_as_long_as_rows_follow_each_other(tmp_path: Path) -> None:
+    def slow() -> None:
+        time.sleep(0.1)
+
+    level = Level({int(name): slow for name in NAMES})
+    found = said(isolation(tmp_path, 0, timeout_secs=0.4).run(level))
+    assert set(found.values()) == {"done"}
+
+
+def test_a_childs_writes_are_made_once_by_its_parent(tmp_path: Path) -> None:
+    store = MemoryStore()
+    level = Level({103: exits})
+    first_attempt(tmp_path, level)
+    list(isolation(tmp_path, 1).run(level, store))
+    assert store.get("done") == bytes(9)
+
+
+def test_what_the_level_itself_raises_is_raised_here(tmp_path: Path) -> None:
+    def broken(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        raise ProtocolError("what", "where", "fix")
+
+    with pytest.raises(ProtocolError, match="what"):
+        isolation(tmp_path, 1).run(broken)
+
+
+def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: Path) -> None:
+    def dies(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        os._exit(3)
+
+    with pytest.raises(ProtocolError, match="exited with code 3"):
+        isolation(tmp_path, 1).run(dies)
+
+
+class AskedOverASocket(StateStore):
+    """As Spark's: a question goes out over a socket, its answer comes back, and nothing says whose it is."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+        self.here, there = socket.socketpair()
+        threading.Thread(target=self.answer, args=(there,), daemon=True).start()
+
+    def answer(self, there: socket.socket) -> None:
+        while name := there.recv(100):
+            there.send(b"the blob of " + name)
+
+    def get(self, name: str) -> bytes:
+        self.here.send(name.encode())
+        if name == "large" and os.getpid() != self.home:
+            is_killed()  # by who thought that its answer takes too much memory
+        return self.here.recv(100)
+
+    def put(self, name: str, blob: bytes) -> None:
+        assert self.get(name) == b"the blob of " + name.encode()
+
+
+def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
+    def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        sentry.begin(NAMES, together=False)
+        sentry.mark[0] = 0
+        if not (tmp_path / "7.1.0.suspects").exists():
+            store.get("large")
+            exits()
+        for name in ("a", "b", "c"):
+            yield told(100, bytes(store.get(name) or b"").decode())
+        store.put("d", b"")
+
+    answers = [bytes(row.head).decode() for row in isolation(tmp_path, 1).run(reads, AskedOverASocket())]
+    assert answers == ["the blob of a", "the blob of b", "the blob of c"]
+
+
+def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Path) -> None:
+    def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        store.put("new", b"1")
+        store.delete("old")
+        yield told(100, repr([store.get(name) for name in ("new", "old", "kept", "nowhere")]))
+
+    store = MemoryStore()
+    store.blobs.update(old=b"2", kept=b"3")
+    (row,) = isolation(tmp_path, 1).run(reads, store)
+    assert bytes(row.head).decode() == "[b'1', None, b'3', None]"
+    assert store.blobs == {"new": b"1", "kept": b"3"}
+
+
+@pytest.mark.parametrize("mark", [b"", bytes(64)])
+def test_a_worker_that_died_while_it_made_its_mark_blames_nobody(tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "7.1.0.mark").write_bytes(mark)
+    assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}

@@ -1,0 +1,71 @@
+"""What acktree makes is its owner's alone, whatever the umask; what was there keeps its rights."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from acktree.private_files import make_private_file, make_private_folder, write_private
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077, 0o277, 0o777], ids=oct)
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folders_are_0700_and_those_above_them_that_had_to_be_made(tmp_path, umask):
+    make_private_folder(tmp_path / "a" / "b" / "c")
+    assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/c")] == [0o700] * 3
+
+
+def test_a_folder_that_was_there_keeps_its_rights(tmp_path, umask):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(0o750)
+    make_private_folder(tmp_path / "a")
+    make_private_folder(tmp_path / "a" / "b")
+    assert (mode(tmp_path / "a"), mode(tmp_path / "a" / "b")) == (0o750, 0o700)
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "a").touch()
+    for folder in (tmp_path / "a", tmp_path / "a" / "b"):
+        with pytest.raises(OSError, match="a"):
+            make_private_folder(folder)
+
+
+def test_a_folder_that_somebody_else_makes_meanwhile_is_taken(tmp_path, monkeypatch):
+    asked = iter([False])
+    look = Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda path: next(asked, look(path)))
+    make_private_folder(tmp_path)
+
+
+def test_files_are_0600(tmp_path, umask):
+    assert make_private_file(tmp_path / "empty")
+    write_private(tmp_path / "full", b"words")
+    assert (mode(tmp_path / "empty"), mode(tmp_path / "full")) == (0o600, 0o600)
+    assert ((tmp_path / "empty").read_bytes(), (tmp_path / "full").read_bytes()) == (b"", b"words")
+
+
+def test_a_file_that_is_there_is_neither_made_nor_touched(tmp_path):
+    (tmp_path / "mine").write_bytes(b"words")
+    (tmp_path / "mine").chmod(0o640)
+    assert not make_private_file(tmp_path / "mine")
+    assert ((tmp_path / "mine").read_bytes(), mode(tmp_path / "mine")) == (b"words", 0o640)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_writing_replaces_what_was_there_and_takes_it_from_others(tmp_path, sync):
+    (tmp_path / "mine").write_bytes(b"many more words")
+    (tmp_path / "mine").chmod(0o666)
+    write_private(tmp_path / "mine", b"words", sync=sync)
+    assert ((tmp_path / "mine").read_bytes(), mode(tmp_path / "mine")) == (b"words", 0o600)
