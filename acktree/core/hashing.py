@@ -11,9 +11,8 @@ Rules of this file
 4. What has no stable content (an open file, an object with an identity) is refused, never hashed by address.
 
 Numbers are mixed, so that numpy can do a column at once: what fits in an int64 by its value, else what is
-exactly a double by its bits, else by the residue modulo 2**61 - 1. Texts are what ``text_hashing`` says, for
-the same reason. Everything else is a tag and canonical bytes through blake2b; containers hash the hashes of
-what they hold.
+exactly a double by its bits, else by the residue modulo 2**61 - 1. Everything else is a tag and canonical
+bytes through blake2b; containers hash the hashes of what they hold.
 
 Source: Storm's ``grouping/FieldsGrouping`` (arrays by content); the residue is Python's own rule for numbers
 ("Hashing of numeric types"). Types are recognised by name, so that nothing is imported to look at a value.
@@ -21,10 +20,10 @@ Source: Storm's ``grouping/FieldsGrouping`` (arrays by content); the residue is 
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, reduce
 from math import isnan
@@ -33,8 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int64s, UInt64s, mix64, mix64_of_one
-from acktree.core.text_hashing import BYTES, FEW, TEXT, digest, hash_text, hash_texts, hash_texts_at
+from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -46,6 +44,7 @@ __all__ = [
     "hash_columns",
     "hash_row",
     "hash_values",
+    "known_hash",
     "stable_hash",
 ]
 
@@ -58,12 +57,11 @@ _EXACT: Final = 0xD1B54A32D192ED03
 _ROW: Final = 0x5851F42D4C957F2D
 _MODULUS: Final = (1 << 61) - 1
 _INT64_END: Final = 1 << 63
-_TAGS: Final = dict.fromkeys(("string", "large_string", "string_view"), TEXT) | dict.fromkeys(
-    ("binary", "large_binary", "binary_view", "fixed_size_binary"), BYTES
-)
-"""The tag of each Arrow type that holds texts."""
+_TEXTS: Final = frozenset({str, bytes})
+_VIEWS: Final = frozenset({"string_view", "binary_view"})
+"""Arrow can neither filter nor encode these; not every release of it casts them."""
 _SHORT: Final = 64
-"""Bytes a text up to which it is hashed wherever it stands, what Arrow says of its place included."""
+"""Texts up to this length are remembered with their hash; 65,536 of them cost at most about 15 MB."""
 
 
 def stable_hash(value: object) -> int:
@@ -81,27 +79,17 @@ def stable_hash(value: object) -> int:
     >>> stable_hash([1, 2]) == stable_hash((1, 2))
     False
     """
-    if type(value) is str:  # by far the most; asking for its hasher is a sixth of the work
-        return _hash_text(value)
     return _hasher_of(type(value))(value)  # type: ignore[arg-type]  # mypy: a class is Hashable as its instances are
 
 
 def hash_row(values: Iterable[object]) -> int:
     """One number for several values in order; what fields groupings take modulo the number of tasks."""
-    return reduce(lambda row, value: mix64_of_one((row + _GOLDEN & _MASK) ^ stable_hash(value)), values, _ROW)
+    return reduce(lambda row, value: _mix((row + _GOLDEN & _MASK) ^ stable_hash(value)), values, _ROW)
 
 
-def hash_values(values: Sequence[Any]) -> UInt64s:
-    """:func:`stable_hash` of each value, shape (n,); many of exactly one common type are hashed at once."""
-    kinds = set(map(type, values)) if len(values) >= FEW else set()
-    if kinds == {str}:
-        return hash_texts(TEXT, list(map(_utf8, values)))
-    if kinds == {bytes}:
-        return hash_texts(BYTES, values)
-    if kinds == {int}:
-        with suppress(OverflowError):
-            return _hash_integers(np.array(values, dtype=np.int64))
-    return np.fromiter(map(stable_hash, values), dtype=np.uint64, count=len(values))
+def hash_values(values: Iterable[object]) -> UInt64s:
+    """:func:`stable_hash` of each value, shape (n,)."""
+    return np.fromiter(map(known_hash, values), dtype=np.uint64)
 
 
 def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
@@ -112,7 +100,7 @@ def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
             (``values.hash_rows`` knows those).
         n: The number of rows; needed where there is no column.
 
-    A short text costs about 40 ns; what is neither text nor number about 1 us for each different value.
+    Costs a dictionary encoding for each column of texts: 300,000 of 5,000 different ones take about 15 ms.
     """
     return combine_hashes([hash_column(column) for column in columns], n)
 
@@ -131,50 +119,20 @@ def hash_column(column: pa.Array) -> UInt64s:
     # Local: importing acktree must not import pyarrow; whoever holds an Arrow array has paid for it.
     import pyarrow as pa  # noqa: PLC0415
 
-    tag = _TAGS.get(str(column.type).partition("[")[0])
-    if tag is not None:
-        column = column.cast(pa.large_binary())  # one layout instead of seven; moves no text but of views
-    if not column.null_count:
-        return _hash_present(column, tag)
-    hashes = np.full(len(column), _NONE, dtype=np.uint64)
-    if column.null_count < len(column):
-        present = column.is_valid().to_numpy(zero_copy_only=False)
-        hashes[present] = _hash_present(column.drop_null(), tag)
-    return hashes
-
-
-def _hash_present(column: pa.Array, tag: bytes | None) -> UInt64s:
-    """Hash a column without nulls; that of texts has their tag."""
-    import pyarrow as pa  # noqa: PLC0415  # local for the same reason as in hash_column
-
+    if str(column.type) in _VIEWS:
+        return hash_values(column.to_pylist())
+    if column.null_count:
+        hashes = np.full(len(column), _NONE, dtype=np.uint64)
+        if column.null_count < len(column):
+            present = column.is_valid().to_numpy(zero_copy_only=False)
+            hashes[present] = hash_column(column.drop_null())
+        return hashes
     kind = column.type
-    if tag is not None:
-        return _hash_texts(tag, column)
-    if pa.types.is_dictionary(kind):
-        taken: UInt64s = hash_column(column.dictionary)[column.indices.to_numpy()]
-        return taken
     if pa.types.is_floating(kind):
         return _hash_doubles(column.to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
         return _hash_integers(column.to_numpy(zero_copy_only=False).astype(np.int64))
     return _hash_distinct(column)
-
-
-def _hash_texts(tag: bytes, texts: pa.LargeBinaryArray) -> UInt64s:
-    """Hash short texts where they lie; of long ones, which take longer to hash than to compare, each once."""
-    if texts.nbytes <= _SHORT * len(texts):
-        return _hash_each_text(tag, texts)
-    encoded = texts.dictionary_encode()
-    taken: UInt64s = _hash_each_text(tag, encoded.dictionary)[encoded.indices.to_numpy()]
-    return taken
-
-
-def _hash_each_text(tag: bytes, texts: pa.LargeBinaryArray) -> UInt64s:
-    if len(texts) < FEW:
-        return np.array([hash_text(tag, content) for content in texts.to_pylist()], dtype=np.uint64)
-    _, offsets, data = texts.buffers()
-    within = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    return hash_texts_at(tag, np.frombuffer(data, dtype=np.uint8), within)
 
 
 def _hash_distinct(column: pa.Array) -> UInt64s:
@@ -189,7 +147,27 @@ def _hash_distinct(column: pa.Array) -> UInt64s:
     return taken
 
 
+def known_hash(value: object) -> int:
+    """As :func:`stable_hash`, remembering short texts: the same words come in every batch."""
+    # Only exact types, which are never equal to each other: what equals a text may be another kind of thing.
+    if type(value) in _TEXTS and len(value) <= _SHORT:  # type: ignore[arg-type]  # a text has a length
+        return _hash_short_text(value)
+    return stable_hash(value)
+
+
+@lru_cache(maxsize=1 << 16)
+def _hash_short_text(value: str | bytes) -> int:
+    return stable_hash(value)
+
+
 # ---- numbers ----------------------------------------------------------------------------------------------
+
+
+def _mix(value: int) -> int:
+    """``ids.mix64`` of one number; numpy would take ten times as long for a single one."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)
 
 
 def _hash_integers(values: Int64s) -> UInt64s:
@@ -208,7 +186,7 @@ def _hash_doubles(values: npt.NDArray[np.float64]) -> UInt64s:
 def _hash_int(value: int) -> int:
     value = int(value)
     if -_INT64_END <= value < _INT64_END:
-        return mix64_of_one((value & _MASK) ^ _INTEGER)
+        return _mix((value & _MASK) ^ _INTEGER)
     return _hash_ratio(value)
 
 
@@ -218,7 +196,7 @@ def _hash_float(value: float) -> int:
         return _hash_int(int(value))
     if isnan(value):
         return _NAN
-    return mix64_of_one(struct.unpack("<Q", struct.pack("<d", value))[0] ^ _DOUBLE)
+    return _mix(struct.unpack("<Q", struct.pack("<d", value))[0] ^ _DOUBLE)
 
 
 def _hash_ratio(value: Any) -> int:  # noqa: ANN401
@@ -251,7 +229,7 @@ def _hash_decimal(value: Any) -> int:  # noqa: ANN401
 
 
 def _hash_residue(residue: int) -> int:
-    return mix64_of_one(residue % _MODULUS ^ _EXACT)
+    return _mix(residue % _MODULUS ^ _EXACT)
 
 
 def _hash_numpy(value: Any) -> int:  # noqa: ANN401
@@ -265,24 +243,17 @@ def _hash_numpy(value: Any) -> int:  # noqa: ANN401
 # ---- everything else --------------------------------------------------------------------------------------
 
 
-_NONE: Final = digest(b"none", b"")
-_NAN: Final = digest(b"nan", b"")
+def _digest(tag: bytes, content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(tag + content, digest_size=8).digest(), "little")
 
 
-def _utf8(value: str) -> bytes:
-    # Unbound, so that a subclass is taken for its characters; lone surrogates are text too, and seldom there.
-    try:
-        return str.encode(value)
-    except UnicodeEncodeError:
-        return str.encode(value, "utf-8", "surrogatepass")
+_NONE: Final = _digest(b"none", b"")
+_NAN: Final = _digest(b"nan", b"")
 
 
 def _hash_text(value: str) -> int:
-    return hash_text(TEXT, _utf8(value))
-
-
-def _hash_bytes(value: bytes | bytearray) -> int:
-    return hash_text(BYTES, value)
+    # Unbound, so that a subclass is taken for its characters; lone surrogates are text too.
+    return _digest(b"s", str.encode(value, "utf-8", "surrogatepass"))
 
 
 def _contents(values: Iterable[object]) -> list[bytes]:
@@ -297,12 +268,12 @@ def _contents(values: Iterable[object]) -> list[bytes]:
 
 
 def _hash_set(value: AbstractSet[object]) -> int:
-    return digest(b"set", b"".join(sorted(_contents(value))))
+    return _digest(b"set", b"".join(sorted(_contents(value))))
 
 
 def _hash_dict(value: Mapping[object, object]) -> int:
     pairs = zip(_contents(value), _contents(value.values()), strict=True)
-    return digest(b"dict", b"".join(sorted(key + content for key, content in pairs)))
+    return _digest(b"dict", b"".join(sorted(key + content for key, content in pairs)))
 
 
 def _microseconds(days: int, seconds: int, microseconds: int) -> bytes:
@@ -310,7 +281,7 @@ def _microseconds(days: int, seconds: int, microseconds: int) -> bytes:
 
 
 def _hash_duration(value: Any) -> int:  # noqa: ANN401
-    return digest(b"timedelta", _microseconds(value.days, value.seconds, value.microseconds))
+    return _digest(b"timedelta", _microseconds(value.days, value.seconds, value.microseconds))
 
 
 def _hash_moment(value: Any) -> int:  # noqa: ANN401
@@ -322,19 +293,19 @@ def _hash_moment(value: Any) -> int:  # noqa: ANN401
     seconds = value.hour * 3600 + value.minute * 60 + value.second
     tag = b"datetime" if days else b"time"
     if offset is None:
-        return digest(tag, _microseconds(days, seconds, value.microsecond))
+        return _digest(tag, _microseconds(days, seconds, value.microsecond))
     microseconds = value.microsecond - offset.microseconds
-    return digest(tag + b"+", _microseconds(days - offset.days, seconds - offset.seconds, microseconds))
+    return _digest(tag + b"+", _microseconds(days - offset.days, seconds - offset.seconds, microseconds))
 
 
 def _hash_enum(value: Any) -> int:  # noqa: ANN401
     # Without the module: a class of the user's program is in __main__ here and in a named module elsewhere.
-    return digest(b"enum", f"{type(value).__qualname__}.{value.name}".encode())
+    return _digest(b"enum", f"{type(value).__qualname__}.{value.name}".encode())
 
 
 def _hash_dataclass(value: Any) -> int:  # noqa: ANN401
     compared = _contents(getattr(value, field.name) for field in fields(value) if field.compare)
-    return digest(b"dataclass", b"".join((type(value).__qualname__.encode(), b"\0", *compared)))
+    return _digest(b"dataclass", b"".join((type(value).__qualname__.encode(), b"\0", *compared)))
 
 
 def _refuse(value: object) -> int:
@@ -352,18 +323,18 @@ _HASHERS: Final[Mapping[str, Callable[[Any], int]]] = {
     "decimal.Decimal": _hash_decimal,
     "fractions.Fraction": _hash_ratio,
     "builtins.str": _hash_text,
-    "builtins.bytes": _hash_bytes,
-    "builtins.bytearray": _hash_bytes,
-    "builtins.list": lambda value: digest(b"list", b"".join(_contents(value))),
-    "builtins.tuple": lambda value: digest(b"tuple", b"".join(_contents(value))),
+    "builtins.bytes": lambda value: _digest(b"b", value),
+    "builtins.bytearray": lambda value: _digest(b"b", value),
+    "builtins.list": lambda value: _digest(b"list", b"".join(_contents(value))),
+    "builtins.tuple": lambda value: _digest(b"tuple", b"".join(_contents(value))),
     "builtins.set": _hash_set,
     "builtins.frozenset": _hash_set,
     "builtins.dict": _hash_dict,
     "datetime.datetime": _hash_moment,
     "datetime.time": _hash_moment,
-    "datetime.date": lambda value: digest(b"date", b"%d" % value.toordinal()),
+    "datetime.date": lambda value: _digest(b"date", b"%d" % value.toordinal()),
     "datetime.timedelta": _hash_duration,
-    "uuid.UUID": lambda value: digest(b"uuid", value.bytes),
+    "uuid.UUID": lambda value: _digest(b"uuid", value.bytes),
     "enum.Enum": _hash_enum,
     "numpy.ndarray": _hash_numpy,
     "numpy.generic": _hash_numpy,

@@ -56,13 +56,6 @@ def mix64(values: UInt64s) -> UInt64s:
     return mixed
 
 
-def mix64_of_one(value: int) -> int:
-    """:func:`mix64` of one number, 0 to 2**64 - 1; numpy would take ten times as long for a single one."""
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)
-
-
 def unmix64(mixed: UInt64s) -> UInt64s:
     """Undo :func:`mix64`."""
     values: UInt64s = mixed ^ (mixed >> _S31) ^ (mixed >> _S62)

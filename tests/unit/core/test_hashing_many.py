@@ -1,4 +1,4 @@
-"""Many texts, or other values of one type, are hashed at once: each as if it were alone."""
+"""Many values are hashed at once: each as if it were alone, however Arrow stores them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def test_many_texts_hash_as_one_by_one_of_whatever_type_and_length(kind, lengths
     assert hash_column(column.slice(5, 70)).tolist() == expected[5:75]
     assert hash_column(column.slice(9, 9)).tolist() == expected[9:18]
     assert hash_column(column.slice(9, 0)).tolist() == []
+    chunks = pa.chunked_array([column.slice(0, 11), column.slice(11, 0), column.slice(11)]).chunks
+    assert [hashed for chunk in chunks for hashed in hash_column(chunk).tolist()] == expected
 
 
 MANY = [

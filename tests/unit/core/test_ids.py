@@ -17,7 +17,6 @@ from acktree.core.ids import (
     edge_ids,
     fold,
     mix64,
-    mix64_of_one,
     root_ids,
     row_root_ids,
     sequences_of,
@@ -67,7 +66,6 @@ def test_mixing_can_be_undone_so_different_values_stay_different(values):
 def test_the_mixer_says_what_plain_integers_say_and_leaves_its_argument_alone(values):
     given_values = uint64s(*values)
     assert mix64(given_values).tolist() == [mixed(value) for value in values]
-    assert list(map(mix64_of_one, values)) == [mixed(value) for value in values]
     assert given_values.tolist() == values
 
 
