@@ -36,8 +36,9 @@ from acktree.core.frames import WireRow
 from acktree.core.ids import UInt64s
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError, ProtocolError
+from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.tasks.sentry import LeftOut, Sentry
+from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when so many workers died over it."""
@@ -46,6 +47,8 @@ _HEADER: Final = 64
 _NOBODY: Final = -1
 _TOGETHER: Final = -2
 """The mark of a frame that is executed whole."""
+_HOOK: Final = -4
+"""The mark of a hook that has no tuple to blame."""
 _TICKS: Final = 4
 """A clock looks so often in ``execute_timeout_secs``."""
 _PATIENCE: Final = 1.5
@@ -100,9 +103,16 @@ class MarkingSentry(Sentry):
     """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
 
     def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
-        """Begin with a clean mark."""
+        """Begin with a clean mark.
+
+        Args:
+            timeout_secs: How long one call may take in a bolt that says nothing of its own; None: for ever.
+        """
         super().__init__()
-        self._suspects, self._timeout_secs = suspects, timeout_secs
+        self._suspects = suspects
+        self._usual_secs = self._timeout_secs = timeout_secs
+        self._bolt = ""
+        self._is_on_watch = False
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
         os.ftruncate(self._file, _HEADER)
@@ -114,8 +124,10 @@ class MarkingSentry(Sentry):
         self._frames = 0
         self._seen: tuple[int, int, float] = (_NOBODY, 0, 0.0)
 
-    def begin(self, names: UInt64s, *, together: bool) -> None:
+    def begin(self, component: Component, names: UInt64s, *, together: bool) -> None:
         self._fields[0] = _NOBODY
+        self._bolt = component.id
+        self._keep_time(component.execute_timeout_secs or self._usual_secs)
         os.pwrite(self._file, np.ascontiguousarray(names).data, _HEADER)
         self._frames += 1
         self._fields[1], self._fields[2] = self._frames, len(names)
@@ -123,6 +135,14 @@ class MarkingSentry(Sentry):
 
     def end(self) -> None:
         self._fields[0] = _NOBODY
+        self._keep_time(self._usual_secs)  # what follows is ours, and no bolt's
+
+    def enter(self, component: Component, hook: str) -> None:
+        self._fields[0] = _NOBODY
+        said = json.dumps((component.id, hook)).encode()
+        os.pwrite(self._file, said, _HEADER)
+        self._fields[2] = len(said)
+        self._fields[0] = _HOOK
 
     def left_out(self, names: UInt64s) -> Sequence[LeftOut]:
         known = self._suspects.left_out
@@ -134,16 +154,16 @@ class MarkingSentry(Sentry):
     @contextmanager
     def on_watch(self) -> Iterator[None]:
         """While a level runs: interrupt what takes too long. Only a main thread can be."""
-        secs = self._timeout_secs
-        if secs is None or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, secs / _TICKS, secs / _TICKS)
-        self._let_go_on(secs)
+        self._is_on_watch = True
+        self._wind()
         try:
             yield
         finally:
+            self._is_on_watch = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
             signal.signal(signal.SIGALRM, before)
@@ -156,19 +176,37 @@ class MarkingSentry(Sentry):
         self._hung_file.close()
         os.close(self._file)
 
+    def _keep_time(self, secs: float | None) -> None:
+        if secs != self._timeout_secs:
+            self._timeout_secs = secs
+            self._wind()
+
+    def _wind(self) -> None:
+        """Set the clock to the timeout, or stop it where there is none."""
+        secs = self._timeout_secs
+        if not self._is_on_watch:
+            return
+        tick = 0 if secs is None else secs / _TICKS
+        signal.setitimer(signal.ITIMER_REAL, tick, tick)
+        if secs is None:
+            faulthandler.cancel_dump_traceback_later()
+        else:
+            self._let_go_on(secs)
+
     def _look(self, *_: object) -> None:
         """The clock's tick."""
-        assert self._timeout_secs is not None, "there is a clock only with a timeout"
+        if self._timeout_secs is None:
+            return  # it was stopped just now
         row, frame, now = self._fields[0], self._fields[1], time.monotonic()
-        if (row, frame) != self._seen[:2] or row == _NOBODY:
+        if (row, frame) != self._seen[:2] or row in {_NOBODY, _HOOK}:
             self._seen = row, frame, now
             self._let_go_on(self._timeout_secs)
         elif now - self._seen[2] >= self._timeout_secs:
             self._seen = row, frame, now
             raise ExecuteTimeoutError(
                 f"execute took longer than execute_timeout_secs={self._timeout_secs:g}",
-                "the bolt that executed this tuple",
-                "mend what it waits for, or raise execute_timeout_secs",
+                f"bolt {self._bolt!r}",
+                "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
             )
 
     def _let_go_on(self, secs: float) -> None:
@@ -269,13 +307,21 @@ class Isolation:
             if raised is not None:
                 raise raised
             return rows, writes
-        if not self._read_mark(suspects, _words(status)):
-            raise ProtocolError(
-                f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
-                f"micro-batch {self.batch_id}, partition {self.partition}",
-                "Spark tries the task again; if this comes back, please report it",
+        hook = self._marked_hook()
+        if self._read_mark(suspects, _words(status)):
+            return None
+        where = f"micro-batch {self.batch_id}, partition {self.partition}"
+        if hook is not None:
+            raise BoltError(
+                f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
+                where,
+                "Spark tries a few times more, then the topology stops; mend the hook and submit it again",
             )
-        return None
+        raise ProtocolError(
+            f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
+            where,
+            "Spark tries the task again; if this comes back, please report it",
+        )
 
     def _be_the_child(self, level: Run, suspects: Suspects, parent: Connection, *, has_state: bool) -> None:
         try:
@@ -302,13 +348,23 @@ class Isolation:
         if not any(blob[:_HEADER]):  # it died before it had begun
             return False
         row, _, count = np.frombuffer(blob, dtype=np.int64, count=3).tolist()
-        if row == _NOBODY:
+        if row in {_NOBODY, _HOOK}:
             return False
         names = np.frombuffer(blob, dtype=np.uint64, count=count, offset=_HEADER)
         is_hung = self._file("hung").stat().st_size > 0
         cause = FailureCause.HUNG if is_hung else FailureCause.KILLED_WORKER
         suspects.blame(names.tolist() if row == _TOGETHER else [int(names[row])], cause, how)
         return True
+
+    def _marked_hook(self) -> tuple[str, str] | None:
+        """The bolt and the hook that a dead process was in, if it was in one."""
+        file = self._file("mark")
+        blob = file.read_bytes() if file.exists() else b""
+        row, _, length = np.frombuffer(blob or bytes(_HEADER), dtype=np.int64, count=3).tolist()
+        if row != _HOOK:
+            return None
+        bolt, hook = json.loads(blob[_HEADER : _HEADER + length])
+        return bolt, hook
 
     def _file(self, what: str) -> Path:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"

@@ -38,6 +38,8 @@ class InboundRows:
         ack_values: XOR of the edges of those copies, shape (n,).
         held_id: The name under which a row is kept between micro-batches; set for rows that are.
         keeper: Whose tuples these are: the collector that alone may ack them; None where nobody acks.
+        came_ms: The clock of the micro-batch that brought them; -1 where nobody measures.
+        began: When each was executed, by a stopwatch in seconds; empty where that is not sampled.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class InboundRows:
         self.ack_values: Int64s = np.zeros(len(lineage), dtype=np.int64)
         self.held_id: dict[int, int] = {}
         self.keeper: object = None
+        self.came_ms = -1
+        self.began: dict[int, float] = {}
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """A copied tuple is another handle of the same one."""

@@ -17,6 +17,7 @@ import numpy as np
 from acktree.core.frames import Frame
 from acktree.core.ids import UInt64s, mix64
 from acktree.core.verdicts import FailureCause
+from acktree.topology.model import Component
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,20 @@ class Sentry:
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
 
-    def begin(self, names: UInt64s, *, together: bool) -> None:
+    def begin(self, component: Component, names: UInt64s, *, together: bool) -> None:
         """Rows are executed next.
 
         Args:
+            component: The bolt that executes them.
             names: One number for each row, the same whenever it is executed: :func:`names_of`.
             together: Whether they are executed in one call; else each is marked first.
         """
 
     def end(self) -> None:
         """They were executed."""
+
+    def enter(self, component: Component, hook: str) -> None:
+        """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
 
     def left_out(self, names: UInt64s) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
         """The rows of a frame that are not to be executed, ascending."""
