@@ -65,7 +65,7 @@ class _Held:
             rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
-            int(rows.ordinals[row]),
+            rows.ordinal,
             int(rows.ack_values[row]),
             named_by,
             rows.came_ms,
@@ -77,7 +77,7 @@ class _Held:
         columns = [(value,) for value in self.values]
         rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
         rows.fate[0] = self.fate
-        rows.ordinals[0] = self.ordinal
+        rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
         rows.came_ms = self.came_ms
         return rows

@@ -15,7 +15,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from acktree.core.frames import Kind, WireRow
@@ -27,7 +26,8 @@ from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
 BOLT = Component("bolt", "bolt", None, 1, (1,), {}, (), None, None, None, ())
-NAMES = np.array([100 + row for row in range(10)], dtype=np.uint64)
+FIRST, COUNT = 100, 10
+NAMES = range(FIRST, FIRST + COUNT)
 
 
 def exits() -> None:
@@ -65,22 +65,17 @@ class Level:
         self.bolt = replace(BOLT, execute_timeout_secs=own_timeout_secs)
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        out = {left.row: left for left in sentry.left_out(NAMES)}
+        out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
         for left in out.values():
-            yield told(int(NAMES[left.row]), f"{left.cause}: {left.reason}")
-        rows = [row for row in range(10) if row not in out]
-        if self.together:
-            names = NAMES[rows]
-            cuts = [0, *sentry.cuts(names), len(rows)]
-            pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
-        else:
-            pieces = [rows]
-        for piece in pieces:
-            sentry.begin(self.bolt, NAMES[piece], together=self.together)
+            yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
+        cuts = sentry.cuts(FIRST, COUNT) if self.together else ()
+        borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
+        for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
+            sentry.begin(self.bolt, FIRST + piece.start, len(piece), together=self.together)
             for place, row in enumerate(piece):
                 if not self.together:
                     sentry.mark[0] = place
-                name = int(NAMES[row])
+                name = FIRST + row
                 try:
                     self.deeds.get(name, lambda: None)()
                 except ExecuteTimeoutError as error:
@@ -89,7 +84,7 @@ class Level:
                     yield told(name, "done")
             sentry.end()
         if store is not None:
-            store.put("done", bytes(len(rows)))
+            store.put("done", bytes(COUNT - len(out)))
 
 
 def told(name: int, what: str) -> WireRow:
@@ -119,7 +114,7 @@ def first_attempt(folder: Path, level: Level, timeout_secs: float | None = None)
 def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together) -> None:
     here = os.getpid()
     level = Level({103: lambda: None if os.getpid() == here else os._exit(1)}, together=together)
-    assert said(isolation(tmp_path, 0).run(level)) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 0).run(level)) == dict.fromkeys(NAMES, "done")
     assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.mark")] == [0o600]
 
 
@@ -132,7 +127,7 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
     assert first_attempt(tmp_path, level) != 0
     found = said(isolation(tmp_path, 1).run(level))
     poison = {name: what for name, what in found.items() if what != "done"}
-    assert sorted(found) == NAMES.tolist()
+    assert sorted(found) == list(NAMES)
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
@@ -141,7 +136,7 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
     level = Level({105: is_killed})
     first_attempt(tmp_path, level)
-    assert said(isolation(tmp_path, 1).run(Level({}))) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 1).run(Level({}))) == dict.fromkeys(NAMES, "done")
 
 
 def test_what_was_found_is_known_when_the_micro_batch_runs_again(tmp_path: Path) -> None:
@@ -174,7 +169,7 @@ def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_throug
     def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         for secs in (8.0, None):
             clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
-            sentry.begin(replace(BOLT, execute_timeout_secs=secs), NAMES, together=False)
+            sentry.begin(replace(BOLT, execute_timeout_secs=secs), FIRST, COUNT, together=False)
             clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
             sentry.end()
         yield told(100, "done")
@@ -203,7 +198,7 @@ def test_slow_is_not_hung_as_long_as_rows_follow_each_other(tmp_path: Path) -> N
     def slow() -> None:
         time.sleep(0.1)
 
-    level = Level({int(name): slow for name in NAMES})
+    level = Level(dict.fromkeys(NAMES, slow))
     found = said(isolation(tmp_path, 0, timeout_secs=0.4).run(level))
     assert set(found.values()) == {"done"}
 
@@ -239,7 +234,7 @@ def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not
     first = os.getpid()
 
     def calls(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        sentry.begin(BOLT, NAMES, together=False)
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
         sentry.end()
         sentry.enter(BOLT, hook)
         if os.getpid() != first and not (tmp_path / "mended").exists():
@@ -284,7 +279,7 @@ class AskedOverASocket(StateStore):
 def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
     def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         assert store is not None
-        sentry.begin(BOLT, NAMES, together=False)
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
         sentry.mark[0] = 0
         if not (tmp_path / "7.1.0.suspects").exists():
             store.get("large")
