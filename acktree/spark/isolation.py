@@ -101,11 +101,7 @@ class MarkingSentry(Sentry):
     """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
 
     def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
-        """Begin with a clean mark.
-
-        Args:
-            timeout_secs: How long one call may take in a bolt that says nothing of its own; None: for ever.
-        """
+        """Begin with a clean mark; the timeout is for bolts that have none of their own."""
         super().__init__()
         self._suspects = suspects
         self._usual_secs = self._timeout_secs = timeout_secs
@@ -156,7 +152,7 @@ class MarkingSentry(Sentry):
             return
         before = signal.signal(signal.SIGALRM, self._look)
         self._is_on_watch = True
-        self._wind()
+        self._keep_time(self._usual_secs, anew=True)
         try:
             yield
         finally:
@@ -173,22 +169,17 @@ class MarkingSentry(Sentry):
         self._hung_file.close()
         os.close(self._file)
 
-    def _keep_time(self, secs: float | None) -> None:
-        if secs != self._timeout_secs:
-            self._timeout_secs = secs
-            self._wind()
-
-    def _wind(self) -> None:
-        """Set the clock to the timeout, or stop it where there is none."""
-        secs = self._timeout_secs
-        if not self._is_on_watch:
+    def _keep_time(self, secs: float | None, *, anew: bool = False) -> None:
+        """Set the clock to a timeout, or stop it where there is none."""
+        if secs == self._timeout_secs and not anew:
             return
-        tick = 0 if secs is None else secs / _TICKS
-        signal.setitimer(signal.ITIMER_REAL, tick, tick)
-        if secs is None:
+        self._timeout_secs = secs
+        if self._is_on_watch:
+            tick = 0 if secs is None else secs / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick, tick)
             faulthandler.cancel_dump_traceback_later()
-        else:
-            self._let_go_on(secs)
+            if secs is not None:
+                self._let_go_on(secs)
 
     def _look(self, *_: object) -> None:
         """The clock's tick."""
@@ -274,9 +265,8 @@ class Isolation:
         while True:
             told = self._in_a_child(level, store, suspects)
             if told is not None:
-                rows, writes = told
-                _write(store, writes)
-                return rows
+                _write(store, told[1])
+                return told[0]
 
     def _here(self, level: Run, store: StateStore | None, suspects: Suspects) -> Iterator[WireRow]:
         sentry = MarkingSentry(self._file("mark"), suspects, self.timeout_secs)
@@ -356,8 +346,8 @@ class Isolation:
     def _marked_hook(self) -> tuple[str, str] | None:
         """The bolt and the hook that a dead process was in, if it was in one."""
         file = self._file("mark")
-        blob = file.read_bytes() if file.exists() else b""
-        row, _, length, _ = _MARK.unpack_from(blob or bytes(_MARK.size))
+        blob = (file.read_bytes() if file.exists() else b"") or bytes(_MARK.size)
+        row, _, length, _ = _MARK.unpack_from(blob)
         if row != _HOOK:
             return None
         bolt, hook = json.loads(blob[_MARK.size : _MARK.size + length])
