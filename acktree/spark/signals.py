@@ -101,10 +101,8 @@ def noted() -> Iterator[Callable[[], bool]]:
         yield lambda: len(_heeding.came) > before
     finally:
         _heeding.waits -= 1
-        came = _heeding.came[before:]
-        del _heeding.came[before:]
-    if came:
-        raise came[0]
+    if len(_heeding.came) > before:
+        raise _heeding.came[before]
 
 
 def _is_sparks(handler: object) -> bool:

@@ -129,7 +129,7 @@ def test_what_nothing_tracks_is_left_out_too_and_each_bolt_has_an_execute_timeou
     spark: SparkSession, tmp_path: Path
 ) -> None:
     builder = TopologyBuilder("careless")
-    builder.set_spout("numbers", IterableSpout(range(300), outputs=["n"]))
+    builder.set_spout("numbers", IterableSpout([1, 17, 18, 217, 218], outputs=["n"]))
     careless = builder.set_bolt("careless", Careless(), parallelism=2).fields_grouping("numbers", ["n"])
     careless.set_execute_timeout_secs(3)
     builder.set_bolt("patient", Patient(tmp_path / "notes")).shuffle_grouping("careless")
@@ -137,16 +137,10 @@ def test_what_nothing_tracks_is_left_out_too_and_each_bolt_has_an_execute_timeou
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
         assert running.await_termination(timeout_secs=240)
         told, errors = running.stats(), running.stats().errors
-    assert sorted(map(int, (tmp_path / "notes").read_text().split())) == sorted(
-        set(range(300)) - {17, 117, 217}
-    )
+    assert sorted(map(int, (tmp_path / "notes").read_text().split())) == [1, 18, 218]
     assert {error.component for error in errors} == {"careless"}
-    reasons = sorted(error.reason.splitlines()[0] for error in errors)
-    assert [reason.partition(":")[0] for reason in reasons] == [
-        "ExecuteTimeoutError",
-        "KilledWorkerError",
-        "KilledWorkerError",
-    ]
-    assert "execute_timeout_secs=3" in reasons[0]
-    assert told["careless"].total.failed == 3
-    assert told["numbers"].total.acked == 300  # without ackers, that says nothing about bolts
+    hung, killed = sorted(error.reason.splitlines()[0] for error in errors)
+    assert hung == "ExecuteTimeoutError: execute took longer than execute_timeout_secs=3"
+    assert killed.startswith("KilledWorkerError: its worker exited with code 9, 2 times over this tuple")
+    assert told["careless"].total.failed == 2
+    assert told["numbers"].total.acked == 5  # without ackers, that says nothing about bolts
