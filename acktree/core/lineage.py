@@ -130,6 +130,11 @@ class Runs(Lineage):
         return cls(roots[firsts], starts, edges=edges, attempts=attempts)
 
     @property
+    def has_edges(self) -> bool:
+        """Whether somebody has named the rows one by one."""
+        return self._sums is None
+
+    @property
     def edges(self) -> Int64s:
         """Edge of each row, shape (n,)."""
         if self._edges is None:
@@ -238,7 +243,7 @@ class Runs(Lineage):
         return roots[kept], attempts, starts, kept
 
     def to_bytes(self) -> bytes:
-        form, told = (_RUNS, self._edges) if self._sums is None else (_BUNDLES, self._sums)
+        form, told = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
         assert told is not None, "one of both was given"
         attempts = b"" if self.run_attempts is None else self.run_attempts
         lengths = np.diff(self.starts)
@@ -348,6 +353,47 @@ class Sparse(Lineage):
         return pack(np.array([_SPARSE]), self.offsets, self.roots, self.edges, attempts)
 
 
+def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
+    """The rows of one after those of the other; at least one. Neighbours of one root may then be two runs."""
+    runs = [part for part in parts if isinstance(part, Runs)]
+    if len(runs) < len(parts):
+        return _concat_sparse([part.sparse() for part in parts])
+    attempts = [part.run_attempts for part in runs]
+    starts = _one_after_the_other([part.starts for part in runs])
+    roots = np.concatenate([part.roots for part in runs])
+    together = _concat_attempts(attempts, [len(part.roots) for part in runs])
+    if any(part.has_edges for part in runs):
+        return Runs(roots, starts, edges=np.concatenate([part.edges for part in runs]), attempts=together)
+    return Runs(roots, starts, sums=np.concatenate([part.sums for part in runs]), attempts=together)
+
+
+def _concat_sparse(parts: Sequence[Sparse]) -> Sparse:
+    return Sparse(
+        _one_after_the_other([part.offsets for part in parts]),
+        np.concatenate([part.roots for part in parts]),
+        np.concatenate([part.edges for part in parts]),
+        _concat_attempts([part.pair_attempts for part in parts], [len(part.roots) for part in parts]),
+    )
+
+
+def _one_after_the_other(offsets: Sequence[Int64s]) -> Int64s:
+    """Offsets, each from 0 to a length, as those of all these lengths together."""
+    shifts = np.cumsum([0, *(part[-1] for part in offsets)])
+    moved = [part[1:] + shift for part, shift in zip(offsets, shifts[:-1].tolist(), strict=True)]
+    return np.concatenate([np.zeros(1, dtype=np.int64), *moved])
+
+
+def _concat_attempts(attempts: Sequence[Int32s | None], lengths: Sequence[int]) -> Int32s | None:
+    if all(each is None for each in attempts):
+        return None
+    return np.concatenate(
+        [
+            np.ones(length, dtype=np.int32) if each is None else each
+            for each, length in zip(attempts, lengths, strict=True)
+        ]
+    )
+
+
 def lineage_from_bytes(blob: Buffer) -> Lineage:
     """Read what :meth:`Lineage.to_bytes` wrote; the arrays are views of the blob."""
     form_part, first, second, third, attempts_part = unpack(blob)
@@ -379,7 +425,7 @@ def siblings(sums: Int64s, starts: Int64s) -> Int64s:
     return edges
 
 
-def starts_of_runs(values: Int64s) -> Int64s:
+def starts_of_runs(values: Int64s | Int32s) -> Int64s:
     """Where each run of equal values begins and, last, how many values there are; shape (r + 1,)."""
     if not len(values):
         return np.zeros(1, dtype=np.int64)

@@ -195,11 +195,12 @@ class SpoutThread:
             through = (
                 self._mail_through
             )  # before the step: what comes while the spout is asked waits for the next
-            moved = task.step(now_ms())
+            asked = time.monotonic()
+            moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
             waiting = task.buffered_count
             if waiting:
                 now = time.monotonic()
-                buffered_since = buffered_since or now
+                buffered_since = buffered_since or asked
                 if not moved or waiting >= RUN_MESSAGES or now - buffered_since > LINGER_SECS:
                     task.flush(now_ms())
                     buffered_since = 0.0

@@ -180,7 +180,7 @@ class BoltTask(ABC):
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
-            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, columns
+            frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"

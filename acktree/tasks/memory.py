@@ -37,6 +37,9 @@ __all__ = ["HeldTuples", "TaskMemory"]
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 _NOTHING: Final = object()
+_NO_NAMES: Final = np.zeros(0, dtype=np.int64)
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+"""Exactly these types are pickled the same by every pickler, and hold no tuples."""
 
 
 @dataclass
@@ -60,7 +63,7 @@ class _Held:
         return cls(
             rows.component,
             rows.stream,
-            rows.task_id,
+            rows.task_of(row),
             rows.fields,
             rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
@@ -269,6 +272,8 @@ class TaskMemory:
         state.update(fresh)
 
     def _dumps(self, value: object) -> bytes:
+        if _is_plain(value):
+            return pack(_NO_NAMES, pickle.dumps(value, protocol=5))
         file = io.BytesIO()
         pickler = _Pickler(file, self._held)
         pickler.dump(value)
@@ -282,6 +287,11 @@ def _first_value(user_object: object, name: str) -> object:
     """What ``prepare`` or ``__init__`` set; of a class's own value a copy, which other tasks do not share."""
     value = getattr(user_object, name, _NOTHING)
     return value if value is _NOTHING or name in vars(user_object) else copy.deepcopy(value)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a dict of plain values, as counts are, of which no pickler need ask: is this a tuple?"""
+    return type(value) is dict and _PLAIN.issuperset(map(type, (*value, *value.values())))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -310,7 +320,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _names_in(blob: bytes) -> Int64s:
-    return int64s(unpack(blob)[0]) if _holds_names(blob) else np.zeros(0, dtype=np.int64)
+    return int64s(unpack(blob)[0]) if _holds_names(blob) else _NO_NAMES
 
 
 def _holds_names(blob: bytes) -> bool:

@@ -45,7 +45,7 @@ class InboundRows:
         self,
         component: str,
         stream: str,
-        task_id: int,
+        task_ids: Int32s | int,
         fields: tuple[str, ...],
         lineage: Lineage,
         columns: Sequence[Column] = (),
@@ -53,9 +53,10 @@ class InboundRows:
         """Open the account of some rows.
 
         Args:
+            task_ids: The task that emitted each, shape (n,), or one for all.
             columns: The values of each field; none where nobody reads them, as on a spout's side.
         """
-        self.component, self.stream, self.task_id, self.fields = component, stream, task_id, fields
+        self.component, self.stream, self.task_ids, self.fields = component, stream, task_ids, fields
         self.lineage = lineage
         self.columns: dict[str | int, Sequence[Any]] = {}
         self._given = columns
@@ -154,6 +155,10 @@ class InboundRows:
         """The values of each row; for one of many rows ask :meth:`values_of`."""
         columns = map(self.read, self.fields)
         return list(zip(*columns, strict=True)) if self.fields else [()] * len(self.lineage)
+
+    def task_of(self, row: int) -> int:
+        """The task that emitted a row."""
+        return self.task_ids if isinstance(self.task_ids, int) else int(self.task_ids[row])
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""

@@ -70,5 +70,5 @@ class Sentry:
 def name_of(frame: Frame, task: int) -> int:
     """The name of a frame's first row, the same in every run of its micro-batch; 0 to 2**62 - 1."""
     texts = (frame.component, frame.stream, frame.subscriber)
-    said = repr((*texts, frame.source_task, frame.sequence, task)).encode("utf-8", "surrogatepass")
+    said = repr((*texts, frame.source, frame.sequence, task)).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 2

@@ -37,7 +37,7 @@ from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import Attempt, Redriven, Retries, redriven_ids
-from acktree.tasks.spout_collector import SpoutCollector
+from acktree.tasks.spout_collector import SpoutCollector, runs_together
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
 
@@ -184,7 +184,7 @@ class SpoutTask:
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
         most = self._around.inbox.chunk_rows
-        runs = [part for run in self._collector.take_runs() for part in run.cut(most)]
+        runs = [part for run in runs_together(self._collector.take_runs()) for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()
