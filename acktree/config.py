@@ -162,8 +162,8 @@ class Config:
     debug: bool = False
     """Log every tuple emitted. For looking at a few of them."""
     stats_sample_rate: float = 0.05
-    """Storm's, and without effect so far: latencies are taken of every frame, which costs nothing a tuple.
-    Counts are exact."""
+    """How much of what a ``Bolt`` executes is timed until its ack, for ``process_ms``: this share of each
+    task's micro-batches, whole. Other latencies are taken of all, at no cost a tuple; counts are exact."""
     max_error_report_per_interval: int = 5
     """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
     error_throttle_interval_secs: float = 10

@@ -34,8 +34,9 @@ from typing import Final
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError, ProtocolError
+from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.tasks.sentry import LeftOut, Sentry
+from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when so many workers died over it."""
@@ -44,6 +45,8 @@ _MARK: Final = struct.Struct("@4q")
 _NOBODY: Final = -1
 _TOGETHER: Final = -2
 """The mark of a frame that is executed whole."""
+_HOOK: Final = -4
+"""The mark of a hook that has no tuple to blame."""
 _TICKS: Final = 4
 """A clock looks so often in ``execute_timeout_secs``."""
 _PATIENCE: Final = 1.5
@@ -98,9 +101,12 @@ class MarkingSentry(Sentry):
     """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
 
     def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
-        """Begin with a clean mark."""
+        """Begin with a clean mark; the timeout is for bolts that have none of their own."""
         super().__init__()
-        self._suspects, self._timeout_secs = suspects, timeout_secs
+        self._suspects = suspects
+        self._usual_secs = self._timeout_secs = timeout_secs
+        self._bolt = ""
+        self._is_on_watch = False
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
         os.ftruncate(self._file, _MARK.size)
@@ -112,14 +118,24 @@ class MarkingSentry(Sentry):
         self._frames = 0
         self._seen: tuple[int, int, float] = (_NOBODY, 0, 0.0)
 
-    def begin(self, first: int, count: int, *, together: bool) -> None:
+    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
         self._fields[0] = _NOBODY
+        self._bolt = component.id
+        self._keep_time(component.execute_timeout_secs or self._usual_secs)
         self._frames += 1
         self._fields[1], self._fields[2], self._fields[3] = self._frames, count, first
         self._fields[0] = _TOGETHER if together else _NOBODY
 
     def end(self) -> None:
         self._fields[0] = _NOBODY
+        self._keep_time(self._usual_secs)  # what follows is ours, and no bolt's
+
+    def enter(self, component: Component, hook: str) -> None:
+        self._fields[0] = _NOBODY
+        said = json.dumps((component.id, hook)).encode()
+        os.pwrite(self._file, said, _MARK.size)
+        self._fields[2] = len(said)
+        self._fields[0] = _HOOK
 
     def left_out(self, first: int, count: int) -> Sequence[LeftOut]:
         known = self._suspects.left_out
@@ -131,16 +147,16 @@ class MarkingSentry(Sentry):
     @contextmanager
     def on_watch(self) -> Iterator[None]:
         """While a level runs: interrupt what takes too long. Only a main thread can be."""
-        secs = self._timeout_secs
-        if secs is None or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, secs / _TICKS, secs / _TICKS)
-        self._let_go_on(secs)
+        self._is_on_watch = True
+        self._keep_time(self._usual_secs, anew=True)
         try:
             yield
         finally:
+            self._is_on_watch = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
             signal.signal(signal.SIGALRM, before)
@@ -153,19 +169,32 @@ class MarkingSentry(Sentry):
         self._hung_file.close()
         os.close(self._file)
 
+    def _keep_time(self, secs: float | None, *, anew: bool = False) -> None:
+        """Set the clock to a timeout, or stop it where there is none."""
+        if secs == self._timeout_secs and not anew:
+            return
+        self._timeout_secs = secs
+        if self._is_on_watch:
+            tick = 0 if secs is None else secs / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick, tick)
+            faulthandler.cancel_dump_traceback_later()
+            if secs is not None:
+                self._let_go_on(secs)
+
     def _look(self, *_: object) -> None:
         """The clock's tick."""
-        assert self._timeout_secs is not None, "there is a clock only with a timeout"
+        if self._timeout_secs is None:
+            return  # it was stopped just now
         row, frame, now = self._fields[0], self._fields[1], time.monotonic()
-        if (row, frame) != self._seen[:2] or row == _NOBODY:
+        if (row, frame) != self._seen[:2] or row in {_NOBODY, _HOOK}:
             self._seen = row, frame, now
             self._let_go_on(self._timeout_secs)
         elif now - self._seen[2] >= self._timeout_secs:
             self._seen = row, frame, now
             raise ExecuteTimeoutError(
                 f"execute took longer than execute_timeout_secs={self._timeout_secs:g}",
-                "the bolt that executed this tuple",
-                "mend what it waits for, or raise execute_timeout_secs",
+                f"bolt {self._bolt!r}",
+                "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
             )
 
     def _let_go_on(self, secs: float) -> None:
@@ -236,9 +265,8 @@ class Isolation:
         while True:
             told = self._in_a_child(level, store, suspects)
             if told is not None:
-                rows, writes = told
-                _write(store, writes)
-                return rows
+                _write(store, told[1])
+                return told[0]
 
     def _here(self, level: Run, store: StateStore | None, suspects: Suspects) -> Iterator[WireRow]:
         sentry = MarkingSentry(self._file("mark"), suspects, self.timeout_secs)
@@ -266,13 +294,21 @@ class Isolation:
             if raised is not None:
                 raise raised
             return rows, writes
-        if not self._read_mark(suspects, _words(status)):
-            raise ProtocolError(
-                f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
-                f"micro-batch {self.batch_id}, partition {self.partition}",
-                "Spark tries the task again; if this comes back, please report it",
+        hook = self._marked_hook()
+        if self._read_mark(suspects, _words(status)):
+            return None
+        where = f"micro-batch {self.batch_id}, partition {self.partition}"
+        if hook is not None:
+            raise BoltError(
+                f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
+                where,
+                "Spark tries a few times more, then the topology stops; mend the hook and submit it again",
             )
-        return None
+        raise ProtocolError(
+            f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
+            where,
+            "Spark tries the task again; if this comes back, please report it",
+        )
 
     def _be_the_child(self, level: Run, suspects: Suspects, parent: Connection, *, has_state: bool) -> None:
         try:
@@ -299,13 +335,23 @@ class Isolation:
         if not any(blob):  # it died before it had begun
             return False
         row, _, count, first = _MARK.unpack_from(blob)
-        if row == _NOBODY:
+        if row in {_NOBODY, _HOOK}:
             return False
         names = range(first, first + count)
         is_hung = self._file("hung").stat().st_size > 0
         cause = FailureCause.HUNG if is_hung else FailureCause.KILLED_WORKER
         suspects.blame(names if row == _TOGETHER else names[row : row + 1], cause, how)
         return True
+
+    def _marked_hook(self) -> tuple[str, str] | None:
+        """The bolt and the hook that a dead process was in, if it was in one."""
+        file = self._file("mark")
+        blob = (file.read_bytes() if file.exists() else b"") or bytes(_MARK.size)
+        row, _, length, _ = _MARK.unpack_from(blob)
+        if row != _HOOK:
+            return None
+        bolt, hook = json.loads(blob[_MARK.size : _MARK.size + length])
+        return bolt, hook
 
     def _file(self, what: str) -> Path:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"

@@ -21,10 +21,10 @@ from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.operators import Places
 from acktree.spark.query import ladder
-from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.running import RunningTopology
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.spark.sink import Sink
-from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.spark.spouts import SpoutThread, Threads, now_ms
 from acktree.spark.worker import SharedPlan
 from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask

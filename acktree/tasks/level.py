@@ -23,7 +23,8 @@ from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
 from acktree.core.values import batch_from_bytes, hash_rows
 from acktree.errors import ProtocolError
-from acktree.tasks.bolt_task import BoltTask, bolt_task
+from acktree.tasks.bolt_kinds import bolt_task
+from acktree.tasks.bolt_task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.outputs import Outputs, Witness
 from acktree.tasks.plan import Plan

@@ -56,6 +56,7 @@ class _Held:
     ordinal: int
     ack_value: int
     named_by: int
+    came_ms: int = -1
 
     @classmethod
     def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
@@ -70,6 +71,7 @@ class _Held:
             rows.ordinal,
             int(rows.ack_values[row]),
             named_by,
+            rows.came_ms,
         )
 
     def rows(self) -> InboundRows:
@@ -80,6 +82,7 @@ class _Held:
         rows.fate[0] = self.fate
         rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
+        rows.came_ms = self.came_ms
         return rows
 
 

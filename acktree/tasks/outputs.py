@@ -198,7 +198,7 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     if exception is not None:
         cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
         text = "".join(tb.format_exception(exception))
-        words = words or _words_of(exception)
+        words = words or words_of(exception)
     return Failure(
         reason=words,
         kind=FailureKind.FAILED,
@@ -212,7 +212,8 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     )
 
 
-def _words_of(exception: BaseException) -> str:
+def words_of(exception: BaseException) -> str:
+    """An exception as one would say it: its type and its words, whatever its ``__str__`` does."""
     name = type(exception).__name__
     try:
         words = str(exception)

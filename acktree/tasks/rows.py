@@ -37,6 +37,8 @@ class InboundRows:
         ordinal: How many copies were anchored to any of the rows so far: no two have one ordinal.
         held_id: The name under which a row is kept between micro-batches; set for rows that are.
         keeper: Whose tuples these are: the collector that alone may ack them; None where nobody acks.
+        came_ms: The clock of the micro-batch that brought them; -1 where nobody measures.
+        began: When each was executed, by a stopwatch in seconds; empty where that is not sampled.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class InboundRows:
         self.ordinal = 0
         self.held_id: dict[int, int] = {}
         self.keeper: object = None
+        self.came_ms = -1
+        self.began: dict[int, float] = {}
 
     @cached_property
     def ack_values(self) -> Int64s:

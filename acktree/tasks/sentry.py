@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
+from acktree.topology.model import Component
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,11 @@ class Sentry:
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
 
-    def begin(self, first: int, count: int, *, together: bool) -> None:
+    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
         """Rows are executed next.
 
         Args:
+            component: The bolt that executes them.
             first: The name of the first; those after it are numbered on from there.
             count: How many.
             together: Whether they are executed in one call; else each is marked first.
@@ -52,6 +54,9 @@ class Sentry:
 
     def end(self) -> None:
         """They were executed."""
+
+    def enter(self, component: Component, hook: str) -> None:
+        """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
 
     def left_out(self, first: int, count: int) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
         """The rows of a frame that are not to be executed, ascending; the frame's rows are named so."""

@@ -28,10 +28,10 @@ from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
 from acktree.spark.journal import Journal
-from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.running import RunningTopology
 from acktree.spark.sink import Sink
 from acktree.spark.source import InboxReader
-from acktree.spark.spouts import SpoutThread
+from acktree.spark.spouts import SpoutThread, Threads
 from acktree.spark.submit import _recover
 from acktree.spark.wire import batch_of
 from acktree.tasks.error_log import ErrorLog
@@ -63,6 +63,7 @@ class World:
         self.died_at: list[str] = []
         self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
         self.now_ms = 1_800_000_000_000
+        self.timeout_secs: float | None = None
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
@@ -255,7 +256,12 @@ class Driver:
         builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
         builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
         topology: Topology = builder.create_topology()
-        config = Config(max_spout_pending=7, enable_message_timeouts=False, run_salt=7)
+        config = Config(
+            max_spout_pending=7,
+            message_timeout_secs=world.timeout_secs or 30,
+            enable_message_timeouts=world.timeout_secs is not None,
+            run_salt=7,
+        )
         self.held = Checkpoint(world.folder / "checkpoint")
         self.letters = DeadLetters(self.held.dead_letters)
         self.held.begin_run(topology, config, 2)

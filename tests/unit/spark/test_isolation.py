@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,10 +20,12 @@ import pytest
 from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError, ProtocolError
+from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.spark.isolation import Isolation, Suspects
 from acktree.tasks.sentry import Sentry
+from acktree.topology.model import Component
 
+BOLT = Component("bolt", "bolt", None, 1, (1,), {}, (), None, None, None, ())
 FIRST, COUNT = 100, 10
 NAMES = range(FIRST, FIRST + COUNT)
 
@@ -51,8 +54,15 @@ def sleeps() -> None:
 class Level:
     """Executes rows 100 to 109 and writes down each that it was done with; ``deeds`` are what rows do."""
 
-    def __init__(self, deeds: dict[int, Callable[[], None]], *, together: bool = False) -> None:
+    def __init__(
+        self,
+        deeds: dict[int, Callable[[], None]],
+        *,
+        together: bool = False,
+        own_timeout_secs: float | None = None,
+    ) -> None:
         self.deeds, self.together = deeds, together
+        self.bolt = replace(BOLT, execute_timeout_secs=own_timeout_secs)
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
@@ -61,7 +71,7 @@ class Level:
         cuts = sentry.cuts(FIRST, COUNT) if self.together else ()
         borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
         for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
-            sentry.begin(FIRST + piece.start, len(piece), together=self.together)
+            sentry.begin(self.bolt, FIRST + piece.start, len(piece), together=self.together)
             for place, row in enumerate(piece):
                 if not self.together:
                     sentry.mark[0] = place
@@ -144,6 +154,38 @@ def test_code_that_waits_is_interrupted_and_its_worker_lives(tmp_path: Path) -> 
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+@pytest.mark.parametrize("usual_secs", [None, 0.05, 60])
+def test_a_bolt_with_a_timeout_of_its_own_has_that_and_no_other(tmp_path: Path, usual_secs) -> None:
+    level = Level({103: lambda: time.sleep(0.2), 104: sleeps}, own_timeout_secs=0.8)
+    found = said(isolation(tmp_path, 0, timeout_secs=usual_secs).run(level))
+    assert found.pop(104) == "execute took longer than execute_timeout_secs=0.8"
+    assert set(found.values()) == {"done"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_through(tmp_path: Path) -> None:
+    clocks = []
+
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        for secs in (8.0, None):
+            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            sentry.begin(replace(BOLT, execute_timeout_secs=secs), FIRST, COUNT, together=False)
+            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            sentry.end()
+        yield told(100, "done")
+
+    list(isolation(tmp_path, 0, timeout_secs=4.0).run(level))
+    assert clocks == [1.0, 2.0, 1.0, 1.0]  # a look each quarter
+    clocks.clear()
+    list(isolation(tmp_path, 0).run(level))
+    assert clocks == [0, 2.0, 0, 0]
+
+
+def test_a_bolt_without_a_timeout_in_a_topology_without_one_is_never_interrupted(tmp_path: Path) -> None:
+    found = said(isolation(tmp_path, 0).run(Level({104: lambda: time.sleep(0.3)})))
+    assert set(found.values()) == {"done"}
+
+
 def test_code_that_cannot_be_interrupted_loses_its_worker(tmp_path: Path) -> None:
     level = Level({104: holds_the_interpreter})
     assert first_attempt(tmp_path, level, timeout_secs=0.2) == 1
@@ -185,6 +227,33 @@ def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: 
         isolation(tmp_path, 1).run(dies)
 
 
+@pytest.mark.parametrize("hook", ["prepare", "tick", "cleanup"])
+def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not(
+    tmp_path: Path, hook: str
+) -> None:
+    first = os.getpid()
+
+    def calls(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.end()
+        sentry.enter(BOLT, hook)
+        if os.getpid() != first and not (tmp_path / "mended").exists():
+            os._exit(3)
+        sentry.end()
+        yield told(100, "done")
+
+    with pytest.raises(
+        BoltError, match=rf"bolt 'bolt' ended its process in {hook}\(\): .* exited with code 3"
+    ):
+        isolation(tmp_path, 1).run(calls)
+    child = os.fork()  # the next attempt of Spark's dies too, in its worker
+    if child == 0:
+        next(iter(isolation(tmp_path, 0).run(calls)))
+    os.waitpid(child, 0)
+    (tmp_path / "mended").touch()
+    assert said(isolation(tmp_path, 1).run(calls)) == {100: "done"}
+
+
 class AskedOverASocket(StateStore):
     """As Spark's: a question goes out over a socket, its answer comes back, and nothing says whose it is."""
 
@@ -210,7 +279,7 @@ class AskedOverASocket(StateStore):
 def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
     def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         assert store is not None
-        sentry.begin(FIRST, COUNT, together=False)
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
         sentry.mark[0] = 0
         if not (tmp_path / "7.1.0.suspects").exists():
             store.get("large")

@@ -14,8 +14,7 @@ import pytest
 from acktree import Config, Spout, TopologyBuilder, bolt
 from acktree.core.values import decode_rows
 from acktree.spark.inbox import FileInbox
-from acktree.spark.running import Threads
-from acktree.spark.spouts import SpoutThread, idle_secs
+from acktree.spark.spouts import SpoutThread, Threads, idle_secs
 from acktree.tasks.mail import Mail, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
