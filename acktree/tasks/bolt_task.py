@@ -36,6 +36,7 @@ from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
+from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
 from acktree.tasks.sentry import names_of
@@ -127,8 +128,7 @@ class BoltTask(ABC):
             self._run(frame.rows(np.array([left.row])), (), error)
             self._report(error)
         kept = np.delete(np.arange(len(names)), [left.row for left in left_out])
-        cuts = () if self.decodes else sentry.cuts(names[kept])
-        for piece in np.split(kept, cuts):
+        for piece in np.split(kept, sentry.cuts(names[kept])):
             if len(piece):
                 part = frame if len(piece) == len(names) else frame.rows(piece)
                 self._run_marked(part, names[piece])
@@ -172,6 +172,7 @@ class BoltTask(ABC):
         started = perf_counter()
         if refused is None:
             self.execute(frame, rows)
+            self.outputs.sentry.sending()
         else:
             self.fail_rows(rows, np.arange(count), refused)
         counters, name = self.outputs.counters, self.component.id
@@ -213,7 +214,7 @@ class BoltTask(ABC):
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
         emissions, unfit = self.emissions()
-        for emission in emissions:
+        for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
                 anchors = emission.joins.get(emitted, ())
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))

@@ -52,15 +52,18 @@ class Sentry:
             together: Whether they are executed in one call; else each is marked first.
         """
 
+    def sending(self) -> None:
+        """They were executed, and what they emitted is made ready: it may be any of them that is too much."""
+
     def end(self) -> None:
-        """They were executed."""
+        """That is done, too."""
 
     def left_out(self, names: UInt64s) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
         """The rows of a frame that are not to be executed, ascending."""
         return ()
 
     def cuts(self, names: UInt64s) -> Sequence[int]:  # noqa: ARG002  # nobody died here
-        """Where a frame that is executed whole must be cut, ascending: some row of it killed a worker."""
+        """Where a frame must be cut, ascending: some row of it killed a worker, and it is not known which."""
         return ()
 
 

@@ -21,7 +21,7 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import ExecuteTimeoutError, ProtocolError
-from acktree.spark.isolation import Isolation, Suspects
+from acktree.spark.isolation import UNGUARDED, Isolation, Suspects
 from acktree.tasks.sentry import Sentry
 
 NAMES = np.array([100 + row for row in range(10)], dtype=np.uint64)
@@ -51,20 +51,22 @@ def sleeps() -> None:
 class Level:
     """Executes rows 100 to 109 and writes down each that it was done with; ``deeds`` are what rows do."""
 
-    def __init__(self, deeds: dict[int, Callable[[], None]], *, together: bool = False) -> None:
-        self.deeds, self.together = deeds, together
+    def __init__(
+        self,
+        deeds: dict[int, Callable[[], None]],
+        *,
+        together: bool = False,
+        sends: dict[int, Callable[[], None]] | None = None,
+    ) -> None:
+        self.deeds, self.together, self.sends = deeds, together, sends or {}
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         out = {left.row: left for left in sentry.left_out(NAMES)}
         for left in out.values():
             yield told(int(NAMES[left.row]), f"{left.cause}: {left.reason}")
         rows = [row for row in range(10) if row not in out]
-        if self.together:
-            names = NAMES[rows]
-            cuts = [0, *sentry.cuts(names), len(rows)]
-            pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
-        else:
-            pieces = [rows]
+        cuts = [0, *sentry.cuts(NAMES[rows]), len(rows)]
+        pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
         for piece in pieces:
             sentry.begin(NAMES[piece], together=self.together)
             for place, row in enumerate(piece):
@@ -77,6 +79,9 @@ class Level:
                     yield told(name, str(error.what))
                 else:
                     yield told(name, "done")
+            sentry.sending()
+            for row in piece:
+                self.sends.get(int(NAMES[row]), lambda: None)()
             sentry.end()
         if store is not None:
             store.put("done", bytes(len(rows)))
@@ -126,6 +131,46 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
+
+
+def runs_out_of_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("deed", [is_killed, runs_out_of_memory])
+@pytest.mark.parametrize("together", [False, True])
+def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobody_else(
+    tmp_path: Path, deed: Callable[[], None], together
+) -> None:
+    """All rows were executed by then: it is found by halves."""
+    level = Level({}, together=together, sends={103: deed, 109: deed})
+    assert first_attempt(tmp_path, level) in {0, -signal.SIGKILL}
+    found = said(isolation(tmp_path, 1).run(level))
+    assert sorted(name for name, what in found.items() if what != "done") == [103, 109]
+    assert sorted(found) == NAMES.tolist()
+    assert all("2 times over this tuple" in found[name] for name in (103, 109))
+
+
+def test_a_worker_that_runs_out_of_memory_over_nobody_says_so(tmp_path: Path) -> None:
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        sentry.begin(NAMES, together=False)
+        sentry.end()
+        raise MemoryError
+        yield
+
+    with pytest.raises(MemoryError):
+        list(isolation(tmp_path, 1).run(level))
+
+
+def test_what_is_being_sent_is_not_interrupted(tmp_path: Path) -> None:
+    level = Level({}, sends={103: lambda: time.sleep(0.4)})
+    assert set(said(isolation(tmp_path, 0, timeout_secs=0.1).run(level)).values()) == {"done"}
+
+
+def test_a_benchmark_may_take_the_guards_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(UNGUARDED, "1")
+    assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
