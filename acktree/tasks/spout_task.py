@@ -180,7 +180,7 @@ class SpoutTask:
         return (
             self.is_active
             and not self.has_ended
-            and self._around.inbox.has_room()
+            and self._around.inbox.has_room(self._collector.row_count)
             and self._pending.has_room(
                 self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
             )
