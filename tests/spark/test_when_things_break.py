@@ -120,8 +120,7 @@ def test_the_acker_comes_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     for n in (1, 2, 3):
         before.feed([n], message_id=n)
     with submit(topology(before), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
-        wait_until(lambda: running.stats()["hoard"].total.executed == 3)
-        assert running._sink.ended.open_count == 3
+        wait_until(lambda: running._sink.ended.open_count == 3)
     assert before.acked == []
     with submit(topology(after), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
         after.feed([4], message_id=4)
@@ -147,6 +146,7 @@ class AcksLate(Bolt):
         if len(self.held) == 2:
             for held in self.held:
                 self.collector.ack(held)
+            self.held = []
 
 
 def test_a_verdict_is_delivered_twice_and_an_ack_comes_after_the_verdict(
