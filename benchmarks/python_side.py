@@ -52,6 +52,7 @@ class MicroBatch:
         }
         self.sequence = self.clock_ms = 0
         self.is_guarded = is_guarded  # marks and watchdog, as on Spark
+        self.marks = TemporaryDirectory(prefix="acktree-marks-")
 
     def run(self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None) -> int:
         """Run it on the next messages.
@@ -96,13 +97,15 @@ class MicroBatch:
     ) -> Iterable[WireRow]:
         if not self.is_guarded:
             return run_level(self.plan, index, partition, mine, store, read)
-        with TemporaryDirectory() as folder:  # as ``Isolation`` does, where a task runs for the first time
-            guards = Isolation(Path(folder), 0, index, partition, 0, self.plan.config.execute_timeout_secs)
+        # As on Spark, where a task runs for the first time.
+        guards = Isolation(
+            Path(self.marks.name), 0, index, partition, 0, self.plan.config.execute_timeout_secs
+        )
 
-            def level(sentry: Sentry, state: StateStore | None) -> Iterable[WireRow]:
-                return run_level(self.plan, index, partition, mine, state, read, sentry=sentry)
+        def level(sentry: Sentry, state: StateStore | None) -> Iterable[WireRow]:
+            return run_level(self.plan, index, partition, mine, state, read, sentry=sentry)
 
-            return list(guards.run(level, store))
+        return list(guards.run(level, store))
 
     def _chunks(self) -> Iterator[Chunk]:
         spout = self.plan.topology.spouts[0]
