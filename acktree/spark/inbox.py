@@ -179,13 +179,13 @@ class FileInbox:
         """A chunk that was not released."""
         return read_chunk(self._folder, self._entries[number][0].name)
 
-    def has_room(self) -> bool:
-        """Whether spouts may emit."""
-        return self._has_room() or (self._look() and self._has_room())
+    def has_room(self, more: int = 0) -> bool:
+        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
+        return self._has_room(more) or (self._look() and self._has_room(more))
 
-    def _has_room(self) -> bool:
+    def _has_room(self, more: int) -> bool:
         most = min(self._max_messages, AHEAD * self._taken.allowance)
-        return self._waiting < most and self._bytes < self._max_bytes
+        return self._waiting + more < most and self._bytes < self._max_bytes
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""

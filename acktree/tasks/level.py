@@ -27,6 +27,7 @@ from acktree.tasks.bolt_kinds import bolt_task
 from acktree.tasks.bolt_task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.outputs import Outputs, Witness
+from acktree.tasks.pieces import PIECE_BYTES
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import InboundRows
@@ -84,7 +85,7 @@ def run_level(
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
-    for chunk in chunks_together(chunks, FRAME_MESSAGES):
+    for chunk in chunks_together(chunks, FRAME_MESSAGES, PIECE_BYTES):
         _emit_messages(chunk, outputs)
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]

@@ -36,7 +36,7 @@ from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import Attempt, Redriven, Retries, redriven_ids
+from acktree.tasks.retries import Attempt, Payloads, Redriven, Retries, redriven_ids
 from acktree.tasks.spout_collector import SpoutCollector, runs_together
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
@@ -129,6 +129,11 @@ class SpoutTask:
         """Messages emitted and not handed over yet."""
         return self._collector.row_count
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether what was emitted is so large that it is to be handed over now, however few they are."""
+        return self._collector.is_heavy
+
     def oldest_ms(self) -> int | None:
         """When the oldest open message was first emitted; None when none is open."""
         ages = [self._pending.oldest_ms(), self._retries.oldest_ms()]
@@ -175,7 +180,7 @@ class SpoutTask:
         return (
             self.is_active
             and not self.has_ended
-            and self._around.inbox.has_room()
+            and self._around.inbox.has_room(self._collector.row_count)
             and self._pending.has_room(
                 self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
             )
@@ -341,25 +346,32 @@ class SpoutTask:
         """Emit again what is due, as new attempts with roots of their own."""
         due = self._retries.take_due(now_ms)
         for stream, attempts in due.items():
-            values, targets = self._retries.payloads_of(attempts, self._around.inbox.read)
-            first = self._sequences(len(attempts))
-            tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
-            first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
-            ids = [place.message_id for place in attempts]
-            sequences = np.array([place.sequence for place in attempts], dtype=np.int64)
-            chunk = Chunk(
-                self.component.id, self.task, stream, True, first, now_ms, values, tries, targets,  # noqa: FBT003
-                first_emitted_ms=first_ms, retry_of=sequences,
-                message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
-            )  # fmt: skip
-            number = self._around.inbox.append([chunk])
-            self._streams[number] = stream
-            self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
+            parts = list(self._retries.payloads_of(attempts, self._around.inbox.read))
+            chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
+            # All or none: what is let go of below may hold messages of each.
+            number = self._around.inbox.append(chunks)
             earlier = {place.chunk for place in attempts}
-            if not self.spout.redelivers:
-                self._heirs.add(number, earlier & self._streams.keys())
+            for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
+                self._streams[number + offset] = stream
+                self._pending.add(
+                    chunk.first_sequence, part.message_ids, chunk.attempts, number + offset, 0, now_ms,
+                    first_emitted_ms=chunk.first_emitted_ms,
+                )  # fmt: skip
+                if not self.spout.redelivers:
+                    mine = {place.chunk for place in part.attempts}
+                    self._heirs.add(number + offset, mine & self._streams.keys())
             self._release_unneeded(earlier)
         return bool(due)
+
+    def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
+        attempts = part.attempts
+        return Chunk(
+            self.component.id, self.task, stream, True, self._sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
+            np.array([place.attempt + 1 for place in attempts], dtype=np.int32), part.targets,
+            first_emitted_ms=np.array([place.first_emitted_ms for place in attempts], dtype=np.int64),
+            retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+            message_ids=b"" if self.spout.redelivers else pickle.dumps(part.message_ids),
+        )  # fmt: skip
 
     def _release_unneeded(self, chunks: set[int]) -> None:
         for chunk in sorted(chunks):

@@ -312,6 +312,7 @@ class InboxBesideADict(RuleBasedStateMachine):
         with_messages = [number for number, (_, values, _) in self.kept.items() if values]
         assert self.inbox.oldest_kept == min(with_messages, default=self.next)
         assert self.inbox.has_room() == (self.waiting < 20)
+        assert self.inbox.has_room(5) == (self.waiting + 5 < 20)
         assert self.inbox.is_drained == (self.ran >= self.next - 1)
 
 
