@@ -277,7 +277,7 @@ def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
     if isinstance(array, pa.Array):
         return array
     raise MisuseError(
-        f"{len(column)} values of more than 2 GiB, which is what a column may hold",
+        f"a column of more than 2 GiB (values: {len(column)}), which is all that Arrow has room for",
         f"field {name!r}",
         "put what is so large into a file or a store, and emit where it is",
     )
