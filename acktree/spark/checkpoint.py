@@ -22,6 +22,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -29,9 +30,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from acktree.config import Config
-from acktree.errors import CheckpointError
+from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark.scratch import scratch_folder
 from acktree.topology.model import Topology
@@ -42,6 +45,25 @@ VERSION: Final = 1
 """The version of this layout; a checkpoint of a later one is refused."""
 BLOCK: Final = 1 << 28
 """Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""
+
+
+def folder_of(checkpoint: str | Path) -> Path:
+    """The folder that a user names, by a path or a ``file:`` URL.
+
+    Raises:
+        ConfigError: It is a URL of something that is no folder here.
+    """
+    text = str(checkpoint)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        return Path(text).absolute()
+    url = urlsplit(text)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return Path(url2pathname(url.path))
+    raise ConfigError(
+        f"a checkpoint is a folder, and this one is at {url.scheme}://",
+        f"submit(checkpoint={text!r})",
+        "name a folder that the driver and every executor see under the same path, such as one on NFS",
+    )
 
 
 class Checkpoint:

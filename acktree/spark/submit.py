@@ -16,13 +16,14 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
 from acktree.spark.acker import DurableAcker
-from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.checkpoint import Checkpoint, folder_of
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.operators import Places
 from acktree.spark.query import ladder
 from acktree.spark.running import RunningTopology
 from acktree.spark.settings import lend_session, prepare_session
+from acktree.spark.shipping import ship_code
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, Threads, now_ms
 from acktree.spark.worker import SharedPlan
@@ -53,8 +54,8 @@ def submit(
 
     Args:
         topology: What ``create_topology()`` returned.
-        checkpoint: A folder of the topology's own, made if it is not there. The same one resumes: memory,
-            open messages and position are as committed.
+        checkpoint: A folder of the topology's own, made if it is not there; on a cluster one that driver and
+            executors share. The same one resumes: memory, open messages and position are as committed.
         spark: The session to run in. Without one a local session with our settings is made, and stopped with
             the topology.
         config: The settings; each has a default.
@@ -64,11 +65,12 @@ def submit(
 
     Raises:
         CheckpointError: Another driver runs on the checkpoint, or it belongs to a topology of another shape.
-        ConfigError: ``dead_letters_url`` cannot be read, or its driver is not installed.
+        ConfigError: ``checkpoint`` is no folder (a URL other than ``file:``); ``dead_letters_url`` cannot be
+            read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     config = config or Config()
-    held = Checkpoint(Path(checkpoint).absolute())
+    held = Checkpoint(folder_of(checkpoint))
     try:
         return _start(topology, held, spark, config)
     except BaseException:
@@ -119,6 +121,7 @@ def _start_in(
     config: Config,
 ) -> RunningTopology:
     prepare_session(session)
+    ship_code(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from acktree import Config, IterableSpout, Topology, TopologyBuilder, bolt
-from acktree.errors import CheckpointError
-from acktree.spark.checkpoint import BLOCK, Checkpoint
+from acktree import Config, IterableSpout, Topology, TopologyBuilder, bolt, submit
+from acktree.errors import CheckpointError, ConfigError
+from acktree.spark.checkpoint import BLOCK, Checkpoint, folder_of
 
 
 @bolt(outputs=[])
@@ -143,3 +144,32 @@ def test_an_ended_topology_is_not_given_a_session(tmp_path: Path, monkeypatch: p
         assert len(running.dead_letters) == 0
         assert running.stats()["numbers"].open == 0
         running.kill()
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}", "file://localhost{}"])
+def test_a_path_and_a_file_url_name_the_same_folder(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "with a %"
+    given = str(folder) if form == "{}" else form.format(quote(str(folder)))
+    assert folder_of(given) == folder
+
+
+def test_a_file_url_may_have_become_a_path_on_its_way(tmp_path: Path) -> None:
+    assert folder_of(Path(tmp_path.as_uri())) == tmp_path
+
+
+def test_a_relative_path_is_that_of_now_and_a_colon_makes_no_url(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folder_of("orders") == tmp_path / "orders"
+    assert folder_of("orders:v2/today") == tmp_path / "orders:v2/today"
+
+
+@pytest.mark.parametrize(
+    "url", ["hdfs://names:8020/orders", "s3a://bucket/orders", "file://elsewhere/orders"]
+)
+def test_a_url_of_no_folder_is_refused_and_no_folder_of_its_name_is_made(
+    tmp_path: Path, monkeypatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="a checkpoint is a folder"):
+        submit(topology(), checkpoint=url)
+    assert not list(tmp_path.iterdir())
