@@ -63,7 +63,8 @@ def submit(
         The handle. The spouts open once the first micro-batch has warmed the query up.
 
     Raises:
-        CheckpointError: Another driver runs on the checkpoint, or it belongs to a topology of another shape.
+        CheckpointError: Another driver runs on the checkpoint, or the topology has changed in a way that it
+            cannot follow: see ``docs/running.md``.
         ConfigError: ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
@@ -91,7 +92,7 @@ def _start(
 
 def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
-    held.begin_run(topology, config, held.partitions)
+    topology = held.begin_run(topology, config, held.partitions)
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
@@ -120,7 +121,8 @@ def _start_in(
 ) -> RunningTopology:
     prepare_session(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
-    held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
+    most = session.sparkContext.defaultParallelism
+    topology = held.begin_run(topology, config, min(wanted, most))
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
