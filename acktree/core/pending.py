@@ -55,6 +55,11 @@ class Closed:
     first_emitted_ms: Int64s
     """When the first attempt of each message was emitted, shape (n,)."""
 
+    def message_list(self) -> list[Any]:
+        """The message ids as Python objects, also where they were an array."""
+        ids = self.message_ids
+        return ids.tolist() if isinstance(ids, np.ndarray) else ids
+
 
 class Pending:
     """The open messages of one spout task.

@@ -130,11 +130,14 @@ def _start_in(
     burial = Burial(letters, topology, config)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
-    acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
+    acker = None
+    if plan.is_tracking:
+        acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from)
     folder = _scratch_folder(session, held)
     scratch = None if folder is None else str(folder)
     folders = [held.marks, *([] if folder is None else [folder])]
     sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
+    sink.first_batch = held.first_batch
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal, burial)
 
     def on_batch() -> None:
@@ -154,7 +157,7 @@ def _start_in(
                 mine = copy.deepcopy(spout.user_object)
                 task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
-    _recover(plan, inbox, journal, threads, held.last_committed())
+    _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     first_sequences = dict.fromkeys(queues, held.first_sequence)
     if acker is not None:
@@ -178,13 +181,14 @@ def _query(
     scratch: str | None,
 ) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
-    places = Places(str(held.inbox), str(held.marks), scratch)
+    memory = None if held.memory is None else str(held.memory)
+    places = Places(str(held.inbox), str(held.marks), scratch, memory)
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, places, frames)
+            ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
@@ -230,7 +234,12 @@ def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
 
 
 def _recover(
-    plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads, last_committed: int
+    plan: Plan,
+    inbox: FileInbox,
+    journal: Journal | None,
+    threads: Threads,
+    last_committed: int,
+    lost_through: int = -1,
 ) -> None:
     """Take up what an earlier run left: positions, and messages that no queue brings back."""
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
@@ -249,6 +258,8 @@ def _recover(
         task.recover_parked(number, chunk, now_ms())
     if journal is not None:
         _settle(plan, inbox, journal, keeping, last_committed)
+    for thread in keeping.values():
+        thread.task.deliver(Mail(lost_through=lost_through))  # behind the verdicts that there are
     for thread in threads.by_task.values():
         thread.deliver(None, last_committed)  # its mail is through with the first step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s
+from acktree.core.pending import Closed
 from acktree.core.retry import Retry
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
@@ -194,6 +195,20 @@ class Retries:
         self._needed[chunk] -= 1
         if not self._needed[chunk]:
             del self._needed[chunk]
+
+
+def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
+    """Each of these messages as the attempt that is over, with where its payload lies."""
+    for index, message_id in enumerate(closed.message_list()):
+        yield Attempt(
+            message_id,
+            closed.chunk,
+            int(closed.rows[index]),
+            int(closed.sequences[index]),
+            int(closed.attempts[index]),
+            int(closed.first_emitted_ms[index]),
+            stream,
+        )
 
 
 def redriven_ids(message_ids: Iterable[object]) -> list[int]:
