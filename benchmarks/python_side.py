@@ -36,15 +36,21 @@ from benchmarks.work import BatchSpout, Meter, Variant
 class MicroBatch:
     """One micro-batch's chunks, and the state of everything between two runs of it."""
 
-    def __init__(self, variant: Variant, sentences: int) -> None:
-        self.plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, run_salt=7)
+    def __init__(self, variant: Variant, sentences: int, partitions: int | None = None) -> None:
+        """Lay it out.
+
+        Args:
+            partitions: How many partitions; None for one a task.
+        """
+        partitions = partitions or variant.cores
+        self.plan = Plan.of(variant.topology(Meter()), variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
         self.batches = BatchSpout(Meter(), variant.batch_rows, tracked=variant.tracked).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
             (level.index, partition): MemoryStore()
             for level in self.plan.levels
-            for partition in range(variant.cores)
+            for partition in range(partitions)
         }
         self.sequence = self.clock_ms = 0
 

@@ -20,6 +20,7 @@ import json
 import mmap
 import os
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,10 +31,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from acktree.core.frames import WireRow
-from acktree.core.ids import UInt64s
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import ExecuteTimeoutError, ProtocolError
@@ -41,8 +39,8 @@ from acktree.tasks.sentry import LeftOut, Sentry
 
 DEATHS: Final = 2
 """A row is left out when so many workers died over it."""
-_HEADER: Final = 64
-"""Bytes before the names: the row, the frame's number, how many rows, whether they are executed together."""
+_MARK: Final = struct.Struct("@4q")
+"""What a mark says: the row, the frame's number, how many rows it has, the name of its first."""
 _NOBODY: Final = -1
 _TOGETHER: Final = -2
 """The mark of a frame that is executed whole."""
@@ -105,8 +103,8 @@ class MarkingSentry(Sentry):
         self._suspects, self._timeout_secs = suspects, timeout_secs
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
-        os.ftruncate(self._file, _HEADER)
-        self._map = mmap.mmap(self._file, _HEADER)
+        os.ftruncate(self._file, _MARK.size)
+        self._map = mmap.mmap(self._file, _MARK.size)
         self._hung_file = file.with_suffix(".hung").open("w")
         self._fields = memoryview(self._map).cast("q")
         self._fields[0] = _NOBODY
@@ -114,22 +112,21 @@ class MarkingSentry(Sentry):
         self._frames = 0
         self._seen: tuple[int, int, float] = (_NOBODY, 0, 0.0)
 
-    def begin(self, names: UInt64s, *, together: bool) -> None:
+    def begin(self, first: int, count: int, *, together: bool) -> None:
         self._fields[0] = _NOBODY
-        os.pwrite(self._file, np.ascontiguousarray(names).data, _HEADER)
         self._frames += 1
-        self._fields[1], self._fields[2] = self._frames, len(names)
+        self._fields[1], self._fields[2], self._fields[3] = self._frames, count, first
         self._fields[0] = _TOGETHER if together else _NOBODY
 
     def end(self) -> None:
         self._fields[0] = _NOBODY
 
-    def left_out(self, names: UInt64s) -> Sequence[LeftOut]:
+    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:
         known = self._suspects.left_out
-        return [LeftOut(row, *known[int(names[row])]) for row in _rows_of(names, known)]
+        return [LeftOut(name - first, *known[name]) for name in _within(first, count, known)]
 
-    def cuts(self, names: UInt64s) -> Sequence[int]:
-        return _rows_of(names, self._suspects.cuts)
+    def cuts(self, first: int, count: int) -> Sequence[int]:
+        return [name - first for name in _within(first, count, self._suspects.cuts)]
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
@@ -299,15 +296,15 @@ class Isolation:
             return False
         blob = file.read_bytes()
         file.unlink()
-        if not any(blob[:_HEADER]):  # it died before it had begun
+        if not any(blob):  # it died before it had begun
             return False
-        row, _, count = np.frombuffer(blob, dtype=np.int64, count=3).tolist()
+        row, _, count, first = _MARK.unpack_from(blob)
         if row == _NOBODY:
             return False
-        names = np.frombuffer(blob, dtype=np.uint64, count=count, offset=_HEADER)
+        names = range(first, first + count)
         is_hung = self._file("hung").stat().st_size > 0
         cause = FailureCause.HUNG if is_hung else FailureCause.KILLED_WORKER
-        suspects.blame(names.tolist() if row == _TOGETHER else [int(names[row])], cause, how)
+        suspects.blame(names if row == _TOGETHER else names[row : row + 1], cause, how)
         return True
 
     def _file(self, what: str) -> Path:
@@ -330,11 +327,9 @@ def _attend(child: Connection, store: StateStore | None) -> _Said | None:
             child.send(blob)
 
 
-def _rows_of(names: UInt64s, known: Iterable[int]) -> list[int]:
-    """Where some names stand, ascending."""
-    wanted = np.array(list(known), dtype=np.uint64)
-    rows: list[int] = np.flatnonzero(np.isin(names, wanted)).tolist() if len(wanted) else []
-    return rows
+def _within(first: int, count: int, known: Iterable[int]) -> list[int]:
+    """Which of some names are of these rows, ascending."""
+    return sorted(name for name in known if first <= name < first + count)
 
 
 def _plain(row: WireRow) -> WireRow:

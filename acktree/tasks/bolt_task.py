@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from sys import getrefcount
 from time import perf_counter
 from typing import Any, Final
@@ -26,7 +27,7 @@ from acktree.bolt import ArrowBolt, BasicBolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
-from acktree.core.ids import Int64s, UInt64s
+from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
 from acktree.core.values import Column, native_batch, unpickled_columns
 from acktree.core.verdicts import FailureCause
@@ -38,7 +39,7 @@ from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
-from acktree.tasks.sentry import names_of
+from acktree.tasks.sentry import name_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
@@ -120,38 +121,42 @@ class BoltTask(ABC):
         if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        sentry, names = self.outputs.sentry, names_of(frame, frame.lineage.folds(), self.task)
-        left_out = sentry.left_out(names)
-        for left in left_out:
-            error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
-            self._run(frame.rows(np.array([left.row])), (), error)
-            self._report(error)
-        kept = np.delete(np.arange(len(names)), [left.row for left in left_out])
-        cuts = () if self.decodes else sentry.cuts(names[kept])
-        for piece in np.split(kept, cuts):
-            if len(piece):
-                part = frame if len(piece) == len(names) else frame.rows(piece)
-                self._run_marked(part, names[piece])
+        sentry, first, count = self.outputs.sentry, name_of(frame, self.task), len(frame.lineage)
+        borders = {0, count}
+        left_out = {left.row: left for left in sentry.left_out(first, count)}
+        for row in left_out:
+            borders |= {row, row + 1}
+        if not self.decodes:
+            borders.update(sentry.cuts(first, count))
+        for start, end in pairwise(sorted(borders)):
+            part = frame if end - start == count else frame.rows(np.arange(start, end))
+            left = left_out.get(start)
+            if left is None:
+                self._run_marked(part, first + start)
+            else:
+                error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
+                self._run(part, (), error)
+                self._report(error)
 
-    def _run_marked(self, frame: Frame, names: UInt64s) -> None:
+    def _run_marked(self, frame: Frame, first: int) -> None:
         sentry = self.outputs.sentry
-        sentry.begin(names, together=not self.decodes)
+        sentry.begin(first, len(frame.lineage), together=not self.decodes)
         if not self.decodes:
             self._run(frame, (), None)
         else:
             try:
                 columns = unpickled_columns(frame.values)
             except MisuseError:
-                self._run_one_by_one(frame, names)
+                self._run_one_by_one(frame, first)
             else:
                 self._run(frame, columns, None)
         sentry.end()
 
-    def _run_one_by_one(self, frame: Frame, names: UInt64s) -> None:
+    def _run_one_by_one(self, frame: Frame, first: int) -> None:
         """Some value of the frame cannot be unpickled here: its tuple fails alone."""
-        for row in range(len(names)):
+        for row in range(len(frame.lineage)):
             alone = frame.rows(np.array([row]))
-            self.outputs.sentry.begin(names[row : row + 1], together=False)
+            self.outputs.sentry.begin(first + row, 1, together=False)
             try:
                 columns = unpickled_columns(alone.values)
             except MisuseError as error:
@@ -163,7 +168,7 @@ class BoltTask(ABC):
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
-            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, columns
+            frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"

@@ -108,7 +108,7 @@ class Chunk:
         )  # fmt: skip
 
 
-def put_together(chunks: Iterable[Chunk], most: int) -> Iterator[Chunk]:
+def chunks_together(chunks: Iterable[Chunk], most: int) -> Iterator[Chunk]:
     """Chunks, those that follow each other as one, while that has at most so many messages."""
     waiting: list[Chunk] = []
     for chunk in chunks:

@@ -17,14 +17,14 @@ from typing import Final
 import numpy as np
 
 from acktree.core.fields import DEFAULT_STREAM
-from acktree.core.frames import Frame, Kind, WireRow
+from acktree.core.frames import Frame, Kind, WireRow, put_together
 from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
 from acktree.core.values import batch_from_bytes, hash_rows
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolt_task import BoltTask, bolt_task
-from acktree.tasks.chunk import Chunk, put_together
+from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.outputs import Outputs, Witness
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
@@ -83,7 +83,7 @@ def run_level(
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
-    for chunk in put_together(chunks, FRAME_MESSAGES):
+    for chunk in chunks_together(chunks, FRAME_MESSAGES):
         _emit_messages(chunk, outputs)
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
@@ -99,8 +99,12 @@ def _run_bolt(
     outputs: Outputs,
     store: StateStore | None,
 ) -> None:
+    by_task: dict[int, list[Frame]] = {}
+    for frame in put_together(frames):
+        for task, part in frame.by_task():
+            by_task.setdefault(task, []).append(part)
     for task in outputs.plan.hosted(component, outputs.partition):
-        given = [part for frame in frames if (part := frame.of_task(task)) is not None]
+        given = by_task.get(task, [])
         if not given and tick_secs is None:
             continue
         running: BoltTask = bolt_task(component, task, outputs, store)

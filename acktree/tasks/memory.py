@@ -59,12 +59,12 @@ class _Held:
         return cls(
             rows.component,
             rows.stream,
-            rows.task_id,
+            rows.task_of(row),
             rows.fields,
             rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
-            int(rows.ordinals[row]),
+            rows.ordinal,
             int(rows.ack_values[row]),
             named_by,
         )
@@ -75,7 +75,7 @@ class _Held:
         columns = [(value,) for value in self.values]
         rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
         rows.fate[0] = self.fate
-        rows.ordinals[0] = self.ordinal
+        rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
         return rows
 

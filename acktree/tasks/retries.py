@@ -199,16 +199,10 @@ class Retries:
 
 def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
     """Each of these messages as the attempt that is over, with where its payload lies."""
-    for index, message_id in enumerate(closed.message_list()):
-        yield Attempt(
-            message_id,
-            closed.chunk,
-            int(closed.rows[index]),
-            int(closed.sequences[index]),
-            int(closed.attempts[index]),
-            int(closed.first_emitted_ms[index]),
-            stream,
-        )
+    columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
+    each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
+    for message_id, row, sequence, attempt, first_ms in each:
+        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
 
 
 def redriven_ids(message_ids: Iterable[object]) -> list[int]:

@@ -274,13 +274,11 @@ class SpoutTask:
         count = len(closed.message_ids)
         stream = self._streams[closed.chunk]
         self._count(stream, "acked", count)
-        waited_ms = float((now_ms - closed.first_emitted_ms).sum())
-        self.counters.add_latency(
-            self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
-        )
+        waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
+        self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", waited_ms, count)
         self._around.note_acked(self.component.id, count, now_ms)
         mine = closed.message_list()
-        if Redriven in map(type, mine):
+        if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
             if len(mine) < count:
                 self._settle(closed.message_ids, now_ms)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from acktree.core.frames import Kind, WireRow
@@ -24,7 +23,8 @@ from acktree.errors import ExecuteTimeoutError, ProtocolError
 from acktree.spark.isolation import Isolation, Suspects
 from acktree.tasks.sentry import Sentry
 
-NAMES = np.array([100 + row for row in range(10)], dtype=np.uint64)
+FIRST, COUNT = 100, 10
+NAMES = range(FIRST, FIRST + COUNT)
 
 
 def exits() -> None:
@@ -55,22 +55,17 @@ class Level:
         self.deeds, self.together = deeds, together
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        out = {left.row: left for left in sentry.left_out(NAMES)}
+        out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
         for left in out.values():
-            yield told(int(NAMES[left.row]), f"{left.cause}: {left.reason}")
-        rows = [row for row in range(10) if row not in out]
-        if self.together:
-            names = NAMES[rows]
-            cuts = [0, *sentry.cuts(names), len(rows)]
-            pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
-        else:
-            pieces = [rows]
-        for piece in pieces:
-            sentry.begin(NAMES[piece], together=self.together)
+            yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
+        cuts = sentry.cuts(FIRST, COUNT) if self.together else ()
+        borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
+        for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
+            sentry.begin(FIRST + piece.start, len(piece), together=self.together)
             for place, row in enumerate(piece):
                 if not self.together:
                     sentry.mark[0] = place
-                name = int(NAMES[row])
+                name = FIRST + row
                 try:
                     self.deeds.get(name, lambda: None)()
                 except ExecuteTimeoutError as error:
@@ -79,7 +74,7 @@ class Level:
                     yield told(name, "done")
             sentry.end()
         if store is not None:
-            store.put("done", bytes(len(rows)))
+            store.put("done", bytes(COUNT - len(out)))
 
 
 def told(name: int, what: str) -> WireRow:
@@ -109,7 +104,7 @@ def first_attempt(folder: Path, level: Level, timeout_secs: float | None = None)
 def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together) -> None:
     here = os.getpid()
     level = Level({103: lambda: None if os.getpid() == here else os._exit(1)}, together=together)
-    assert said(isolation(tmp_path, 0).run(level)) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 0).run(level)) == dict.fromkeys(NAMES, "done")
     assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.mark")] == [0o600]
 
 
@@ -122,7 +117,7 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
     assert first_attempt(tmp_path, level) != 0
     found = said(isolation(tmp_path, 1).run(level))
     poison = {name: what for name, what in found.items() if what != "done"}
-    assert sorted(found) == NAMES.tolist()
+    assert sorted(found) == list(NAMES)
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
@@ -131,7 +126,7 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
     level = Level({105: is_killed})
     first_attempt(tmp_path, level)
-    assert said(isolation(tmp_path, 1).run(Level({}))) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 1).run(Level({}))) == dict.fromkeys(NAMES, "done")
 
 
 def test_what_was_found_is_known_when_the_micro_batch_runs_again(tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ def test_slow_is_not_hung_as_long_as_rows_follow_each_other(tmp_path: Path) -> N
     def slow() -> None:
         time.sleep(0.1)
 
-    level = Level({int(name): slow for name in NAMES})
+    level = Level(dict.fromkeys(NAMES, slow))
     found = said(isolation(tmp_path, 0, timeout_secs=0.4).run(level))
     assert set(found.values()) == {"done"}
 
@@ -215,7 +210,7 @@ class AskedOverASocket(StateStore):
 def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
     def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         assert store is not None
-        sentry.begin(NAMES, together=False)
+        sentry.begin(FIRST, COUNT, together=False)
         sentry.mark[0] = 0
         if not (tmp_path / "7.1.0.suspects").exists():
             store.get("large")
