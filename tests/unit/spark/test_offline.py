@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -123,6 +124,22 @@ def test_a_reset_forgets_what_bolts_held_and_runs_their_messages_again(world: Wo
     reset_state(world.folder / "checkpoint")
     live(world)
     check_reset(world)
+
+
+@pytest.mark.parametrize("nth", [4, 9, 16, 30, 45])
+def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwhile(
+    tmp_path: Path, nth: int
+) -> None:
+    world = World(tmp_path, COUNT, redelivers=False)
+    lives_until(world, "told*3")
+    reset_state(tmp_path / "checkpoint")
+    lives_until(world, f"any*{nth}")
+    live(world)
+    check_reset(world)
+    effects = world.committed_effects(live_driver(world).held.last_committed())
+    assert max(effects.values()) <= 2  # once before the reset, once after
+    assert max(Counter(told for _, told in world.told).values()) <= 1 + len(world.died_at)
+    live_driver(world).close()
 
 
 @settings(max_examples=10)
