@@ -25,6 +25,10 @@ RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
 LINGER_SECS: Final = 0.02
 """And at the latest after so long, while the spout goes on emitting."""
+_REST_CALLS: Final = 500
+"""After so many waits of the last kind the next are longer by one."""
+_LONGEST_REST: Final = 10
+"""Until they are so many times as long."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
 _NOT_ASKED_SECS: Final = 0.05
@@ -39,6 +43,9 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
 
+    The last wait of ``progressive`` grows slowly, to ten times what is configured: at a thousand calls a
+    second a spout that has nothing for minutes would cost some percent of a core.
+
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
     """
     if config.spout_wait_strategy == "park":
@@ -46,9 +53,11 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     at_once = config.spout_wait_progressive_level1_count
     if idle_calls <= at_once:
         return 0.0
-    if idle_calls <= at_once + config.spout_wait_progressive_level2_count:
+    rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
+    if rested <= 0:
         return _SHORTEST_WAIT_SECS
-    return config.spout_wait_progressive_level3_sleep_millis / 1000
+    longer = min(_LONGEST_REST, 1 + rested // _REST_CALLS)
+    return longer * config.spout_wait_progressive_level3_sleep_millis / 1000
 
 
 @dataclass(frozen=True)
