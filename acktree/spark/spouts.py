@@ -25,9 +25,9 @@ RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
 LINGER_SECS: Final = 0.02
 """And at the latest after so long, while the spout goes on emitting."""
-_REST_CALLS: Final = 500
+_REST_CALLS: Final = 250
 """After so many waits of the last kind the next are longer by one."""
-_LONGEST_REST: Final = 10
+_LONGEST_REST: Final = 20
 """Until they are so many times as long."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
@@ -43,7 +43,7 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
 
-    The last wait of ``progressive`` grows slowly, to ten times what is configured: at a thousand calls a
+    The last wait of ``progressive`` grows slowly, to twenty times what is configured: at a thousand calls a
     second a spout that has nothing for minutes would cost some percent of a core.
 
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
