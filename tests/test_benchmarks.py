@@ -98,6 +98,12 @@ def test_the_python_side_acks_what_it_measures(bolts):
     assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
 
 
+def test_what_guards_cost_is_measured_in_turn_with_and_without_them():
+    found = python_side.measure_guards(Variant(bolts="basic", batch_rows=200), 400, rounds=2)
+    assert set(found["us_per_root"]) == {"guarded", "bare"}
+    assert len(found["ratios"]) == 2
+
+
 @pytest.mark.parametrize("bolts", ["basic", "generator"])
 def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
     found = floor.measure(bolts, 400, rounds=1, batch_rows=200)

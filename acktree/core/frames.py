@@ -24,9 +24,11 @@ from acktree.core.packing import Buffer, int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 
 SMALL: Final = 1 << 13
-"""Frames of at most so many tuples are put together."""
+SMALL_BYTES: Final = 1 << 20
+"""Frames of at most so many tuples and bytes are put together."""
 FULL: Final = 1 << 16
-"""With at most so many tuples in one."""
+FULL_BYTES: Final = 1 << 24
+"""With at most so many tuples and bytes in one."""
 SINK_LEVEL: Final = 1 << 20
 """The ``level`` of rows that are for the driver: above every level of every ladder."""
 
@@ -162,15 +164,21 @@ def put_together(frames: Iterable[Frame]) -> list[Frame]:
 
 def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
     group: list[Frame] = []
-    rows = 0
+    rows = size = 0
     for frame in frames:
-        joins = group and len(frame) <= SMALL and rows + len(frame) <= FULL
-        if not joins or not frame.values.schema.equals(group[0].values.schema, check_metadata=True):
-            if group:
-                yield group
-            group, rows = [], 0 if len(frame) <= SMALL else FULL
+        more = frame.values.nbytes
+        is_small = len(frame) <= SMALL and more <= SMALL_BYTES
+        if group and not (
+            is_small
+            and rows + len(frame) <= FULL
+            and size + more <= FULL_BYTES
+            and frame.values.schema.equals(group[0].values.schema, check_metadata=True)
+        ):
+            yield group
+            group, rows, size = [], 0, 0
         group.append(frame)
-        rows += len(frame)
+        rows += len(frame) if is_small else FULL  # a large one stays alone
+        size += more
     if group:
         yield group
 

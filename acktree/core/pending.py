@@ -82,6 +82,11 @@ class Closed:
             return (now_ms - emitted_ms) * len(self._places)
         return int((now_ms - emitted_ms[self._places]).sum())
 
+    def message_list(self) -> list[Any]:
+        """The message ids as Python objects, also where they were an array."""
+        ids = self.message_ids
+        return ids.tolist() if isinstance(ids, np.ndarray) else ids
+
 
 class Pending:
     """The open messages of one spout task.

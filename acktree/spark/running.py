@@ -139,15 +139,15 @@ class RunningTopology:
             thread.set_active(False)
 
     def rebalance(self, *_: object, **__: object) -> None:
-        """Refused while running: where a task's memory lies is pinned by the checkpoint.
+        """Refused while running: memory is moved on a checkpoint that nobody runs.
 
         Raises:
             MisuseError: Always, with the offline way.
         """
         raise MisuseError(
-            "a running topology cannot be rebalanced: its checkpoint pins the number of partitions",
+            "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
             f"topology {self.name!r}",
-            "kill it, and submit it with Config(partitions=...) on a new checkpoint",
+            f"kill it, and `python -m acktree rebalance {self._checkpoint.folder}`; then submit it again",
         )
 
     def await_termination(self, timeout_secs: float | None = None) -> bool:

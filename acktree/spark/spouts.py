@@ -201,7 +201,8 @@ class SpoutThread:
             if waiting:
                 now = time.monotonic()
                 buffered_since = buffered_since or asked
-                if not moved or waiting >= RUN_MESSAGES or now - buffered_since > LINGER_SECS:
+                is_enough = waiting >= RUN_MESSAGES or task.has_enough
+                if is_enough or not moved or now - buffered_since > LINGER_SECS:
                     task.flush(now_ms())
                     buffered_since = 0.0
             self._say_told(through)

@@ -39,6 +39,7 @@ from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of, words_of
+from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, InboundRows, account_of
 from acktree.tasks.sentry import name_of
@@ -134,12 +135,10 @@ class BoltTask(ABC):
             self._run(frame, (), self.broken)
             return
         sentry, first, count = self.outputs.sentry, name_of(frame, self.task), len(frame.lineage)
-        borders = {0, count}
         left_out = {left.row: left for left in sentry.left_out(first, count)}
+        borders = {0, count, *sentry.cuts(first, count)}
         for row in left_out:
             borders |= {row, row + 1}
-        if not self.decodes:
-            borders.update(sentry.cuts(first, count))
         for start, end in pairwise(sorted(borders)):
             part = frame if end - start == count else frame.rows(np.arange(start, end))
             left = left_out.get(start)
@@ -189,6 +188,7 @@ class BoltTask(ABC):
         started = perf_counter()
         if refused is None:
             self.execute(frame, rows)
+            self.outputs.sentry.sending()
         else:
             self.fail_rows(rows, np.arange(count), refused)
         counters, name = self.outputs.counters, self.component.id
@@ -228,7 +228,7 @@ class BoltTask(ABC):
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
         emissions, unfit = self.emissions()
-        for emission in emissions:
+        for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
                 anchors = emission.joins.get(emitted, ())
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))

@@ -101,6 +101,9 @@ class HeldTuples:
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._saved) - (_NEXT_ID in self._saved)
+
     def name_of(self, tup: Tuple) -> int:
         """The name under which a tuple is saved; a new one the first time."""
         rows, row = account_of(tup)
@@ -217,6 +220,11 @@ class TaskMemory:
         self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
         self._blobs: dict[str, bytes] = {}
         self._states: dict[str, KeyValueState[Any, Any]] = {}
+
+    @property
+    def held_count(self) -> int:
+        """How many tuples the task held when its memory was last saved."""
+        return len(self._held)
 
     def restore(self, user_object: object) -> None:
         """Give the attributes their remembered values; where nothing is remembered they stay as prepared."""

@@ -52,8 +52,11 @@ class Sentry:
             together: Whether they are executed in one call; else each is marked first.
         """
 
+    def sending(self) -> None:
+        """They were executed, and what they emitted is made ready: it may be any of them that is too much."""
+
     def end(self) -> None:
-        """They were executed."""
+        """That is done, too."""
 
     def enter(self, component: Component, hook: str) -> None:
         """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
@@ -63,7 +66,7 @@ class Sentry:
         return ()
 
     def cuts(self, first: int, count: int) -> Sequence[int]:  # noqa: ARG002  # nobody died here
-        """Where a frame that is executed whole must be cut, ascending: some row of it killed a worker."""
+        """Where a frame must be cut, ascending: some row of it killed a worker, and it is not known which."""
         return ()
 
 

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.core.frames import FULL, SINK_LEVEL, SMALL, Frame, Kind, WireRow, put_together
+from acktree.core.frames import (
+    FULL,
+    FULL_BYTES,
+    SINK_LEVEL,
+    SMALL,
+    SMALL_BYTES,
+    Frame,
+    Kind,
+    WireRow,
+    put_together,
+)
 from acktree.core.lineage import Runs, Sparse
 from acktree.core.values import decode_rows, encode_rows
 
@@ -106,6 +116,19 @@ def test_only_small_frames_are_copied_and_none_becomes_too_large(sizes):
     assert [frame for frame in frames if len(frame) > SMALL] == [frame for frame in few if frame in frames
                                                                  and len(frame) > SMALL]  # fmt: skip
     assert len(few) <= 2 * sum(size > SMALL for size in sizes) + 1 + sum(sizes) // (FULL - SMALL)
+
+
+def test_frames_of_many_bytes_are_not_copied_either_and_what_is_put_together_stays_within_bounds():
+    def frame(size):
+        return Frame("a", "s", "x", 1, 0, 2, pa.record_batch({"x": [b"x" * size]}), Sparse.untracked(1))
+
+    large, small = frame(SMALL_BYTES), frame(SMALL_BYTES // 2)
+    assert put_together([large, large]) == [large, large]
+    assert put_together([small, large, small]) == [small, large, small]
+    few = put_together([small] * 100)
+    assert sum(map(len, few)) == 100
+    assert 4 <= len(few) <= 5
+    assert all(each.values.nbytes <= FULL_BYTES for each in few)
 
 
 def test_a_name_with_a_lone_surrogate_travels_too():

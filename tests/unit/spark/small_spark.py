@@ -21,13 +21,14 @@ import pyarrow as pa
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
 from acktree.core.letter_limit import LetterLimit
-from acktree.core.state import MemoryStore
+from acktree.core.state import MemoryStore, StateStore
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
 from acktree.spark.journal import Journal
+from acktree.spark.memories import SeededStore
 from acktree.spark.running import RunningTopology
 from acktree.spark.sink import Sink
 from acktree.spark.source import InboxReader
@@ -273,9 +274,11 @@ class Driver:
         if not world.redelivers:
             self.journal = DyingJournal(self.held.verdicts, self.threads.told_through)
             self.journal.world = world
-        acker = DyingAcker(self.plan, self.held.folder, self.held.last_committed())
+        last_committed = self.held.last_committed()
+        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from)
         acker.world = world
         self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
+        self.sink.first_batch = self.held.first_batch
         self.running = RunningTopology(
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
@@ -286,12 +289,14 @@ class Driver:
         self.task = SpoutTask(spout, bare, task_id, self.plan, around, self.held.first_sequence)
         self.thread = SpoutThread(self.task, config, lambda: None)
         self.threads.by_task[task_id] = self.thread
-        _recover(self.plan, self.inbox, self.journal, self.threads, self.held.last_committed())
+        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         queues = [task_id] if world.redelivers else []
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        self.reader = InboxReader({"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"})
+        after = str(self.held.begins_after)
+        options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2", "after": after}
+        self.reader = InboxReader(options)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
@@ -351,7 +356,7 @@ class Driver:
     def micro_batch(self) -> bool:
         """The next one, or the last one again if its commit is missing. False if there is nothing new."""
         world = self.world
-        last, committed = self._last("offsets"), self.held.last_committed()
+        last, committed = self._last("offsets"), self._last("commits")
         batch_id = committed + 1
         start = self._end_of(committed)
         if last == committed:
@@ -387,10 +392,12 @@ class Driver:
             rows = [row for row in rows if row.level != level.index]
             for partition in range(2):
                 here = [row for row in mine if row.partition == partition]
-                store = stores.setdefault((level.index, partition), MemoryStore())
+                store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
+                if self.held.memory is not None:
+                    store = SeededStore(store, self.held.memory)
                 rows += run_level(self.plan, level.index, partition, here, store, read_chunk=self._read)
         (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
-        self.world.effects[batch_id] = _running[self.name]
+        self.world.effects[self.held.first_batch + batch_id] = _running[self.name]
         return rows
 
     def _read(self, name: str) -> Any:
@@ -404,7 +411,7 @@ class Driver:
 
     def _end_of(self, batch_id: int) -> int:
         if batch_id < 0:
-            return -1
+            return self.reader.initialOffset()["chunk"]
         return int(json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[2])["chunk"])
 
     @property

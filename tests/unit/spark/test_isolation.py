@@ -21,7 +21,7 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
-from acktree.spark.isolation import Isolation, Suspects
+from acktree.spark.isolation import UNGUARDED, Isolation, Suspects
 from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
@@ -60,15 +60,16 @@ class Level:
         *,
         together: bool = False,
         own_timeout_secs: float | None = None,
+        sends: dict[int, Callable[[], None]] | None = None,
     ) -> None:
-        self.deeds, self.together = deeds, together
+        self.deeds, self.together, self.sends = deeds, together, sends or {}
         self.bolt = replace(BOLT, execute_timeout_secs=own_timeout_secs)
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
         for left in out.values():
             yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
-        cuts = sentry.cuts(FIRST, COUNT) if self.together else ()
+        cuts = sentry.cuts(FIRST, COUNT)
         borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
         for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
             sentry.begin(self.bolt, FIRST + piece.start, len(piece), together=self.together)
@@ -82,6 +83,9 @@ class Level:
                     yield told(name, str(error.what))
                 else:
                     yield told(name, "done")
+            sentry.sending()
+            for row in piece:
+                self.sends.get(FIRST + row, lambda: None)()
             sentry.end()
         if store is not None:
             store.put("done", bytes(COUNT - len(out)))
@@ -131,6 +135,46 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
+
+
+def runs_out_of_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("deed", [is_killed, runs_out_of_memory])
+@pytest.mark.parametrize("together", [False, True])
+def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobody_else(
+    tmp_path: Path, deed: Callable[[], None], together
+) -> None:
+    """All rows were executed by then: it is found by halves."""
+    level = Level({}, together=together, sends={103: deed, 109: deed})
+    assert first_attempt(tmp_path, level) in {0, -signal.SIGKILL}
+    found = said(isolation(tmp_path, 1).run(level))
+    assert sorted(name for name, what in found.items() if what != "done") == [103, 109]
+    assert sorted(found) == list(NAMES)
+    assert all("2 times over this tuple" in found[name] for name in (103, 109))
+
+
+def test_a_worker_that_runs_out_of_memory_over_nobody_says_so(tmp_path: Path) -> None:
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.end()
+        raise MemoryError
+        yield
+
+    with pytest.raises(MemoryError):
+        list(isolation(tmp_path, 1).run(level))
+
+
+def test_what_is_being_sent_is_not_interrupted(tmp_path: Path) -> None:
+    level = Level({}, sends={103: lambda: time.sleep(0.4)})
+    assert set(said(isolation(tmp_path, 0, timeout_secs=0.1).run(level)).values()) == {"done"}
+
+
+def test_a_benchmark_may_take_the_guards_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(UNGUARDED, "1")
+    assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
