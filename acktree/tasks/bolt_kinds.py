@@ -122,8 +122,8 @@ class HandBoltTask(BoltTask):
         for others in elsewhere:
             self.report_acked(others)
         if isinstance(self.collector, TimingCollector):
-            for acked, took_ms in self.collector.took:
-                self.count_processed(acked, took_ms, 1)
+            for acked, took_ms in self.collector.took.items():
+                self.count_processed(acked, sum(took_ms), len(took_ms))
             self.collector.took.clear()
         if self.memory is not None:
             self.seen += elsewhere
