@@ -164,8 +164,8 @@ class Config:
     debug: bool = False
     """Log every tuple emitted. For looking at a few of them."""
     stats_sample_rate: float = 0.05
-    """Storm's, and without effect so far: latencies are taken of every frame, which costs nothing a tuple.
-    Counts are exact."""
+    """How much of what a ``Bolt`` executes is timed until its ack, for ``process_ms``: this share of each
+    task's micro-batches, whole. Other latencies are taken of all, at no cost a tuple; counts are exact."""
     max_error_report_per_interval: int = 5
     """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
     error_throttle_interval_secs: float = 10
@@ -177,7 +177,8 @@ class Config:
     spout_wait_progressive_level2_count: int = 0
     """progressive: so many more with the shortest wait the machine has."""
     spout_wait_progressive_level3_sleep_millis: float = 1
-    """progressive: the wait after each idle call from then on."""
+    """progressive: the wait after each idle call from then on; while a spout stays idle it grows, in some
+    fifty seconds, to twenty times as much."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
     execute_timeout_secs: float | None = 300

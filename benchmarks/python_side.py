@@ -40,19 +40,27 @@ from benchmarks.work import BatchSpout, Meter, Variant
 class MicroBatch:
     """One micro-batch's chunks, and the state of everything between two runs of it."""
 
-    def __init__(self, variant: Variant, sentences: int, *, is_guarded: bool = False) -> None:
-        self.plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, run_salt=7)
+    def __init__(
+        self, variant: Variant, sentences: int, partitions: int | None = None, marks: Path | None = None
+    ) -> None:
+        """Lay it out.
+
+        Args:
+            partitions: How many partitions; None for one a task.
+            marks: Where to mark what is executed, under a watchdog, as on Spark; None for neither.
+        """
+        partitions = partitions or variant.cores
+        self.plan = Plan.of(variant.topology(Meter()), variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
         self.batches = BatchSpout(Meter(), variant.batch_rows, tracked=variant.tracked).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
             (level.index, partition): MemoryStore()
             for level in self.plan.levels
-            for partition in range(variant.cores)
+            for partition in range(partitions)
         }
         self.sequence = self.clock_ms = 0
-        self.is_guarded = is_guarded  # marks and watchdog, as on Spark
-        self.marks = TemporaryDirectory(prefix="acktree-marks-")
+        self.marks = marks
 
     def run(self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None) -> int:
         """Run it on the next messages.
@@ -95,12 +103,10 @@ class MicroBatch:
     def _run_level(
         self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
     ) -> Iterable[WireRow]:
-        if not self.is_guarded:
+        if self.marks is None:
             return run_level(self.plan, index, partition, mine, store, read)
         # As on Spark, where a task runs for the first time.
-        guards = Isolation(
-            Path(self.marks.name), 0, index, partition, 0, self.plan.config.execute_timeout_secs
-        )
+        guards = Isolation(self.marks, 0, index, partition, 0, self.plan.config.execute_timeout_secs)
 
         def level(sentry: Sentry, state: StateStore | None) -> Iterable[WireRow]:
             return run_level(self.plan, index, partition, mine, state, read, sentry=sentry)
@@ -154,16 +160,18 @@ def measure(variant: Variant, sentences: int, rounds: int) -> dict[str, Any]:
 def measure_guards(variant: Variant, sentences: int, rounds: int) -> dict[str, Any]:
     """What marks and watchdog add to a sentence, with them and without in turn (A B A B ...)."""
     report = Report("python_side_guards", asdict(variant))
-    sides = {
-        name: MicroBatch(variant, sentences, is_guarded=name == "guarded") for name in ("guarded", "bare")
-    }
-    took: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, batch in sides.items():
-            seconds: dict[str, float] = {}
-            batch.run(seconds)
-            if number:  # the first imports, and fills the memories
-                took[name].append(sum(seconds.values()) / sentences * 1e6)
+    with TemporaryDirectory(prefix="acktree-marks-") as folder:
+        sides = {
+            name: MicroBatch(variant, sentences, marks=marks)
+            for name, marks in {"guarded": Path(folder), "bare": None}.items()
+        }
+        took: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds + 1):
+            for name, batch in sides.items():
+                seconds: dict[str, float] = {}
+                batch.run(seconds)
+                if number:  # the first imports, and fills the memories
+                    took[name].append(sum(seconds.values()) / sentences * 1e6)
     ratios = [a / b for a, b in zip(took["guarded"], took["bare"], strict=True)]
     return report.line(
         {

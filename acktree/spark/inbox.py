@@ -121,6 +121,13 @@ def read_chunk(folder: Path, entry_name: str) -> Chunk:
     return Chunk.from_bytes((folder / entry_name).read_bytes())
 
 
+def waiting_spouts(folder: Path) -> frozenset[str]:
+    """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
+    named = (Entry.of_name(file.name) for file in folder.glob("*.*"))
+    kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
+    return frozenset(read_chunk(folder, entry.name).component for entry in kept)
+
+
 class FileInbox:
     """The driver's side of the inbox. Any thread may call any method."""
 

@@ -24,6 +24,7 @@ from acktree.spark import scratch, worker
 from acktree.spark.blobs import MapStateStore
 from acktree.spark.inbox import read_chunk
 from acktree.spark.isolation import Isolation
+from acktree.spark.memories import SeededStore
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
 from acktree.tasks.level import run_level
@@ -49,11 +50,13 @@ class Places:
         inbox: Where chunks are read.
         marks: Where a level marks what it executes.
         scratch: Where large rows are, if driver and workers share a machine.
+        memory: What bolts remembered when Spark's checkpoint began, if that was moved there.
     """
 
     inbox: str
     marks: str
     scratch: str | None
+    memory: str | None = None
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
@@ -152,7 +155,10 @@ class RememberingOperator(StatefulProcessor):
                 return run_level(plan, self._level, partition, given, store, sentry=sentry)
 
             alone = isolation(self._places, plan, self._level, partition)
-            produced = alone.run(run_it, MapStateStore(self._blobs))
+            store: StateStore = MapStateStore(self._blobs)
+            if self._places.memory is not None:
+                store = SeededStore(store, Path(self._places.memory))
+            produced = alone.run(run_it, store)
             out += scratch.put(self._places.scratch, self._level, produced)
         yield from map(_frame_of, _in_batches(out))
 

@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import resource
+import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final
 
 import cloudpickle
 
+from acktree.errors import CheckpointError
 from acktree.private_files import write_private
 from acktree.tasks.plan import Plan
 
@@ -45,15 +47,30 @@ class SharedPlan:
         return cls(str(file))
 
     def plan(self) -> Plan:
-        """The plan, in whichever process this is."""
+        """The plan, in whichever process this is.
+
+        Raises:
+            CheckpointError: The folder that it was written to is not to be seen from here.
+        """
         if self.path not in _plans:
-            import_path, umask, packed = pickle.loads(Path(self.path).read_bytes())
+            import_path, umask, packed = pickle.loads(self._read())
             os.umask(umask)  # what bolts write is the user's business: our own JVM runs with a stricter one
             # Behind what the worker has: the driver's path must not hide the worker's own packages.
             sys.path.extend(entry for entry in import_path if entry not in sys.path)
             _plans.clear()
             _plans[self.path] = pickle.loads(packed)
         return _plans[self.path]
+
+    def _read(self) -> bytes:
+        file = Path(self.path)
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise CheckpointError(
+                f"a worker cannot read the plan in the checkpoint: {error.strerror}",
+                f"{file.parent} on {socket.gethostname()}",
+                "put the checkpoint where driver and every executor, as one user, see it under the same path",
+            ) from error
 
 
 def _umask() -> int:

@@ -114,7 +114,7 @@ class Chunk:
         )  # fmt: skip
 
 
-def put_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iterator[Chunk]:
+def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iterator[Chunk]:
     """Chunks, those that follow each other as one, while that has at most so many messages and bytes."""
     waiting: list[Chunk] = []
     size = 0

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s
+from acktree.core.pending import Closed
 from acktree.core.retry import Retry
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
@@ -202,6 +203,14 @@ class Retries:
         self._needed[chunk] -= 1
         if not self._needed[chunk]:
             del self._needed[chunk]
+
+
+def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
+    """Each of these messages as the attempt that is over, with where its payload lies."""
+    columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
+    each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
+    for message_id, row, sequence, attempt, first_ms in each:
+        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
 
 
 def redriven_ids(message_ids: Iterable[object]) -> list[int]:

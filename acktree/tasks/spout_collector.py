@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,10 @@ from acktree.tasks.collectors import batch_of_stream
 from acktree.tasks.outlets import Outlets, TupleBuffer
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
+
+SMALL_ROWS: Final = 1 << 12
+SMALL_BYTES: Final = 1 << 20
+"""Runs of at most so many messages and bytes are put together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,49 @@ class Run:
                 self.message_ids[first:end],
                 None if self.tasks is None else self.tasks[first:end],
             )
+
+
+def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
+    """The same messages in few runs, so that a spout that emits a handful at a time makes few files.
+
+    Only small ones are copied; within a stream the order stays.
+    """
+    waiting: list[Run] = []
+    size = 0
+    for run in runs:
+        more: int = run.values.nbytes
+        is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
+        if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
+            yield _as_one(waiting)
+            waiting, size = [], 0
+        waiting.append(run)
+        size += more if is_small else CHUNK_BYTES  # a large one stays alone
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _are_alike(one: Run, other: Run) -> bool:
+    return (
+        (one.stream, one.is_tracked) == (other.stream, other.is_tracked)
+        and one.tasks is None
+        and other.tasks is None
+        and one.values.schema.equals(other.values.schema, check_metadata=True)
+    )
+
+
+def _as_one(runs: Sequence[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+    values = pa.Table.from_batches([run.values for run in runs]).combine_chunks().to_batches()[0]
+    return replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))
+
+
+def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
+    arrays = [ids for ids in several if isinstance(ids, np.ndarray)]
+    if len(arrays) == len(several):
+        together: MessageIds = np.concatenate(arrays)
+        return together
+    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in several)]
 
 
 class _Buffer(TupleBuffer):

@@ -14,7 +14,7 @@ from acktree.core.fields import declare_streams
 from acktree.core.values import decode_rows, encode_rows
 from acktree.errors import MisuseError
 from acktree.tasks import chunk, level, pieces, spout_collector
-from acktree.tasks.chunk import Chunk, put_together
+from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.mail import Mail
 from acktree.tasks.outlets import Outlet
 from acktree.tasks.pieces import pieces_of
@@ -62,7 +62,7 @@ def test_chunks_are_put_together_up_to_so_many_bytes_and_lose_nothing(each, most
     for sizes in each:
         chunks.append(Chunk("s", 1, "default", True, first, 0, batch_of(sizes)))  # noqa: FBT003
         first += len(sizes)
-    together = list(put_together(chunks, 10**6, most))
+    together = list(chunks_together(chunks, 10**6, most))
     assert joined(each.values for each in together) == joined(each.values for each in chunks)
     assert [n for each in together for n in each.sequences.tolist()] == list(range(first))
     alone = max((each.values.nbytes for each in chunks), default=0)
