@@ -8,9 +8,9 @@ the message ids of a spout whose messages only the inbox has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow as pa
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+
+T = TypeVar("T")
 
 CHUNK_BYTES: Final = 16 << 20
 """Tuples of about so many bytes make a chunk; a tuple that is larger has one of its own."""
@@ -129,6 +131,21 @@ def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iter
         size += more
     if waiting:
         yield _one(waiting)
+
+
+def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items, in order, in lists of about :data:`CHUNK_BYTES`; an item that is heavier has one of its own."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        more = weight(item)
+        if part and total + more > CHUNK_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += more
+    if part:
+        yield part
 
 
 def _one(chunks: Sequence[Chunk]) -> Chunk:

@@ -17,7 +17,7 @@ from acktree.core.retry import Retry
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
-from acktree.tasks.chunk import CHUNK_BYTES, Chunk
+from acktree.tasks.chunk import Chunk, in_parts
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""
@@ -182,16 +182,8 @@ class Retries:
     def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
-        part: list[tuple[Attempt, pa.RecordBatch, int | None]] = []
-        size = 0
-        for place in attempts:
-            row, target = payload_of(place, chunks.get(place.chunk))
-            if part and size + row.nbytes > CHUNK_BYTES:
-                yield _put_together(part)
-                part, size = [], 0
-            part.append((place, row, target))
-            size += row.nbytes
-        yield _put_together(part)
+        carried = ((place, *payload_of(place, chunks.get(place.chunk))) for place in attempts)
+        yield from map(_put_together, in_parts(carried, lambda each: each[1].nbytes))
 
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""

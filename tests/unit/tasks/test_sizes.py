@@ -13,7 +13,7 @@ from acktree.core import values as codec
 from acktree.core.fields import declare_streams
 from acktree.core.values import decode_rows, encode_rows
 from acktree.errors import MisuseError
-from acktree.tasks import level, pieces, retries, spout_collector
+from acktree.tasks import chunk, level, pieces, spout_collector
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.mail import Mail
 from acktree.tasks.outlets import Outlet
@@ -57,17 +57,17 @@ def test_an_emission_in_pieces_says_what_it_said_whole(sizes, most, direct, data
 
 
 @given(st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=5), max_size=10), st.integers(1, 3000))
-def test_chunks_are_chunks_together_up_to_so_many_bytes_and_lose_nothing(each, most):
+def test_chunks_are_put_together_up_to_so_many_bytes_and_lose_nothing(each, most):
     chunks, first = [], 0
     for sizes in each:
         chunks.append(Chunk("s", 1, "default", True, first, 0, batch_of(sizes)))  # noqa: FBT003
         first += len(sizes)
     together = list(chunks_together(chunks, 10**6, most))
-    assert joined(chunk.values for chunk in together) == joined(chunk.values for chunk in chunks)
-    assert [n for chunk in together for n in chunk.sequences.tolist()] == list(range(first))
-    alone = max((chunk.values.nbytes for chunk in chunks), default=0)
+    assert joined(each.values for each in together) == joined(each.values for each in chunks)
+    assert [n for each in together for n in each.sequences.tolist()] == list(range(first))
+    alone = max((each.values.nbytes for each in chunks), default=0)
     # Put together, bytes are fewer: there is one array of offsets, and it begins once.
-    assert all(chunk.values.nbytes <= max(most, alone) for chunk in together)
+    assert all(each.values.nbytes <= max(most, alone) for each in together)
 
 
 def test_what_one_batch_cannot_hold_goes_as_several(monkeypatch):
@@ -134,7 +134,7 @@ def test_large_messages_are_handed_over_at_once_and_in_chunks_of_limited_weight(
     desk = Desk(Source(emits(*((bytes(300), n) for n in range(10)), (bytes(5000), 10), (b"small", 11))))
     desk.task.step(0)
     assert desk.task.has_enough
-    assert [len(chunk) for chunk in desk.run()] == [3, 3, 3, 1, 2]  # the small one is not weighed
+    assert [len(each) for each in desk.run()] == [3, 3, 3, 1, 2]  # the small one is not weighed
     assert not desk.task.has_enough
     assert desk.task.open_count == 12
 
@@ -150,7 +150,7 @@ def test_a_step_that_asks_again_stops_when_it_has_enough(monkeypatch):
 def test_what_is_tried_again_comes_in_chunks_of_limited_weight_and_is_let_go_of_when_all_is_there(
     monkeypatch,
 ):
-    monkeypatch.setattr(retries, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(chunk, "CHUNK_BYTES", 1000)
     desk = Desk(
         Source(emits(*((bytes([n]) * 300, n) for n in range(8)))), retry=Retry(3, backoff_secs=(1, 1))
     )
@@ -160,8 +160,8 @@ def test_what_is_tried_again_comes_in_chunks_of_limited_weight_and_is_let_go_of_
     assert desk.inbox.released == []
     desk.now_ms = 10_000
     again = desk.run()
-    assert [len(chunk) for chunk in again] == [3, 3, 2]
-    assert sorted(row[0][0] for chunk in again for row in chunk) == list(range(8))
+    assert [len(each) for each in again] == [3, 3, 2]
+    assert sorted(row[0][0] for each in again for row in each) == list(range(8))
     assert desk.inbox.released == [0]
     assert desk.task.open_count == 8
     desk.verdict(acked=range(8, 16))
@@ -187,3 +187,12 @@ def test_a_typed_value_that_arrow_has_no_room_for_is_refused(monkeypatch):
     monkeypatch.setattr(codec.pa, "array", too_large)
     with pytest.raises(MisuseError, match="does not fit field 'v'"):
         encode_rows(["v"], [[b"1"]], pa.schema([("v", pa.binary())]))
+
+
+@given(st.lists(st.integers(0, 30), max_size=20))
+def test_parts_are_of_limited_weight_and_lose_nothing(weights):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk, "CHUNK_BYTES", 25)
+        parts = list(chunk.in_parts(weights, lambda weight: weight))
+    assert [weight for part in parts for weight in part] == weights
+    assert all(part and (len(part) == 1 or sum(part) <= 25) for part in parts)
