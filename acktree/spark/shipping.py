@@ -56,7 +56,7 @@ def ship_code(session: SparkSession) -> None:
     context = session.sparkContext
     if re.match(r"local(\[|$)", context.master or ""):
         return
-    packed = packed_code(sys.modules)
+    packed = packed_code(sys.modules.copy())  # other threads may import
     name = f"acktree-code-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
     if (context.applicationId, name) in _shipped:
         return
@@ -74,7 +74,7 @@ def ship_code(session: SparkSession) -> None:
     log.info("shipped=%s bytes=%d", name, len(packed))
 
 
-def packed_code(modules: Mapping[str, ModuleType]) -> bytes:
+def packed_code(modules: Mapping[str, object]) -> bytes:
     """A zip of the sources of what was imported and is not installed; the same for the same sources.
 
     Args:
@@ -95,7 +95,7 @@ def packed_code(modules: Mapping[str, ModuleType]) -> bytes:
     return packed.getvalue()
 
 
-def _travels(name: str, module: ModuleType) -> bool:
+def _travels(name: str, module: object) -> bool:
     file = _file_of(module)
     top = name.partition(".")[0]
     if file is None or top in _SPARKS or name in _BY_VALUE or not file.is_file():
@@ -103,9 +103,11 @@ def _travels(name: str, module: ModuleType) -> bool:
     return top in _OURS or not _is_installed(file)
 
 
-def _file_of(module: ModuleType) -> Path | None:
+def _file_of(module: object) -> Path | None:
     """The source of a module, if it has one."""
-    file = getattr(module, "__file__", None)
+    if not isinstance(module, ModuleType):
+        return None  # anything may stand in sys.modules: None, or what imports a module when it is touched
+    file = vars(module).get("__file__")
     return Path(file).absolute() if isinstance(file, str) and file.endswith(".py") else None
 
 
@@ -115,7 +117,7 @@ def _is_installed(file: Path) -> bool:
     return any(file.is_relative_to(sysconfig.get_path(part)) for part in ("stdlib", "platstdlib"))
 
 
-def _sources(name: str, modules: Mapping[str, ModuleType]) -> dict[str, Path]:
+def _sources(name: str, modules: Mapping[str, object]) -> dict[str, Path]:
     """Where in a zip the sources go that come with a module: its outermost package's, all of them.
 
     Not only what was imported: bolts may import the rest when they run. Of a namespace, a folder of no
@@ -124,7 +126,7 @@ def _sources(name: str, modules: Mapping[str, ModuleType]) -> dict[str, Path]:
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         package = modules.get(".".join(parts[:depth]))
-        init = None if package is None else _file_of(package)
+        init = _file_of(package)
         if init is not None and init.name == "__init__.py":
             inside = PurePosixPath(*parts[:depth])
             return {

@@ -90,6 +90,20 @@ def test_spark_does_not_travel_wherever_it_lies_nor_does_main_nor_what_has_gone(
     assert names_in(shipping.packed_code(modules)) == []
 
 
+class Touchy:
+    """Something that stands in ``sys.modules`` and is no module."""
+
+    @property
+    def __file__(self) -> str:
+        raise ImportError("do not touch")
+
+
+def test_what_is_no_module_is_not_touched(beside: Path) -> None:
+    write(beside, "at_alone.py")
+    modules = {"at_touchy": Touchy(), "at_nothing": None, **imported("at_alone")}
+    assert names_in(shipping.packed_code(modules)) == ["at_alone.py"]
+
+
 def test_the_same_sources_make_the_same_bytes_and_other_ones_others(beside: Path) -> None:
     write(beside, "at_shop/__init__.py", "at_shop/a.py", "at_shop/b.py")
     modules = imported("at_shop.b", "at_shop.a")
