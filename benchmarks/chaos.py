@@ -38,6 +38,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--patience", type=float, default=Settings.patience_secs, help="seconds until it hangs"
     )
+    parser.add_argument(
+        "--secs", type=float, help="strike no more after so long, whatever is left of the plan"
+    )
     parser.add_argument("--folder", type=Path, help="where; kept if it is not clean")
     parser.add_argument("--keep", action="store_true", help="keep the folder also when it is clean")
     given = parser.parse_args(arguments)
@@ -48,7 +51,9 @@ def main(arguments: Sequence[str]) -> None:
         patience_secs=given.patience,
     )
     counts = counts_of(given.kinds, given.kills, has_executors=given.master.startswith("local-cluster"))
-    result = perform(given.seed, counts, settings, _say, given.folder, keep=given.keep)
+    result = perform(
+        given.seed, counts, settings, _say, given.folder, keep=given.keep, strike_secs=given.secs
+    )
     print(json.dumps({**result.to_json(), "load": load(), "versions": facts()}))
     sys.exit(0 if result.is_clean else 1)
 

@@ -33,6 +33,7 @@ from typing import Any, Final
 from acktree.config import Config
 from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file, make_private_folder, write_private
+from acktree.spark import full_disk
 from acktree.spark.scratch import scratch_folder
 from acktree.topology.model import Topology
 
@@ -112,15 +113,19 @@ class Checkpoint:
         """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
         folder = scratch_folder(spark_folder)
-        self._facts["scratch"] = str(folder)
-        self._write()
+        self._write({**self._facts, "scratch": str(folder)})
         return folder
 
     def drop_scratch_folder(self) -> None:
         """Delete the folder of large rows."""
-        folder = self._facts.get("scratch")
-        if folder is not None:
+        for folder in self.places[1:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def places(self) -> list[Path]:
+        """Folders that a run writes to: this one, and its large rows' if it has one."""
+        scratch = self._facts.get("scratch")
+        return [self.folder] if scratch is None else [self.folder, Path(scratch)]
 
     @property
     def run_salt(self) -> int:
@@ -182,24 +187,21 @@ class Checkpoint:
                     str(self.folder),
                     "run the topology as it was, or give the changed one a checkpoint of its own",
                 )
-        self._facts["run"] += 1
-        self._facts["first_sequence"] = self._facts["reserved"]
-        self._write()
+        self._write({**self._facts, "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"]})
 
     def reserve(self, first: int) -> int:
         """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
         end = first + BLOCK
         with self._changing:
             if end > self._facts["reserved"]:
-                self._facts["reserved"] = end
-                self._write()
+                with full_disk.telling(self.folder):
+                    self._write({**self._facts, "reserved": end})
         return end
 
     def mark_ended(self) -> None:
         """Note that the topology came to its end."""
         with self._changing:
-            self._facts["ended"] = True
-            self._write()
+            self._write({**self._facts, "ended": True})
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
@@ -245,11 +247,12 @@ class Checkpoint:
             )
         return facts
 
-    def _write(self) -> None:
+    def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / "acktree.json.new"
         # Synced: a reservation that a power cut takes back would hand out ids twice.
-        write_private(new, json.dumps(self._facts, indent=1).encode(), sync=True)
+        write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         new.rename(self.folder / "acktree.json")
+        self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 
 def _warn_of_writers(folder: Path) -> None:

@@ -14,6 +14,7 @@ from acktree.core.statistics import OpenMessages, Stats
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
+from acktree.spark import full_disk
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
@@ -179,6 +180,7 @@ class RunningTopology:
         Raises:
             SpoutError: A spout could not be opened.
             DeadLetterLimitError: More messages were given up than ``Config`` allows.
+            CheckpointError: A disk is full; submit again on the same checkpoint once there is room.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         if not self._wait(self._ended.is_set, timeout_secs):
@@ -342,6 +344,7 @@ class RunningTopology:
     def _stop(self) -> None:
         """Stop between two micro-batches, then close the spouts; each step whatever became of the others."""
         if self._stopped_by is not None:
+            self._stopped_by = full_disk.told(self._stopped_by, *self._checkpoint.places)
             log.error("topology=%s stopped_by=%s", self.name, self._stopped_by)
         try:
             with ExitStack() as steps:  # the last one first

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from acktree.errors import ProtocolError
+from acktree.errors import CheckpointError, ProtocolError
 from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, entries_after
 from tests.unit.spark.inbox_chunks import chunk_of
 
@@ -119,7 +119,7 @@ def test_a_group_that_cannot_be_written_leaves_nothing_behind(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(CheckpointError, match="no space left on a disk"):
         inbox.append([chunk_of(1), chunk_of(2)])  # 1 is renamed, 0 is not
     monkeypatch.undo()
     assert numbers_in(tmp_path) == []
