@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,7 @@ from benchmarks import (
     python_side,
     report,
     results,
+    soak,
     spout_side,
     table,
     word_count,
@@ -296,6 +298,9 @@ def kept(runs, tmp_path):
         line = report.Report("latency", variant).line({"offered_per_sec": rate, **latencies})
         results.keep("latency", line)
     results.keep("acker", acker.measure([100, 1000], at_once=50, rounds=2))
+    sizes = {"jvm_mb": 600.0, "driver_mb": 90.0, "workers_mb": 200.0, "checkpoint_mb": 1.0, "open": 500}
+    samples = [{"secs": secs, **sizes} for secs in range(0, 300, 10)]
+    results.keep("soak", {"samples": samples, "faults_at_secs": [20.5, 90.0]})
     return tmp_path
 
 
@@ -322,9 +327,34 @@ def test_every_goal_compares_named_runs_by_a_known_metric():
 def test_pictures_are_drawn_from_what_is_kept_and_the_same_each_time(kept, tmp_path):
     pytest.importorskip("matplotlib", reason="the group `bench` brings it")
     once, again = (pictures.draw(kept, tmp_path / name) for name in ("once", "again"))
-    assert [file.name for file in once] == ["ratios.svg", "throughput.svg", "latency.svg", "acker.svg"]
+    assert [file.name for file in once] == [
+        "ratios.svg",
+        "throughput.svg",
+        "latency.svg",
+        "acker.svg",
+        "soak.svg",
+    ]
     assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
     assert pictures.draw(Path(tmp_path / "nothing"), tmp_path / "none") == []
+
+
+def test_of_a_soak_the_peaks_are_kept_and_the_ends_compared():
+    samples = [{"secs": n, "open": 100 - n % 7, "acked": n} for n in range(1000)]
+    kept = soak.thinned(samples, soak.POINTS)
+    assert len(kept) == soak.POINTS
+    assert {sample["open"] for sample in kept} == {100}
+    assert [sample["secs"] for sample in kept] == list(range(9, 1000, 10))
+    assert soak.thinned(samples[:3], soak.POINTS) == samples[:3]
+    grew = soak.growth([{"secs": n, "open": n, "acked": n} for n in range(60)])
+    assert grew == {"open": {"after_a_third": 24.5, "after_two_thirds": 44.5, "in_the_end": 54.5}}
+
+
+def test_a_process_has_its_share_of_memory_and_a_role_and_one_that_is_gone_has_none():
+    assert machine.processes_by_role()["driver"] == [os.getpid()]
+    assert 5 < machine.pss_mb(os.getpid()) < 5000
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert machine.pss_mb(child.pid) == 0
 
 
 # --- CPU ----------------------------------------------------------------------------------------------
