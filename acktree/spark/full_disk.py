@@ -50,7 +50,7 @@ def told(error: BaseException, *folders: Path) -> BaseException:
     else:
         return error
     full = CheckpointError(
-        f"{what}: {_first_line(error)}",
+        f"{what}: {_line_of(error)}",
         "; ".join(f"{folder} ({_free_mb(folder):,.1f} MB free now)" for folder in folders),
         "make room there, and submit again on the same checkpoint: it goes on where it was, nothing is lost",
     )
@@ -77,9 +77,11 @@ def _says_so(error: BaseException) -> bool:
     return any(words in str(error) for words in _WORDS)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines()]
-    return next((line for line in lines if any(words in line for words in _WORDS)), lines[0])[:300]
+def _line_of(error: BaseException) -> str:
+    """Of a long story the line that says so; else the last before Spark describes its query."""
+    said = str(error).partition("=== Streaming Query ===")[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if any(words in line for words in _WORDS)), lines[-1])[:300]
 
 
 def _free_mb(folder: Path) -> float:

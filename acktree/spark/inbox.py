@@ -263,7 +263,8 @@ class FileInbox:
 
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        make_private_file(self._folder / HOLD)
+        with suppress(OSError):  # no room for it: whoever stops the query must stop it in mid-batch then
+            make_private_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:

@@ -62,9 +62,10 @@ def test_a_query_that_fails_where_hardly_any_room_is_left_is_put_down_to_it_and_
 ) -> None:
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 4096, 4096)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    told = full_disk.told(query_failed("EOFError"), tmp_path)
+    why = "Traceback (most recent call last):\n  ...\nEOFError\n\n=== Streaming Query ===\nIdentifier: 1"
+    told = full_disk.told(query_failed(why), tmp_path)
     assert isinstance(told, CheckpointError)
-    assert "EOFError" in told.what
+    assert told.what.endswith(": EOFError")
     assert "is full or nearly so" in told.what
     error = ValueError("x")
     assert full_disk.told(error, tmp_path) is error

@@ -317,3 +317,14 @@ class InboxBesideADict(RuleBasedStateMachine):
 
 TestInboxBesideADict = InboxBesideADict.TestCase
 TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stopping_goes_on(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.spark.inbox.make_private_file", full)
+    inbox.hold()
+    assert not (tmp_path / "hold").exists()
