@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import account as faults
 from benchmarks import (
     acker,
+    chaos,
     compare,
     fan_out,
     floor,
     frames,
     latency,
     machine,
+    markdown,
     named,
     pictures,
     python_side,
@@ -309,13 +312,14 @@ def test_the_tables_say_the_ratio_its_spread_and_what_was_not_measured(kept):
     assert "| `tracked-arrow` / `storm-java` | roots_per_sec | **0.50** (0.40 to 0.60)" in page.replace(
         "  ", " "
     )
-    assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table._MISSING} |" in page
+    assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table.MISSING} |" in page
     assert "| 1,000 |" in page
 
 
-def test_the_page_has_the_tables_that_its_results_give():
-    page = table.PAGE.read_text(encoding="utf-8")
-    assert table.written(page) == page, "run: python -m benchmarks table --write"
+def test_the_pages_have_the_tables_that_their_results_give():
+    for page, make in table.PAGES.items():
+        now = page.read_text(encoding="utf-8")
+        assert markdown.written(page, make()) == now, "run: python -m benchmarks table --write"
 
 
 def test_every_goal_compares_named_runs_by_a_known_metric():
@@ -336,6 +340,28 @@ def test_pictures_are_drawn_from_what_is_kept_and_the_same_each_time(kept, tmp_p
     ]
     assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
     assert pictures.draw(Path(tmp_path / "nothing"), tmp_path / "none") == []
+
+
+def test_the_account_of_a_chaos_is_kept_without_its_story_and_shown_with_its_breaches(tmp_path):
+    account = {"messages": 5000, "acked": 4990, "dead": 10, "findings": {}}
+    line = {
+        "seed": 7, "master": "local[2,4]", "strikes": {"worker": 80, "driver": 44}, "drivers": 61,
+        "clean": True,
+        "account": account, "duplicates": {"Spark ran the task again": 1200}, "hangs": [], "outlived": [],
+        "ends": {"said, after driver jvm": 3}, "at": "2026-01-02T03", "machine": {"acktree": "abc"},
+        "story": ["worker worker: killed"],
+    }  # fmt: skip
+    kept = chaos.worth_keeping(line)
+    assert kept == {key: value for key, value in line.items() if key != "story"}
+    results.keep("chaos", kept, tmp_path)
+    breached = account | {"findings": {"lost": 2}}
+    results.keep("chaos", kept | {"clean": False, "account": breached, "hangs": ["driver 3"]}, tmp_path)
+    results.keep("chaos", kept | {"clean": False}, tmp_path)
+    first, *others = faults.chaos(tmp_path).splitlines()[2:]
+    assert (
+        "| 80 worker, 44 driver | 61 | 5,000 | 4,990 | 10 | none | 1,200 Spark ran the task again |" in first
+    )
+    assert ["2 lost, 1 driver 3" in others[0], "it did not come to rest" in others[1]] == [True, True]
 
 
 def test_of_a_soak_the_peaks_are_kept_and_the_ends_compared():
