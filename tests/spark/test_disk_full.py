@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acktree import Topology
+    from acktree.spark.running import RunningTopology
 
 MB = 1 << 20
 SMALL, LARGE = 20, 5
 """So many messages fit in any case; so many come once the disk is full."""
 RETRY = Retry(max_attempts=1)
+SPOUTS = "positions", "queued"
+"""Where each spout notes what it was told."""
 
 
 @pytest.fixture
@@ -106,6 +109,11 @@ def acked(folder: Path, spout: str) -> list[int]:
     return sorted(int(line.split()[1]) for line in file.read_text().splitlines()) if file.exists() else []
 
 
+def until(running: RunningTopology, done: Callable[[], bool]) -> None:
+    """Wait; whatever stopped the topology meanwhile is raised."""
+    wait_until(lambda: done() or running.await_termination(0))
+
+
 @pytest.mark.parametrize(
     ("large", "remembered", "where", "says"),
     [
@@ -120,7 +128,7 @@ def test_a_full_disk_stops_the_topology_with_its_name_and_every_message_has_one_
     topology = gated(tmp_path, large=large, remembered=remembered)
     place, config = disk.folder / "checkpoint", Config(max_spout_pending=300)
     with submit(topology, checkpoint=place, spark=spark, config=config) as running:
-        wait_until(lambda: all(len(acked(tmp_path, spout)) == SMALL for spout in ("positions", "queued")))
+        until(running, lambda: all(len(acked(tmp_path, spout)) == SMALL for spout in SPOUTS))
         assert running.await_idle(60)
         disk.fill(leave=MB // 2)
         (tmp_path / "gate").touch()
@@ -128,17 +136,15 @@ def test_a_full_disk_stops_the_topology_with_its_name_and_every_message_has_one_
             running.await_termination(timeout_secs=120)
     assert where in stopped.value.where
     assert "submit again on the same checkpoint" in stopped.value.fix
-    assert [len(acked(tmp_path, spout)) for spout in ("positions", "queued")] == [SMALL, SMALL]
+    assert [len(acked(tmp_path, spout)) for spout in SPOUTS] == [SMALL, SMALL]
     disk.fill()
     with pytest.raises(CheckpointError, match="no space left on a disk"):
         submit(topology, checkpoint=place, spark=spark, config=config)
     disk.free()
     with submit(topology, checkpoint=place, spark=spark, config=config) as running:
-        wait_until(
-            lambda: all(len(acked(tmp_path, spout)) >= SMALL + LARGE for spout in ("positions", "queued"))
-        )
+        until(running, lambda: all(len(acked(tmp_path, spout)) >= SMALL + LARGE for spout in SPOUTS))
         assert running.await_idle(60)
-    for spout in ("positions", "queued"):
+    for spout in SPOUTS:
         assert acked(tmp_path, spout) == list(range(SMALL + LARGE))
 
 
@@ -151,10 +157,10 @@ def test_a_dead_letter_that_finds_no_room_waits_and_so_does_its_verdict(
     topology = builder.create_topology()
     config = Config(max_spout_pending=1)  # one large message at a time
     with submit(topology, checkpoint=disk.folder / "checkpoint", spark=spark, config=config) as running:
-        wait_until(lambda: len(acked(tmp_path, "told")) == SMALL)
+        until(running, lambda: len(acked(tmp_path, "told")) == SMALL)
         disk.fill(leave=3 * MB // 2)
         (tmp_path / "gate").touch()
-        wait_until(lambda: any("full" in error.reason for error in running.stats().errors))
+        until(running, lambda: any("full" in error.reason for error in running.stats().errors))
         assert (len(running.dead_letters), running.stats()["positions"].open) == (0, 1)
         assert running.is_running
         disk.free()
