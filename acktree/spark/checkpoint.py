@@ -38,6 +38,7 @@ from urllib.request import url2pathname
 from acktree.config import Config
 from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_private_file, make_private_folder, write_private
+from acktree.spark import full_disk
 from acktree.spark.inbox import waiting_spouts
 from acktree.spark.scratch import scratch_folder
 from acktree.spark.upgrade import FRESH, check_shape_1, upgraded
@@ -147,15 +148,19 @@ class Checkpoint:
         """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
         folder = scratch_folder(spark_folder)
-        self._facts["scratch"] = str(folder)
-        self._write()
+        self._write({**self._facts, "scratch": str(folder)})
         return folder
 
     def drop_scratch_folder(self) -> None:
         """Delete the folder of large rows."""
-        folder = self._facts.get("scratch")
-        if folder is not None:
+        for folder in self.places[1:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def places(self) -> list[Path]:
+        """Folders that a run writes to: this one, and its large rows' if it has one."""
+        scratch = self._facts.get("scratch")
+        return [self.folder] if scratch is None else [self.folder, Path(scratch)]
 
     @property
     def run_salt(self) -> int:
@@ -241,10 +246,10 @@ class Checkpoint:
                 topology.name, self.partitions, config.partitions, self.folder, config.partitions,
             )  # fmt: skip
         now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
-        self._facts["shape"] = now.to_json()
-        self._facts["run"] += 1
-        self._facts["first_sequence"] = self._facts["reserved"]
-        self._write()
+        self._write({
+            **self._facts,
+            "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
+        })  # fmt: skip
         return topology
 
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
@@ -272,7 +277,7 @@ class Checkpoint:
             is_lost: Whether what was open is to be forgotten by the acker, and run again.
         """
         committed, end = self.last_committed(), self.committed_end()
-        self._facts |= {
+        facts = self._facts | {
             "generation": self.next_generation,
             "partitions": partitions,
             "first_batch": committed + 1,
@@ -281,8 +286,8 @@ class Checkpoint:
             "memory": has_memory,
         }
         if is_lost:
-            self._facts |= {"acker_from": committed + 1, "lost_through": end}
-        self._write()
+            facts |= {"acker_from": committed + 1, "lost_through": end}
+        self._write(facts)
         self.drop_earlier_generations()
         make_private_folder(self.spark)
 
@@ -304,15 +309,14 @@ class Checkpoint:
         end = first + BLOCK
         with self._changing:
             if end > self._facts["reserved"]:
-                self._facts["reserved"] = end
-                self._write()
+                with full_disk.telling(self.folder):
+                    self._write({**self._facts, "reserved": end})
         return end
 
     def mark_ended(self) -> None:
         """Note that the topology came to its end."""
         with self._changing:
-            self._facts["ended"] = True
-            self._write()
+            self._write({**self._facts, "ended": True})
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
@@ -357,11 +361,12 @@ class Checkpoint:
             ) from error
         return upgraded(facts, self.folder)
 
-    def _write(self) -> None:
+    def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / "acktree.json.new"
         # Synced: a reservation that a power cut takes back would hand out ids twice.
-        write_private(new, json.dumps(self._facts, indent=1).encode(), sync=True)
+        write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         new.rename(self.folder / "acktree.json")
+        self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 
 def _warn_of_writers(folder: Path) -> None:

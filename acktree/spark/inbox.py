@@ -32,6 +32,7 @@ from typing import Final
 from acktree.core.pace import FIRST
 from acktree.errors import ProtocolError
 from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
+from acktree.spark import full_disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -269,7 +270,8 @@ class FileInbox:
 
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        make_private_file(self._folder / HOLD)
+        with suppress(OSError):  # no room for it: whoever stops the query must stop it in mid-batch then
+            make_private_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
@@ -297,10 +299,11 @@ class FileInbox:
         first = self._next
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
         try:
-            for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-                write_private(self._folder / f"new-{entry.name}", blob)
-            for entry in reversed(entries):
-                (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+            with full_disk.telling(self._folder):
+                for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+                    write_private(self._folder / f"new-{entry.name}", blob)
+                for entry in reversed(entries):
+                    (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
         except BaseException:
             # The first comes last, so nobody has read any; the next to write takes the same numbers.
             for entry in entries:

@@ -114,7 +114,7 @@ class MarkingSentry(Sentry):
         self._is_on_watch = False
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
-        os.ftruncate(self._file, _MARK.size)
+        os.pwrite(self._file, bytes(_MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
         self._map = mmap.mmap(self._file, _MARK.size)
         self._hung_file = file.with_suffix(".hung").open("w")
         self._fields = memoryview(self._map).cast("q")

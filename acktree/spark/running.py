@@ -15,7 +15,7 @@ from acktree.core.statistics import Stats
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
-from acktree.spark import signals
+from acktree.spark import full_disk, signals
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.gateway import hush
 from acktree.spark.inbox import ChunkKind, FileInbox
@@ -159,6 +159,7 @@ class RunningTopology:
         Raises:
             SpoutError: A spout could not be opened.
             DeadLetterLimitError: More messages were given up than ``Config`` allows.
+            CheckpointError: A disk is full; submit again on the same checkpoint once there is room.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         with heeding_signals(self, stops=not self._in_block):
@@ -341,6 +342,7 @@ class RunningTopology:
     def _stop(self) -> None:
         """Stop between two micro-batches, then close the spouts; each step whatever became of the others."""
         if self._stopped_by is not None:
+            self._stopped_by = full_disk.told(self._stopped_by, *self._checkpoint.places)
             log.error("topology=%s stopped_by=%s", self.name, self._stopped_by)
         try:
             with ExitStack() as steps:  # the last one first

@@ -16,7 +16,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.counters import Counters
 from acktree.core.statistics import OpenMessages
-from acktree.errors import SpoutError
+from acktree.errors import AcktreeError, CheckpointError, SpoutError
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.mail import Mail
 from acktree.tasks.spout_task import SpoutTask
@@ -86,7 +86,7 @@ class SpoutThread:
         self.task = task
         self.position = b""
         """What the spout remembers of an earlier run; empty for nothing."""
-        self.broken: SpoutError | None = None
+        self.broken: AcktreeError | None = None
         self.told_through = -1
         self._config, self._on_change = config, on_change
         self._wake = Event()
@@ -182,6 +182,8 @@ class SpoutThread:
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
             task.flush(now_ms())  # what ack and fail emitted too
             self._say_told(through)
+        except CheckpointError as error:  # no room for it: the operator's to mend, and it says so
+            self.broken = error
         except BaseException as error:  # noqa: BLE001  # told by whoever waits
             self.broken = SpoutError(
                 f"spout task {task.task} of {task.component.id!r} stopped: {type(error).__name__}: {error}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
+from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint, folder_of
 from acktree.spark.inbox import ChunkKind, FileInbox
@@ -64,19 +66,21 @@ def submit(
         The handle. The spouts open once the first micro-batch has warmed the query up.
 
     Raises:
-        CheckpointError: Another driver runs on the checkpoint, or the topology has changed in a way that it
-            cannot follow: see ``docs/running.md``.
+        CheckpointError: Another driver runs on the checkpoint, its disk is full, or the topology changed in
+            a way that it cannot follow: see ``docs/running.md``.
         ConfigError: ``checkpoint`` is no folder (a URL other than ``file:``); ``dead_letters_url`` cannot be
             read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     config = config or Config()
-    held = Checkpoint(folder_of(checkpoint))
-    try:
-        return _start(topology, held, spark, config)
-    except BaseException:
-        held.close()
-        raise
+    folder = folder_of(checkpoint)
+    with full_disk.telling(folder, Path(tempfile.gettempdir())):
+        held = Checkpoint(folder)
+        try:
+            return _start(topology, held, spark, config)
+        except BaseException:
+            held.close()
+            raise
 
 
 def _start(

@@ -265,3 +265,23 @@ def test_a_url_of_no_folder_is_refused_and_no_folder_of_its_name_is_made(
     with pytest.raises(ConfigError, match="a checkpoint is a folder"):
         submit(topology(), checkpoint=url)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_reservation_that_found_no_room_is_none_for_the_next_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoint = begun(tmp_path)
+    first = checkpoint.first_sequence
+    with monkeypatch.context() as patched:
+        patched.setattr("acktree.spark.checkpoint.write_private", full)
+        for _ in range(2):
+            with pytest.raises(CheckpointError, match="no space left on a disk"):
+                checkpoint.reserve(first)
+    assert checkpoint.reserve(first) == first + BLOCK
+    checkpoint.close()
+    again = begun(tmp_path)
+    assert again.first_sequence == first + BLOCK
+    again.close()

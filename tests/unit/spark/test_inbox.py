@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from acktree.errors import ProtocolError
+from acktree.errors import CheckpointError, ProtocolError
 from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, entries_after, waiting_spouts
 from tests.unit.spark.inbox_chunks import chunk_of
 
@@ -134,7 +134,7 @@ def test_a_group_that_cannot_be_written_leaves_nothing_behind(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(CheckpointError, match="no space left on a disk"):
         inbox.append([chunk_of(1), chunk_of(2)])  # 1 is renamed, 0 is not
     monkeypatch.undo()
     assert numbers_in(tmp_path) == []
@@ -333,3 +333,14 @@ class InboxBesideADict(RuleBasedStateMachine):
 
 TestInboxBesideADict = InboxBesideADict.TestCase
 TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stopping_goes_on(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.spark.inbox.make_private_file", full)
+    inbox.hold()
+    assert not (tmp_path / "hold").exists()

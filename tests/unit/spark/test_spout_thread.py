@@ -13,6 +13,7 @@ import pytest
 
 from acktree import Config, Spout, TopologyBuilder, bolt
 from acktree.core.values import decode_rows
+from acktree.errors import CheckpointError
 from acktree.spark.inbox import FileInbox
 from acktree.spark.spouts import SpoutThread, Threads, idle_secs
 from acktree.tasks.mail import Mail, timed_out
@@ -223,6 +224,22 @@ def test_an_inbox_that_cannot_be_written_breaks_the_topology_and_the_spout_is_cl
     assert run.thread.join(10)
     assert "inbox is closed" in str(run.thread.broken)
     assert spout.calls[-1] == "close"
+
+
+def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
+    rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.spark.inbox.write_private", full)
+    run = rig(Scripted(1))
+    run.thread.start()
+    run.thread.set_active(True)
+    until(lambda: run.thread.broken is not None)
+    assert isinstance(run.thread.broken, CheckpointError)
+    assert run.thread.join(10)
+    assert run.spout.calls[-1] == "close"
 
 
 def test_a_thread_that_was_stopped_before_it_started_never_opens_its_spout(rig) -> None:
