@@ -126,14 +126,14 @@ def test_a_reset_forgets_what_bolts_held_and_runs_their_messages_again(world: Wo
     check_reset(world)
 
 
-@pytest.mark.parametrize("nth", [4, 9, 16, 30, 45])
+@pytest.mark.parametrize("point", ["emitted*2", "handed over*2", "handed over*3", "any*16", "any*45"])
 def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwhile(
-    tmp_path: Path, nth: int
+    tmp_path: Path, point: str
 ) -> None:
     world = World(tmp_path, COUNT, redelivers=False)
     lives_until(world, "told*3")
     reset_state(tmp_path / "checkpoint")
-    lives_until(world, f"any*{nth}")
+    lives_until(world, point)
     live(world)
     check_reset(world)
     effects = world.committed_effects(live_driver(world).held.last_committed())
