@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from acktree.core.state import MemoryStore
 from acktree.errors import CheckpointError, nearest
-from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.checkpoint import Checkpoint, folder_of
 from acktree.spark.memories import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.tasks.moving import moved
@@ -103,7 +103,7 @@ def reset_state(
 @contextmanager
 def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
     """A checkpoint that has run, with the shape it ran with; let go of afterwards."""
-    folder = Path(checkpoint).absolute()
+    folder = folder_of(checkpoint)
     if not (folder / "acktree.json").exists():
         raise CheckpointError(
             "there is no checkpoint", str(folder), "name the folder that was given to submit()"

@@ -293,7 +293,7 @@ def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(tmp_path: Pa
 
 def test_other_partitions_are_those_of_the_next_run(tmp_path: Path) -> None:
     run_once(tmp_path, counting(2))
-    rebalance(tmp_path, partitions=5, component="count", parallelism=3, forget=["counts"])
+    rebalance(tmp_path.as_uri(), partitions=5, component="count", parallelism=3, forget=["counts"])
     with closing(Checkpoint(tmp_path)) as held:
         assert held.begin_run(counting(3), Config(), 2).tasks["count"] == (1, 2, 4)
         assert held.partitions == 5
