@@ -153,7 +153,8 @@ _FAN_OUT: Final = {
     "micro_batch_ms": "micro-batch ms",
 }
 _FRAMES: Final = {
-    "rows_per_task": "rows a task",
+    "partitions": "partitions",
+    "frames": "frames",
     "bytes_per_root": "bytes a root",
     "us_per_root": "CPU us a root",
 }

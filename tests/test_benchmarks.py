@@ -103,6 +103,12 @@ def test_the_python_side_acks_what_it_measures(bolts):
     assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
 
 
+def test_what_guards_cost_is_measured_in_turn_with_and_without_them():
+    found = python_side.measure_guards(Variant(bolts="basic", batch_rows=200), 400, rounds=2)
+    assert set(found["us_per_root"]) == {"guarded", "bare"}
+    assert len(found["ratios"]) == 2
+
+
 @pytest.mark.parametrize("bolts", ["basic", "generator"])
 def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
     found = floor.measure(bolts, 400, rounds=1, batch_rows=200)
@@ -122,12 +128,14 @@ def test_the_spout_side_tells_every_message_that_it_emitted(spout, tracked):
     assert set(found["by_part"]) == {"emit", "hand over", "ack"}
 
 
-def test_each_task_sends_each_other_one_frame_and_the_acker_one_message():
-    found = frames.measure(Variant(batch_rows=200), tasks=[2, 3], sentences=600)
-    assert [point["rows"]["level 0"]["frame"] for point in found["points"]] == [4, 9]
-    assert [point["rows"]["level 1"] for point in found["points"]] == [
-        {"deltas": tasks, "statistics": tasks} for tasks in (2, 3)
-    ]
+def test_frames_follow_the_partitions_and_not_the_tasks():
+    found = frames.measure(Variant(batch_rows=200), tasks=[2, 3, 12], sentences=600)
+    at = {(point["tasks"], point["partitions"]): point for point in found["points"]}
+    assert {place: point["frames"] for place, point in at.items()} == {
+        (2, 2): 4, (3, 2): 4, (12, 2): 4, (3, 3): 9, (12, 12): 144,
+    }  # fmt: skip
+    for (_, partitions), point in at.items():
+        assert point["rows"]["level 1"] == {"deltas": partitions, "statistics": partitions}
 
 
 def test_an_open_root_is_weighed_in_memory_and_on_disk():

@@ -122,6 +122,13 @@ def read_chunk(folder: Path, entry_name: str) -> Chunk:
     return Chunk.from_bytes((folder / entry_name).read_bytes())
 
 
+def waiting_spouts(folder: Path) -> frozenset[str]:
+    """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
+    named = (Entry.of_name(file.name) for file in folder.glob("*.*"))
+    kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
+    return frozenset(read_chunk(folder, entry.name).component for entry in kept)
+
+
 class FileInbox:
     """The driver's side of the inbox. Any thread may call any method."""
 
@@ -180,13 +187,13 @@ class FileInbox:
         """A chunk that was not released."""
         return read_chunk(self._folder, self._entries[number][0].name)
 
-    def has_room(self) -> bool:
-        """Whether spouts may emit."""
-        return self._has_room() or (self._look() and self._has_room())
+    def has_room(self, more: int = 0) -> bool:
+        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
+        return self._has_room(more) or (self._look() and self._has_room(more))
 
-    def _has_room(self) -> bool:
+    def _has_room(self, more: int) -> bool:
         most = min(self._max_messages, AHEAD * self._taken.allowance)
-        return self._waiting < most and self._bytes < self._max_bytes
+        return self._waiting + more < most and self._bytes < self._max_bytes
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""

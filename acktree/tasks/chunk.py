@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ import pyarrow as pa
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+
+CHUNK_BYTES: Final = 16 << 20
+"""Tuples of about so many bytes make a chunk; a tuple that is larger has one of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +112,21 @@ class Chunk:
         )  # fmt: skip
 
 
-def put_together(chunks: Iterable[Chunk], most: int) -> Iterator[Chunk]:
-    """Chunks, those that follow each other as one, while that has at most so many messages."""
+def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iterator[Chunk]:
+    """Chunks, those that follow each other as one, while that has at most so many messages and bytes."""
     waiting: list[Chunk] = []
+    size = 0
     for chunk in chunks:
-        if waiting and (not waiting[-1].is_followed_by(chunk) or sum(map(len, waiting)) + len(chunk) > most):
+        more: int = chunk.values.nbytes
+        if waiting and (
+            not waiting[-1].is_followed_by(chunk)
+            or sum(map(len, waiting)) + len(chunk) > most
+            or size + more > most_bytes
+        ):
             yield _one(waiting)
-            waiting = []
+            waiting, size = [], 0
         waiting.append(chunk)
+        size += more
     if waiting:
         yield _one(waiting)
 

@@ -1,0 +1,140 @@
+"""Code that executors may lack, sent after them: acktree itself, and what lies beside the user's program.
+
+A worker of a local session has the driver's disk. An executor elsewhere has what somebody installed there:
+Spark, numpy, pyarrow and pandas. So what the driver has imported from outside of its installed packages goes
+with the application, as one zip among Spark's own Python files.
+
+Rules of this file
+------------------
+1. Code travels as source under its own names, never by value: a class that is pickled twice must be one
+   class, or what bolts remember and emit would not be what they compare it with.
+2. What is installed in the driver's ``site-packages`` is for the executors' owner to install there too, but
+   for acktree and cloudpickle, which are ours.
+3. The zip is named by its content: it is sent once, and a worker never takes an old one for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import logging
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+from acktree.private_files import write_private
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("acktree")
+
+_OURS: Final = frozenset({"acktree", "cloudpickle"})
+_SPARKS: Final = frozenset({"pyspark", "py4j"})
+_BY_VALUE: Final = frozenset({"__main__", "__mp_main__"})
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
+
+_shipped: set[tuple[str, str]] = set()
+"""Application and name of what was sent."""
+
+
+def ship_code(session: SparkSession) -> None:
+    """Let the executors of a session find what this process has imported; nothing where they share its disk.
+
+    To be called before the operators are defined: Spark notes for each which Python files it needs.
+    """
+    context = session.sparkContext
+    if re.match(r"local(\[|$)", context.master or ""):
+        return
+    packed = packed_code(sys.modules)
+    name = f"acktree-code-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
+    if (context.applicationId, name) in _shipped:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="acktree-code-"))  # Spark reads it for as long as it runs
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_private(folder / name, packed)
+    before = list(sys.path)
+    context.addPyFile(str(folder / name))
+    sys.path[:] = before  # the driver goes on with its own files
+    # Spark starts two processes beside the driver that get no Python files (a stateful operator's first
+    # unpickling) or look for them in the wrong folder (the source). Executors lack this path: no harm.
+    paths = [context.environment.get("PYTHONPATH"), str(folder / name)]
+    context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    _shipped.add((context.applicationId, name))
+    log.info("shipped=%s bytes=%d", name, len(packed))
+
+
+def packed_code(modules: Mapping[str, ModuleType]) -> bytes:
+    """A zip of the sources of what was imported and is not installed; the same for the same sources.
+
+    Args:
+        modules: What was imported, by name: ``sys.modules``.
+    """
+    files: dict[str, Path] = {}
+    for name, module in sorted(modules.items()):
+        if _travels(name, module):
+            files |= _sources(name, modules)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as code:
+        for folder in sorted(_folders(files)):
+            code.writestr(
+                zipfile.ZipInfo(f"{folder}/", _LONG_AGO), b""
+            )  # else a namespace is not found in it
+        for place, file in sorted(files.items()):
+            code.writestr(zipfile.ZipInfo(place, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def _travels(name: str, module: ModuleType) -> bool:
+    file = _file_of(module)
+    top = name.partition(".")[0]
+    if file is None or top in _SPARKS or name in _BY_VALUE or not file.is_file():
+        return False  # built in, Spark's, pickled with the plan; or in a zip, which came by another way
+    return top in _OURS or not _is_installed(file)
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    """The source of a module, if it has one."""
+    file = getattr(module, "__file__", None)
+    return Path(file).absolute() if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _is_installed(file: Path) -> bool:
+    if _INSTALLED.intersection(file.parts):
+        return True
+    return any(file.is_relative_to(sysconfig.get_path(part)) for part in ("stdlib", "platstdlib"))
+
+
+def _sources(name: str, modules: Mapping[str, ModuleType]) -> dict[str, Path]:
+    """Where in a zip the sources go that come with a module: its outermost package's, all of them.
+
+    Not only what was imported: bolts may import the rest when they run. Of a namespace, a folder of no
+    package, there is no saying what else lies in it, so only the module itself comes.
+    """
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        package = modules.get(".".join(parts[:depth]))
+        init = None if package is None else _file_of(package)
+        if init is not None and init.name == "__init__.py":
+            inside = PurePosixPath(*parts[:depth])
+            return {
+                str(inside / file.relative_to(init.parent).as_posix()): file
+                for file in init.parent.rglob("*.py")
+            }
+    file = _file_of(modules[name])
+    assert file is not None, "_travels() saw it"
+    return {str(PurePosixPath(*parts).with_suffix(".py")): file}
+
+
+def _folders(places: Iterable[str]) -> Iterator[str]:
+    return iter({str(above) for place in places for above in list(PurePosixPath(place).parents)[:-1]})
