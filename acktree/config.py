@@ -35,6 +35,7 @@ _OURS: Final = frozenset(
         "inbox_max_messages",
         "partitions",
         "run_salt",
+        "worker_max_bytes",
     }
 )
 """Settings that Storm does not have."""
@@ -69,6 +70,7 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "scheduler": _SPARK_RUNS,
     "priority": _SPARK_RUNS,
     "worker": _SPARK_RUNS,
+    "worker.max.heap": ("there is no JVM of the topology's own", "set worker_max_bytes for Python's workers"),
     "classpath": _SPARK_RUNS,
     "environment": _SPARK_RUNS,
     "isolate": _SPARK_RUNS,
@@ -162,8 +164,8 @@ class Config:
     debug: bool = False
     """Log every tuple emitted. For looking at a few of them."""
     stats_sample_rate: float = 0.05
-    """Storm's, and without effect so far: latencies are taken of every frame, which costs nothing a tuple.
-    Counts are exact."""
+    """How much of what a ``Bolt`` executes is timed until its ack, for ``process_ms``: this share of each
+    task's micro-batches, whole. Other latencies are taken of all, at no cost a tuple; counts are exact."""
     max_error_report_per_interval: int = 5
     """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
     error_throttle_interval_secs: float = 10
@@ -175,7 +177,8 @@ class Config:
     spout_wait_progressive_level2_count: int = 0
     """progressive: so many more with the shortest wait the machine has."""
     spout_wait_progressive_level3_sleep_millis: float = 1
-    """progressive: the wait after each idle call from then on."""
+    """progressive: the wait after each idle call from then on; while a spout stays idle it grows, in some
+    fifty seconds, to twenty times as much."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
     execute_timeout_secs: float | None = 300
@@ -189,6 +192,9 @@ class Config:
     is not called while it is full. It is full with twice what a micro-batch admits too, if that is less."""
     inbox_max_bytes: int = 256 * 2**20
     """The same in bytes on disk; what is kept for a retry counts."""
+    worker_max_bytes: int | None = None
+    """Memory of its own that a Python worker process may take. Who wants more gets a MemoryError: a bolt's
+    tuple fails with it. None: three quarters of what the machine has, or its container."""
     partitions: int | None = None
     """Partitions of each level: how many tasks' worth of bolts can work at once. None: the largest
     parallelism of a bolt, but no more than the cores that Spark has; in a LocalCluster 1. A checkpoint keeps
@@ -225,6 +231,7 @@ class Config:
         self._number("spout_wait_progressive_level2_count", whole=True, least=0)
         self._number("inbox_max_messages", whole=True, least=1)
         self._number("inbox_max_bytes", whole=True, least=1)
+        self._number("worker_max_bytes", whole=True, least=1, or_none=True)
         self._number("partitions", whole=True, least=1, or_none=True)
         self._number("run_salt", whole=True, least=0, most=2**64 - 1, or_none=True)
         self._number("dead_letter_limit_count", whole=True, least=0, or_none=True)

@@ -92,9 +92,10 @@ class SpoutError(AcktreeError):
 
 
 class BoltError(AcktreeError):
-    """A bolt raised where no tuple can be blamed (``prepare``), or broke its contract.
+    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick`` or ``cleanup``.
 
-    ``__cause__`` is its own exception.
+    In ``stats().errors`` it says which; tuples of a bolt that is not prepared fail with the bolt's exception.
+    Raised, and so stops the topology, where a hook ends its process each time.
     """
 
 

@@ -12,6 +12,8 @@ BENCHMARKS: Final = {
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
+    "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",
+    "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
     "idle": "CPU and micro-batches while nothing is open",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",

@@ -1,4 +1,4 @@
-"""Kill at random, and count. ``python benchmarks/chaos.py --kills 200 --seed 7``: one line of JSON.
+"""Kill at random, and count. ``python -m benchmarks chaos --kills 200 --seed 7``: one line of JSON.
 
 Strikes a running topology (workers, executors, drivers, pauses, pipes, disks, files, clocks), lets it come
 to rest, and draws up the account: every message acked or dead, no ack without its effects. The seed of a run
@@ -8,21 +8,25 @@ that is not clean runs again. What it does is in ``tests/chaos``.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.machine import facts, load
+from benchmarks import results
+from benchmarks.report import Report, add_keep_argument, tell
 from tests.chaos.chaos import perform
 from tests.chaos.conductor import Settings
 from tests.chaos.plan import SHARES, Kind, mixture
 
+_STORY: Final = ("story", "examples", "kept", "left_out")
+"""What is only wanted where a run is looked into."""
 
-def main(arguments: Sequence[str]) -> None:
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run one chaos; exit code 1 if it was not clean."""
     parser = argparse.ArgumentParser(prog="chaos", description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kills", type=int, default=20, help="strikes in all, in the usual mixture")
@@ -38,8 +42,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--patience", type=float, default=Settings.patience_secs, help="seconds until it hangs"
     )
+    parser.add_argument(
+        "--secs", type=float, help="strike no more after so long, whatever is left of the plan"
+    )
     parser.add_argument("--folder", type=Path, help="where; kept if it is not clean")
-    parser.add_argument("--keep", action="store_true", help="keep the folder also when it is clean")
+    parser.add_argument("--keep-folder", action="store_true", help="keep the folder also when it is clean")
+    add_keep_argument(parser)
     given = parser.parse_args(arguments)
     settings = Settings(
         master=given.master,
@@ -48,8 +56,14 @@ def main(arguments: Sequence[str]) -> None:
         patience_secs=given.patience,
     )
     counts = counts_of(given.kinds, given.kills, has_executors=given.master.startswith("local-cluster"))
-    result = perform(given.seed, counts, settings, _say, given.folder, keep=given.keep)
-    print(json.dumps({**result.to_json(), "load": load(), "versions": facts()}))
+    report = Report("chaos", {"rate": settings.rate, "message_timeout_secs": settings.message_timeout_secs})
+    result = perform(
+        given.seed, counts, settings, _say, given.folder, keep=given.keep_folder, strike_secs=given.secs
+    )
+    line = report.line(result.to_json())
+    tell(line, keep=False)
+    if given.keep:
+        results.keep("chaos", worth_keeping(line))
     sys.exit(0 if result.is_clean else 1)
 
 
@@ -63,9 +77,14 @@ def counts_of(kinds: str | None, kills: int, *, has_executors: bool) -> dict[Kin
     return mixture(kills, [Kind(kind) for kind, _, _ in named])
 
 
+def worth_keeping(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's line without what is only of use beside its folder."""
+    return {key: value for key, value in line.items() if key not in _STORY}
+
+
 def _say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

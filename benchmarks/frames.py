@@ -2,12 +2,13 @@
 
     python -m benchmarks frames --tasks 2 10 100
 
-The levels of the word count run as in ``python_side``, with so many tasks of each bolt and as many
-partitions, over the same sentences. Told for each number of tasks: the rows that each level makes by kind
-(frames to other tasks, messages to the acker, statistics), how many one task makes, their bytes for a
-sentence, and the CPU of all tasks for a sentence. Between all pairs of tasks there is a frame while each has
-words for each other: that is what fields grouping asks for. Nothing else may grow with tasks squared. One
-line of JSON.
+The levels of the word count run as in ``python_side``, with so many tasks of each bolt, over the same
+sentences, twice: in as many partitions as this machine would have, and with a partition for each task, as
+a cluster of so many cores would have. Told for each: the rows that each level makes by kind (frames to other
+partitions, messages to the acker, statistics), their bytes for a sentence, and the CPU of all tasks for a
+sentence. Tasks that live in one partition send together, so what tasks do to each other costs nothing in
+squares; what does is that every partition has words for every other, which is what a fields grouping asks
+for and every shuffle does. One line of JSON.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from benchmarks.work import Variant
 
 
 def measure(variant: Variant, tasks: Sequence[int], sentences: int) -> dict[str, Any]:
-    """Count for each number of tasks."""
+    """Count for each number of tasks, in ``variant.cores`` partitions and in one a task."""
     report = Report("frames", asdict(variant))
-    points = [count_rows(replace(variant, cores=each), sentences) for each in tasks]
-    return report.line({"sentences": sentences, "points": points})
+    few = [count_rows(replace(variant, cores=each), sentences, variant.cores) for each in tasks]
+    many = [
+        count_rows(replace(variant, cores=each), sentences, each) for each in tasks if each > variant.cores
+    ]
+    return report.line({"sentences": sentences, "points": few + many})
 
 
-def count_rows(variant: Variant, sentences: int) -> dict[str, Any]:
+def count_rows(variant: Variant, sentences: int, partitions: int) -> dict[str, Any]:
     """What one micro-batch of a warm topology sends."""
-    batch, sent = MicroBatch(variant, sentences), dict[str, list[WireRow]]()
+    batch, sent = MicroBatch(variant, sentences, partitions), dict[str, list[WireRow]]()
     batch.run({})
     seconds: dict[str, float] = {}
     acked = batch.run(seconds, sent)
@@ -42,8 +46,9 @@ def count_rows(variant: Variant, sentences: int) -> dict[str, Any]:
     rows = [row for made in sent.values() for row in made]
     return {
         "tasks": variant.cores,
+        "partitions": partitions,
+        "frames": sum(row.kind == Kind.FRAME for row in rows),
         "rows": {level: _by_kind(made) for level, made in sent.items()},
-        "rows_per_task": round(len(rows) / variant.cores, 1),
         "bytes_per_root": round(sum(len(row.head) + len(row.body) for row in rows) / sentences, 1),
         "us_per_root": round(sum(seconds.values()) / sentences * 1e6, 3),
         "us_by_level": {level: round(spent / sentences * 1e6, 3) for level, spent in seconds.items()},

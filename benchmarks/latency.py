@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUANTILES = (50, 90, 99)
+POLL_SECS = 0.001
+"""The spout emits what is due once it is so much: asked in a tight loop it would take the workers' core."""
 
 
 class Waits:
@@ -70,6 +72,8 @@ class SteadySpout(Spout):
 
     def next_tuple(self) -> None:
         due = int((perf_counter() - self.started) * self.rate) - self.emitted
+        if due < self.rate * POLL_SECS:
+            return  # as a poll of a queue or log that has next to nothing yet
         first = self.emitted % self.sentences.num_rows
         count = min(due, self.sentences.num_rows - first)
         if count > 0:

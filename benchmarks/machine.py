@@ -95,6 +95,39 @@ class _Process:
     waited: int
 
 
+def processes_by_role() -> dict[str, list[int]]:
+    """This process and all below it: ``driver``, ``jvm``, ``workers`` that run bolts, ``others``."""
+    processes = _ours()
+    daemons = {each for each in processes if b"pyspark.daemon" in _command(each)}
+    roles: dict[str, list[int]] = {"driver": [], "jvm": [], "workers": [], "others": []}
+    for each, process in sorted(processes.items()):
+        if each == os.getpid():
+            role = "driver"
+        elif process.is_java:
+            role = "jvm"
+        elif process.parent in daemons and b"pyspark.worker" in _command(each):
+            role = "workers"
+        else:
+            role = "others"
+        roles[role].append(each)
+    return roles
+
+
+def pss_mb(pid: int) -> float:
+    """A process's memory in megabytes; what forked processes share is divided among them. 0 if it is gone."""
+    with suppress(OSError):
+        for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return (_PROC / str(pid) / "cmdline").read_bytes()
+    return b""
+
+
 def _all_busy_secs() -> float:
     fields = (_PROC / "stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, fields)

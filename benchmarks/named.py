@@ -23,6 +23,10 @@ _WORD_COUNT: Final = {
     "tracked-basic-tuple-spout": ("word_count", "--bolts", "basic", "--spout", "tuple"),
     "tracked-arrow-1-core": ("word_count", "--bolts", "arrow", "--cores", "1"),
     "tracked-basic-1-core": ("word_count", "--bolts", "basic", "--cores", "1"),
+    "tracked-arrow-guarded": ("word_count", "--bolts", "arrow", "--protection", "all"),
+    "tracked-basic-guarded": ("word_count", "--bolts", "basic", "--protection", "all"),
+    "tracked-arrow-bare": ("word_count", "--bolts", "arrow", "--protection", "none"),
+    "tracked-basic-bare": ("word_count", "--bolts", "basic", "--protection", "none"),
     "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),
     "tracked-basic-cluster": ("word_count", "--bolts", "basic", "--master", "local-cluster[2,1,1024]"),
 }

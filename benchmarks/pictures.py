@@ -149,12 +149,37 @@ def fan_out(folder: Path | None, file: Path) -> Path | None:
     return _saved(figure, file)
 
 
+def soak(folder: Path | None, file: Path) -> Path | None:
+    """Memory, checkpoint and open messages over the minutes of the latest soak; a tick for each fault."""
+    lines = results.kept("soak", folder)
+    if not lines:
+        return None
+    samples, faults = lines[-1]["samples"], [secs / 60 for secs in lines[-1]["faults_at_secs"]]
+    minutes = [sample["secs"] / 60 for sample in samples]
+    figure, panels = _figure(height=7.2, panels=3)
+    shown: Sequence[tuple[str, Mapping[str, str | None]]] = (
+        ("memory, MB", {"jvm_mb": "JVM", "driver_mb": "driver", "workers_mb": "all workers"}),
+        ("checkpoint, MB", {"checkpoint_mb": None}),
+        ("open messages", {"open": None}),
+    )
+    for axes, (label, names) in zip(panels, shown, strict=True):
+        for number, (key, name) in enumerate(names.items()):
+            axes.plot(minutes, [sample[key] for sample in samples], color=f"C{number}", label=name)
+        axes.plot(faults, [0] * len(faults), "|", color=_THEIRS, clip_on=False)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(label)
+    panels[0].legend(fontsize=8)
+    panels[-1].set_xlabel("minutes; a tick is a killed worker or a stopped process")
+    return _saved(figure, file)
+
+
 PICTURES: Final[Mapping[str, Callable[[Path | None, Path], Path | None]]] = {
     "ratios": ratios,
     "throughput": throughput,
     "latency": latency,
     "acker": acker,
     "fan_out": fan_out,
+    "soak": soak,
 }
 
 
@@ -180,10 +205,10 @@ def _by(lines: Sequence[Line], key: Callable[[Line], str]) -> dict[str, list[Lin
     return groups
 
 
-def _figure(height: float = 3.6) -> tuple[Any, Any]:
+def _figure(height: float = 3.6, panels: int = 1) -> tuple[Any, Any]:
     from matplotlib import pyplot as plt  # noqa: PLC0415  # after `use`, which is said in draw()
 
-    figure, axes = plt.subplots(figsize=(7.2, height))
+    figure, axes = plt.subplots(panels, sharex=panels > 1, figsize=(7.2, height))
     return figure, axes
 
 

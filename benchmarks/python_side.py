@@ -19,15 +19,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
 from acktree.core.frames import Kind, WireRow
-from acktree.core.state import MemoryStore
+from acktree.core.state import MemoryStore, StateStore
+from acktree.spark.isolation import Isolation
 from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.level import run_level
+from acktree.tasks.level import ReadChunk, run_level
 from acktree.tasks.plan import Plan
+from acktree.tasks.sentry import Sentry
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import BatchSpout, Meter, Variant
@@ -36,17 +40,27 @@ from benchmarks.work import BatchSpout, Meter, Variant
 class MicroBatch:
     """One micro-batch's chunks, and the state of everything between two runs of it."""
 
-    def __init__(self, variant: Variant, sentences: int) -> None:
-        self.plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, run_salt=7)
+    def __init__(
+        self, variant: Variant, sentences: int, partitions: int | None = None, marks: Path | None = None
+    ) -> None:
+        """Lay it out.
+
+        Args:
+            partitions: How many partitions; None for one a task.
+            marks: Where to mark what is executed, under a watchdog, as on Spark; None for neither.
+        """
+        partitions = partitions or variant.cores
+        self.plan = Plan.of(variant.topology(Meter()), variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
         self.batches = BatchSpout(Meter(), variant.batch_rows, tracked=variant.tracked).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
             (level.index, partition): MemoryStore()
             for level in self.plan.levels
-            for partition in range(variant.cores)
+            for partition in range(partitions)
         }
         self.sequence = self.clock_ms = 0
+        self.marks = marks
 
     def run(self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None) -> int:
         """Run it on the next messages.
@@ -73,7 +87,7 @@ class MicroBatch:
                 mine = [row for row in waiting if row.level == index and row.partition == partition]
                 store = self.stores[index, partition]
                 started = process_time()
-                made += run_level(plan, index, partition, mine, store, read)
+                made += self._run_level(index, partition, mine, store, read)
                 _add(seconds, f"level {index}", process_time() - started)
             if sent is not None:
                 sent.setdefault(f"level {index}", []).extend(made)
@@ -85,6 +99,19 @@ class MicroBatch:
         verdicts, _ = self.acker.settle(deltas, self.clock_ms)
         _add(seconds, "acker", process_time() - started)
         return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+
+    def _run_level(
+        self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
+    ) -> Iterable[WireRow]:
+        if self.marks is None:
+            return run_level(self.plan, index, partition, mine, store, read)
+        # As on Spark, where a task runs for the first time.
+        guards = Isolation(self.marks, 0, index, partition, 0, self.plan.config.execute_timeout_secs)
+
+        def level(sentry: Sentry, state: StateStore | None) -> Iterable[WireRow]:
+            return run_level(self.plan, index, partition, mine, state, read, sentry=sentry)
+
+        return list(guards.run(level, store))
 
     def _chunks(self) -> Iterator[Chunk]:
         spout = self.plan.topology.spouts[0]
@@ -130,6 +157,33 @@ def measure(variant: Variant, sentences: int, rounds: int) -> dict[str, Any]:
     )
 
 
+def measure_guards(variant: Variant, sentences: int, rounds: int) -> dict[str, Any]:
+    """What marks and watchdog add to a sentence, with them and without in turn (A B A B ...)."""
+    report = Report("python_side_guards", asdict(variant))
+    with TemporaryDirectory(prefix="acktree-marks-") as folder:
+        sides = {
+            name: MicroBatch(variant, sentences, marks=marks)
+            for name, marks in {"guarded": Path(folder), "bare": None}.items()
+        }
+        took: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds + 1):
+            for name, batch in sides.items():
+                seconds: dict[str, float] = {}
+                batch.run(seconds)
+                if number:  # the first imports, and fills the memories
+                    took[name].append(sum(seconds.values()) / sentences * 1e6)
+    ratios = [a / b for a, b in zip(took["guarded"], took["bare"], strict=True)]
+    return report.line(
+        {
+            "sentences": sentences,
+            "us_per_root": {name: round(statistics.median(each), 3) for name, each in took.items()},
+            "ratio": round(statistics.median(ratios), 4),
+            "ratio_of_least": round(min(took["guarded"]) / min(took["bare"]), 4),  # on a busy machine
+            "ratios": [round(ratio, 4) for ratio in ratios],
+        }
+    )
+
+
 def profile(run: Callable[[], object], top: int) -> None:
     """Print the functions that took most, on stderr."""
     profiler = cProfile.Profile(timer=process_time)
@@ -145,12 +199,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant_arguments(parser)
+    parser.add_argument("--guards", action="store_true", help="with and without them, in turn: their cost")
     parser.add_argument("--sentences", type=int, default=200_000, help="messages in the micro-batch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--top", type=int, default=0, help="print so many functions of a profiled round")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = variant_of(args)
+    if args.guards:
+        tell(measure_guards(variant, args.sentences, args.rounds), keep=args.keep)
+        return
     for each in _sides(variant, both=not args.untracked):
         tell(measure(each, args.sentences, args.rounds), keep=args.keep)
         if args.top:

@@ -57,7 +57,7 @@ class BytesInbox:
         """As many as come."""
         return 1 << 30
 
-    def has_room(self) -> bool:
+    def has_room(self, more: int = 0) -> bool:
         """Always."""
         return True
 

@@ -1,28 +1,24 @@
-"""Writes what is kept in ``benchmarks/results`` into ``docs/performance.md``, between its two marks.
+"""Writes what is kept in ``benchmarks/results`` into the pages of ``docs``, between their marks.
 
     python -m benchmarks table             # prints the tables
-    python -m benchmarks table --write     # puts them into the page
+    python -m benchmarks table --write     # puts them into docs/performance.md and docs/chaos.md
 
-Nothing in the page's tables is written by hand. What was not measured says so.
+Nothing in the pages' tables is written by hand. What was not measured says so.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from benchmarks import results
-from benchmarks.pictures import FOLDER, PICTURES
+from benchmarks import account, results
+from benchmarks.markdown import MISSING, Line, picture, table, when, written
+from benchmarks.pictures import PICTURES
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
-BEGIN: Final = "<!-- measured: written by `python -m benchmarks table --write` -->"
-END: Final = "<!-- end of measured -->"
-_MISSING: Final = "not measured yet"
-
-Line = Mapping[str, Any]
+_DOCS: Final = Path(__file__).parent.parent / "docs"
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,7 @@ def tables(folder: Path | None = None) -> str:
         ("Frames", _points("frames", "tasks", _FRAMES, folder)),
         ("At rest", idle(folder)),
     ]
-    shown = [f"![{name}](pictures/{name}.svg)" for name in PICTURES if (FOLDER / f"{name}.svg").exists()]
+    shown = [shown for name in PICTURES if name != "soak" and (shown := picture(name))]
     return "\n".join([f"### {title}\n\n{text}" for title, text in sections] + shown)
 
 
@@ -90,14 +86,14 @@ def goals(folder: Path | None = None) -> str:
         ratio = kept[-1]["ratios"].get(goal.metric) if kept else None
         pair = f"`{goal.first}` / `{goal.second}`"
         if ratio is None:
-            rows.append((goal.question, pair, goal.metric, _MISSING, "", ""))
+            rows.append((goal.question, pair, goal.metric, MISSING, "", ""))
             continue
         line = kept[-1]
         spread = f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f})"
         rounds = f"{line['variant']['rounds']}{'' if line['quiet'] else ', not quiet'}"
-        rows.append((goal.question, pair, goal.metric, spread, rounds, _when(line)))
+        rows.append((goal.question, pair, goal.metric, spread, rounds, when(line)))
     head = ("question", "first / second", "what is divided", "ratio (spread)", "rounds", "when, commit")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def profile(folder: Path | None = None) -> str:
@@ -107,12 +103,12 @@ def profile(folder: Path | None = None) -> str:
         if "peer" not in line["variant"]:
             spent = line["cpu_us_by_process"]
             parts = [f"{spent[who]:.2f}" for who in ("driver", "jvm", "workers")]
-            rows.append((_variant(line), f"{line['cpu_us_per_root']:.2f}", *parts, "", _when(line)))
+            rows.append((_variant(line), f"{line['cpu_us_per_root']:.2f}", *parts, "", when(line)))
     for line in _latest_of_each("python_side", folder):
         by_level = ", ".join(f"{level} {spent:.2f}" for level, spent in line["by_level"].items())
-        rows.append((_variant(line), "", "", "", f"{line['us_per_root']:.2f}", by_level, _when(line)))
+        rows.append((_variant(line), "", "", "", f"{line['us_per_root']:.2f}", by_level, when(line)))
     head = ("word count", "CPU us a root", "driver", "JVM", "workers", "Python by level", "when, commit")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def latency(folder: Path | None = None) -> str:
@@ -122,12 +118,12 @@ def latency(folder: Path | None = None) -> str:
             _variant(line),
             "one at a time" if line["offered_per_sec"] is None else f"{line['offered_per_sec']:,}",
             *(f"{line[key]:,.0f}" for key in ("p50_ms", "p90_ms", "p99_ms", "micro_batch_ms")),
-            _when(line),
+            when(line),
         )
         for line in _latest_of_each("latency", folder, "offered_per_sec")
     ]
     head = ("word count", "sentences/s", "p50 ms", "p90 ms", "p99 ms", "micro-batch ms", "when, commit")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def idle(folder: Path | None = None) -> str:
@@ -135,12 +131,12 @@ def idle(folder: Path | None = None) -> str:
     rows = [
         (
             _variant(line), f"{line['secs']:,.0f}", f"{line['core_share']:.2%}", str(line["micro_batches"]),
-            f"{line['checkpoint_growth_bytes']:,}", _when(line),
+            f"{line['checkpoint_growth_bytes']:,}", when(line),
         )
         for line in _latest_of_each("idle", folder)
     ]  # fmt: skip
     head = ("word count", "secs", "of a core", "micro-batches", "checkpoint grew, bytes", "when, commit")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 _ACKER: Final = {
@@ -157,7 +153,8 @@ _FAN_OUT: Final = {
     "micro_batch_ms": "micro-batch ms",
 }
 _FRAMES: Final = {
-    "rows_per_task": "rows a task",
+    "partitions": "partitions",
+    "frames": "frames",
     "bytes_per_root": "bytes a root",
     "us_per_root": "CPU us a root",
 }
@@ -166,11 +163,11 @@ _FRAMES: Final = {
 def _points(name: str, key: str, columns: Mapping[str, str], folder: Path | None) -> str:
     """The points of the latest line of each variant of a benchmark that measures several."""
     rows = [
-        (_variant(line), f"{point[key]:,}", *(f"{point[column]:,}" for column in columns), _when(line))
+        (_variant(line), f"{point[key]:,}", *(f"{point[column]:,}" for column in columns), when(line))
         for line in _latest_of_each(name, folder)
         for point in line["points"]
     ]
-    return _table(("variant", key, *columns.values(), "when, commit"), rows)
+    return table(("variant", key, *columns.values(), "when, commit"), rows)
 
 
 def _latest_of_each(name: str, folder: Path | None, key: str | None = None) -> list[Line]:
@@ -192,36 +189,23 @@ def _variant(line: Line) -> str:
     return ", ".join(words) or ", ".join(f"{name} {value}" for name, value in variant.items())
 
 
-def _when(line: Line) -> str:
-    return f"{line['at'][:10]}, {line['machine']['acktree']}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    rows = list(rows)
-    if not rows:
-        return f"{_MISSING.capitalize()}.\n"
-    out = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in out)
-
-
-def written(page: str, make: Callable[[], str] = tables) -> str:
-    """The page with its tables as they are now."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, f"{PAGE.name} has lost its marks: {BEGIN} and {END}"
-    return f"{before}{BEGIN}\n\n{make()}\n{END}{after}"
+PAGES: Final[Mapping[Path, Callable[[], str]]] = {
+    _DOCS / "performance.md": tables,
+    _DOCS / "chaos.md": account.tables,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables, or write them into the page."""
+    """Print the tables, or write them into the pages."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks table",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="into the pages of docs/")
     args = parser.parse_args(arguments)
-    if args.write:
-        PAGE.write_text(written(PAGE.read_text()))
-    else:
-        print(tables())
+    for page, make in PAGES.items():
+        if args.write:
+            page.write_text(written(page, make()))
+        else:
+            print(make())

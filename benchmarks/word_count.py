@@ -24,10 +24,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree import Topology, submit
+from acktree.spark.isolation import UNGUARDED
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, tell, throughput
 from benchmarks.sessions import session_on
-from benchmarks.work import BOLTS, MEMORIES, SPOUTS, WORDS, Meter, Variant
+from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,9 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids")
     parser.add_argument("--cores", type=int, default=default.cores, help="pins the run to so many")
     parser.add_argument("--batch-rows", type=int, default=default.batch_rows, help="sentences in one emit")
+    parser.add_argument(
+        "--protection", choices=PROTECTIONS, default=default.protection, help="marks, watchdog, breaker"
+    )
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
 
 
@@ -64,11 +68,14 @@ def add_time_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def variant_of(args: argparse.Namespace) -> Variant:
-    """Which word count the arguments name; pins this process to its cores."""
+    """Which word count the arguments name; pins this process to its cores, and takes its guards away."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])  # the JVM and workers inherit it
+    if args.protection == "none":
+        os.environ[UNGUARDED] = "1"  # and this
     return Variant(
-        args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox
-    )
+        args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
+        protection=args.protection,
+    )  # fmt: skip
 
 
 @contextmanager

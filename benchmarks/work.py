@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -215,6 +215,9 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]
 """The split, the count, and what stands for it without memory."""
 MEMORIES: Final = ("state", "dict", "none")
 """A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
+PROTECTIONS: Final = ("usual", "all", "none")
+"""What a user gets who says nothing: marks that find the message that kills its worker, and a watchdog for
+each call of ``execute``; the same and a limit of dead letters; nothing of it, which no user can have."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,7 @@ class Variant:
         batch_rows: Sentences that the spout emits at once (``batch``), or knows a sixteenth of (``tuple``).
         inbox_max_messages: How many may wait for their micro-batch; None for the default.
         master: Where Spark runs; None for the session that ``submit`` makes.
+        protection: One of :data:`PROTECTIONS`.
     """
 
     bolts: str = "arrow"
@@ -240,12 +244,16 @@ class Variant:
     batch_rows: int = 10_000
     inbox_max_messages: int | None = None
     master: str | None = None
+    protection: str = "usual"
 
     @property
     def config(self) -> Config:
         """The settings of the run."""
         inbox = self.inbox_max_messages or Config.inbox_max_messages
-        return Config(acker_executors=None if self.tracked else 0, inbox_max_messages=inbox)
+        usual = Config(acker_executors=None if self.tracked else 0, inbox_max_messages=inbox)
+        if self.protection == "none":
+            return replace(usual, execute_timeout_secs=None)
+        return replace(usual, dead_letter_limit_count=1000) if self.protection == "all" else usual
 
     def topology(self, meter: Meter) -> Topology:
         """The topology, with a spout of our making."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,19 +13,23 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import account as faults
 from benchmarks import (
     acker,
+    chaos,
     compare,
     fan_out,
     floor,
     frames,
     latency,
     machine,
+    markdown,
     named,
     pictures,
     python_side,
     report,
     results,
+    soak,
     spout_side,
     table,
     word_count,
@@ -98,6 +103,12 @@ def test_the_python_side_acks_what_it_measures(bolts):
     assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
 
 
+def test_what_guards_cost_is_measured_in_turn_with_and_without_them():
+    found = python_side.measure_guards(Variant(bolts="basic", batch_rows=200), 400, rounds=2)
+    assert set(found["us_per_root"]) == {"guarded", "bare"}
+    assert len(found["ratios"]) == 2
+
+
 @pytest.mark.parametrize("bolts", ["basic", "generator"])
 def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
     found = floor.measure(bolts, 400, rounds=1, batch_rows=200)
@@ -117,12 +128,14 @@ def test_the_spout_side_tells_every_message_that_it_emitted(spout, tracked):
     assert set(found["by_part"]) == {"emit", "hand over", "ack"}
 
 
-def test_each_task_sends_each_other_one_frame_and_the_acker_one_message():
-    found = frames.measure(Variant(batch_rows=200), tasks=[2, 3], sentences=600)
-    assert [point["rows"]["level 0"]["frame"] for point in found["points"]] == [4, 9]
-    assert [point["rows"]["level 1"] for point in found["points"]] == [
-        {"deltas": tasks, "statistics": tasks} for tasks in (2, 3)
-    ]
+def test_frames_follow_the_partitions_and_not_the_tasks():
+    found = frames.measure(Variant(batch_rows=200), tasks=[2, 3, 12], sentences=600)
+    at = {(point["tasks"], point["partitions"]): point for point in found["points"]}
+    assert {place: point["frames"] for place, point in at.items()} == {
+        (2, 2): 4, (3, 2): 4, (12, 2): 4, (3, 3): 9, (12, 12): 144,
+    }  # fmt: skip
+    for (_, partitions), point in at.items():
+        assert point["rows"]["level 1"] == {"deltas": partitions, "statistics": partitions}
 
 
 def test_an_open_root_is_weighed_in_memory_and_on_disk():
@@ -296,6 +309,9 @@ def kept(runs, tmp_path):
         line = report.Report("latency", variant).line({"offered_per_sec": rate, **latencies})
         results.keep("latency", line)
     results.keep("acker", acker.measure([100, 1000], at_once=50, rounds=2))
+    sizes = {"jvm_mb": 600.0, "driver_mb": 90.0, "workers_mb": 200.0, "checkpoint_mb": 1.0, "open": 500}
+    samples = [{"secs": secs, **sizes} for secs in range(0, 300, 10)]
+    results.keep("soak", {"samples": samples, "faults_at_secs": [20.5, 90.0]})
     return tmp_path
 
 
@@ -304,13 +320,14 @@ def test_the_tables_say_the_ratio_its_spread_and_what_was_not_measured(kept):
     assert "| `tracked-arrow` / `storm-java` | roots_per_sec | **0.50** (0.40 to 0.60)" in page.replace(
         "  ", " "
     )
-    assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table._MISSING} |" in page
+    assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table.MISSING} |" in page
     assert "| 1,000 |" in page
 
 
-def test_the_page_has_the_tables_that_its_results_give():
-    page = table.PAGE.read_text(encoding="utf-8")
-    assert table.written(page) == page, "run: python -m benchmarks table --write"
+def test_the_pages_have_the_tables_that_their_results_give():
+    for page, make in table.PAGES.items():
+        now = page.read_text(encoding="utf-8")
+        assert markdown.written(page, make()) == now, "run: python -m benchmarks table --write"
 
 
 def test_every_goal_compares_named_runs_by_a_known_metric():
@@ -322,9 +339,56 @@ def test_every_goal_compares_named_runs_by_a_known_metric():
 def test_pictures_are_drawn_from_what_is_kept_and_the_same_each_time(kept, tmp_path):
     pytest.importorskip("matplotlib", reason="the group `bench` brings it")
     once, again = (pictures.draw(kept, tmp_path / name) for name in ("once", "again"))
-    assert [file.name for file in once] == ["ratios.svg", "throughput.svg", "latency.svg", "acker.svg"]
+    assert [file.name for file in once] == [
+        "ratios.svg",
+        "throughput.svg",
+        "latency.svg",
+        "acker.svg",
+        "soak.svg",
+    ]
     assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
     assert pictures.draw(Path(tmp_path / "nothing"), tmp_path / "none") == []
+
+
+def test_the_account_of_a_chaos_is_kept_without_its_story_and_shown_with_its_breaches(tmp_path):
+    account = {"messages": 5000, "acked": 4990, "dead": 10, "findings": {}}
+    line = {
+        "seed": 7, "master": "local[2,4]", "strikes": {"worker": 80, "driver": 44}, "drivers": 61,
+        "clean": True,
+        "account": account, "duplicates": {"Spark ran the task again": 1200}, "hangs": [], "outlived": [],
+        "ends": {"said, after driver jvm": 3}, "at": "2026-01-02T03", "machine": {"acktree": "abc"},
+        "story": ["worker worker: killed"],
+    }  # fmt: skip
+    kept = chaos.worth_keeping(line)
+    assert kept == {key: value for key, value in line.items() if key != "story"}
+    results.keep("chaos", kept, tmp_path)
+    breached = account | {"findings": {"lost": 2}}
+    results.keep("chaos", kept | {"clean": False, "account": breached, "hangs": ["driver 3"]}, tmp_path)
+    results.keep("chaos", kept | {"clean": False}, tmp_path)
+    first, *others = faults.chaos(tmp_path).splitlines()[2:]
+    assert (
+        "| 80 worker, 44 driver | 61 | 5,000 | 4,990 | 10 | none | 1,200 Spark ran the task again |" in first
+    )
+    assert ["2 lost, 1 driver 3" in others[0], "it did not come to rest" in others[1]] == [True, True]
+
+
+def test_of_a_soak_the_peaks_are_kept_and_the_ends_compared():
+    samples = [{"secs": n, "open": 100 - n % 7, "acked": n} for n in range(1000)]
+    kept = soak.thinned(samples, soak.POINTS)
+    assert len(kept) == soak.POINTS
+    assert {sample["open"] for sample in kept} == {100}
+    assert [sample["secs"] for sample in kept] == list(range(9, 1000, 10))
+    assert soak.thinned(samples[:3], soak.POINTS) == samples[:3]
+    grew = soak.growth([{"secs": n, "open": n, "acked": n} for n in range(60)])
+    assert grew == {"open": {"after_a_third": 24.5, "after_two_thirds": 44.5, "in_the_end": 54.5}}
+
+
+def test_a_process_has_its_share_of_memory_and_a_role_and_one_that_is_gone_has_none():
+    assert machine.processes_by_role()["driver"] == [os.getpid()]
+    assert 5 < machine.pss_mb(os.getpid()) < 5000
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert machine.pss_mb(child.pid) == 0
 
 
 # --- CPU ----------------------------------------------------------------------------------------------

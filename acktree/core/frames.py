@@ -9,18 +9,26 @@ same schema, told apart by its :class:`Kind`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.lineage import Lineage, lineage_from_bytes
-from acktree.core.packing import int32s, pack, unpack
+from acktree.core.lineage import Lineage, concat_lineages, lineage_from_bytes, starts_of_runs
+from acktree.core.packing import Buffer, int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 
+SMALL: Final = 1 << 13
+SMALL_BYTES: Final = 1 << 20
+"""Frames of at most so many tuples and bytes are put together."""
+FULL: Final = 1 << 16
+FULL_BYTES: Final = 1 << 24
+"""With at most so many tuples and bytes in one."""
 SINK_LEVEL: Final = 1 << 20
 """The ``level`` of rows that are for the driver: above every level of every ladder."""
 
@@ -82,8 +90,8 @@ class Frame:
         component: Who emitted them.
         stream: On which stream.
         subscriber: The bolt they are for.
-        source_task: The task that emitted them.
-        sequence: Order among the frames of that task in this micro-batch.
+        source_tasks: The task that emitted each, shape (n,), or one task for all.
+        sequence: Order among the frames of the first of those tasks in this micro-batch.
         tasks: The subscriber's task for each tuple, shape (n,), or one task for all.
         values: A column per field, n rows.
         lineage: Their roots and edges, n rows.
@@ -92,18 +100,24 @@ class Frame:
     component: str
     stream: str
     subscriber: str
-    source_task: int
+    source_tasks: Int32s | int
     sequence: int
     tasks: Int32s | int
     values: pa.RecordBatch
     lineage: Lineage
 
+    def __len__(self) -> int:
+        return len(self.lineage)
+
+    @property
+    def source(self) -> int:
+        """The first task that emitted any: with ``sequence`` the order among frames."""
+        return self.source_tasks if isinstance(self.source_tasks, int) else int(self.source_tasks[0])
+
     def head(self) -> bytes:
         """All but the values; :meth:`from_wire` reads it."""
         named = json.dumps((self.component, self.stream, self.subscriber)).encode()
-        tasks = np.array([self.tasks], dtype=np.int32) if isinstance(self.tasks, int) else self.tasks
-        single = b"1" if isinstance(self.tasks, int) else b""
-        return pack(named, single, tasks, self.lineage.to_bytes())
+        return pack(named, *_packed(self.source_tasks), *_packed(self.tasks), self.lineage.to_bytes())
 
     def body(self) -> bytes:
         """The values, as an Arrow IPC stream."""
@@ -112,24 +126,96 @@ class Frame:
     @classmethod
     def from_wire(cls, row: WireRow) -> Frame:
         """Read a row of kind FRAME; arrays are views of the row's bytes."""
-        named, single, tasks, lineage = unpack(row.head)
+        named, one_source, sources, one_task, tasks, lineage = unpack(row.head)
         component, stream, subscriber = json.loads(bytes(named))
-        task_of_row = int32s(tasks)
         return cls(
-            component, stream, subscriber, row.source, row.sequence,
-            int(task_of_row[0]) if len(single) else task_of_row,
+            component, stream, subscriber,
+            _unpacked(one_source, sources), row.sequence, _unpacked(one_task, tasks),
             batch_from_bytes(row.body), lineage_from_bytes(lineage),
         )  # fmt: skip
 
-    def of_task(self, task: int) -> Frame | None:
-        """The tuples for one task, in order; None when there are none."""
+    def by_task(self) -> Iterator[tuple[int, Frame]]:
+        """The tuples for each task, in order; tasks ascending."""
         if isinstance(self.tasks, int):
-            return self if self.tasks == task else None
-        rows = np.flatnonzero(self.tasks == task)
-        return replace(self.rows(rows), tasks=task) if len(rows) else None
+            yield self.tasks, self
+            return
+        for task, rows in _grouped(self.tasks):
+            yield task, replace(self.rows(rows), tasks=task)
 
     def rows(self, which: Int64s) -> Frame:
         """Some of the tuples, in this order."""
         tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[which]
+        sources = self.source_tasks if isinstance(self.source_tasks, int) else self.source_tasks[which]
         values, lineage = self.values.take(pa.array(which)), self.lineage.take(which)
-        return replace(self, tasks=tasks, values=values, lineage=lineage)
+        return replace(self, source_tasks=sources, tasks=tasks, values=values, lineage=lineage)
+
+
+def put_together(frames: Iterable[Frame]) -> list[Frame]:
+    """The same tuples in few frames: small ones of one stream for one subscriber become one.
+
+    What is done once a frame is done for each pair of tasks otherwise. Tuples of one stream stay in their
+    order; streams come one after the other, in the order in which they first came.
+    """
+    streams: dict[tuple[str, str, str], list[Frame]] = {}
+    for frame in filter(len, frames):
+        streams.setdefault((frame.component, frame.stream, frame.subscriber), []).append(frame)
+    return [_one(group) for alike in streams.values() for group in _groups(alike)]
+
+
+def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
+    group: list[Frame] = []
+    rows = size = 0
+    for frame in frames:
+        more = frame.values.nbytes
+        is_small = len(frame) <= SMALL and more <= SMALL_BYTES
+        if group and not (
+            is_small
+            and rows + len(frame) <= FULL
+            and size + more <= FULL_BYTES
+            and frame.values.schema.equals(group[0].values.schema, check_metadata=True)
+        ):
+            yield group
+            group, rows, size = [], 0, 0
+        group.append(frame)
+        rows += len(frame) if is_small else FULL  # a large one stays alone
+        size += more
+    if group:
+        yield group
+
+
+def _one(frames: Sequence[Frame]) -> Frame:
+    if len(frames) == 1:
+        return frames[0]
+    values = pa.Table.from_batches([frame.values for frame in frames]).combine_chunks().to_batches()
+    return replace(
+        frames[0],
+        source_tasks=_together([frame.source_tasks for frame in frames], frames),
+        tasks=_together([frame.tasks for frame in frames], frames),
+        values=values[0],
+        lineage=concat_lineages([frame.lineage for frame in frames]),
+    )
+
+
+def _together(tasks: Sequence[Int32s | int], frames: Sequence[Frame]) -> Int32s | int:
+    """One task for all if there is one, else the task of each tuple of some frames."""
+    if all(isinstance(task, int) and task == tasks[0] for task in tasks):
+        return tasks[0]
+    each = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
+    return np.concatenate(each)
+
+
+def _packed(tasks: Int32s | int) -> tuple[bytes, Int32s]:
+    return (b"1", np.array([tasks], dtype=np.int32)) if isinstance(tasks, int) else (b"", tasks)
+
+
+def _unpacked(single: Buffer, part: Buffer) -> Int32s | int:
+    tasks = int32s(part)
+    return int(tasks[0]) if len(single) else tasks
+
+
+def _grouped(tasks: Int32s) -> Iterator[tuple[int, Int64s]]:
+    """Each different task, ascending, and its rows."""
+    order = np.argsort(tasks, kind="stable")
+    starts = starts_of_runs(tasks[order])
+    for first, end in pairwise(starts.tolist()):
+        yield int(tasks[order[first]]), order[first:end]

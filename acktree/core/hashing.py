@@ -58,6 +58,8 @@ _ROW: Final = 0x5851F42D4C957F2D
 _MODULUS: Final = (1 << 61) - 1
 _INT64_END: Final = 1 << 63
 _TEXTS: Final = frozenset({str, bytes})
+_VIEWS: Final = frozenset({"string_view", "binary_view"})
+"""Arrow can neither filter nor encode these; not every release of it casts them."""
 _SHORT: Final = 64
 """Texts up to this length are remembered with their hash; 65,536 of them cost at most about 15 MB."""
 
@@ -87,7 +89,7 @@ def hash_row(values: Iterable[object]) -> int:
 
 def hash_values(values: Iterable[object]) -> UInt64s:
     """:func:`stable_hash` of each value, shape (n,)."""
-    return np.fromiter(map(stable_hash, values), dtype=np.uint64)
+    return np.fromiter(map(known_hash, values), dtype=np.uint64)
 
 
 def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
@@ -117,6 +119,8 @@ def hash_column(column: pa.Array) -> UInt64s:
     # Local: importing acktree must not import pyarrow; whoever holds an Arrow array has paid for it.
     import pyarrow as pa  # noqa: PLC0415
 
+    if str(column.type) in _VIEWS:
+        return hash_values(column.to_pylist())
     if column.null_count:
         hashes = np.full(len(column), _NONE, dtype=np.uint64)
         if column.null_count < len(column):
@@ -139,9 +143,7 @@ def _hash_distinct(column: pa.Array) -> UInt64s:
         encoded = column.dictionary_encode()
     except pa.ArrowNotImplementedError:
         return hash_values(column.to_pylist())
-    distinct = encoded.dictionary
-    hashes = np.fromiter(map(known_hash, distinct.to_pylist()), dtype=np.uint64)
-    taken: UInt64s = hashes[encoded.indices.to_numpy()]
+    taken: UInt64s = hash_values(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
     return taken
 
 

@@ -5,13 +5,16 @@ Rules of this file
 1. Nothing here is random. Spark runs tasks again, and the second run must name every tuple as the first did.
 2. Ids are mixed as ``uint64`` and handed out as ``int64``: Spark's LONG is signed.
 
-A **root id** names one attempt of one message. It is a bijection of (run salt, spout task, sequence), so two
-open roots of one checkpoint cannot be equal; and because it can be undone, a verdict names its spout task
-and its place in the spout's own order without a table.
+A **root id** names one attempt of one message. It is (spout task, sequence) under a mask that the run salt
+gives, so two open roots of one checkpoint cannot be equal; and because it can be undone, a verdict names its
+spout task and its place in the spout's own order without a table. Nothing adds root ids up, so they need not
+look like chance: edges do, and are mixed.
 
 An **edge id** names one copy of a tuple on its way to one task. It is a mix of (parent's fold, channel,
-ordinal): the channel is the emitting component, stream and target task; the ordinal counts the copies that
-this parent has been given so far. Storm draws edges at random; ours are as good as random, up to 2**-64.
+ordinal): the channel is the emitting component, stream and target partition; the ordinal counts the copies
+that this parent has been given so far. Copies that go to one partition together are named together, and one
+by one only when somebody asks: see ``lineage.siblings``. Storm draws edges at random; ours are as good as
+random, up to 2**-64.
 
 Source: Storm's ``tuple/MessageId`` and ``spout/SpoutOutputCollector``; the mixer is the finaliser of
 Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (variant 13 of Stafford).
@@ -37,12 +40,9 @@ MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND: Final = np.uint64(0x94D049BB133111EB)
-_FIRST_INVERSE: Final = np.uint64(pow(0xBF58476D1CE4E5B9, -1, 1 << 64))
-_SECOND_INVERSE: Final = np.uint64(pow(0x94D049BB133111EB, -1, 1 << 64))
 _MASK: Final = (1 << 64) - 1
 _SEQUENCE_MASK: Final = np.uint64((1 << SEQUENCE_BITS) - 1)
 _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
-_S54, _S60, _S62 = np.uint64(54), np.uint64(60), np.uint64(62)
 
 
 def mix64(values: UInt64s) -> UInt64s:
@@ -56,19 +56,9 @@ def mix64(values: UInt64s) -> UInt64s:
     return mixed
 
 
-def unmix64(mixed: UInt64s) -> UInt64s:
-    """Undo :func:`mix64`."""
-    values: UInt64s = mixed ^ (mixed >> _S31) ^ (mixed >> _S62)
-    values *= _SECOND_INVERSE
-    values ^= (values >> _S27) ^ (values >> _S54)
-    values *= _FIRST_INVERSE
-    values ^= (values >> _S30) ^ (values >> _S60)
-    return values
-
-
-def _salts(run_salt: int) -> tuple[np.uint64, np.uint64]:
-    salt = mix64(np.array([run_salt & _MASK, (run_salt + int(_GOLDEN)) & _MASK], dtype=np.uint64))
-    return salt[0], salt[1]
+def _mask_of(run_salt: int) -> np.uint64:
+    mask: np.uint64 = mix64(np.array([(run_salt + int(_GOLDEN)) & _MASK], dtype=np.uint64))[0]
+    return mask
 
 
 def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
@@ -82,16 +72,17 @@ def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
     >>> int(sequences_of(7, root_ids(7, 3, np.array([41])))[1][0])
     41
     """
-    first, second = _salts(run_salt)
-    named = sequences.astype(np.uint64) | (np.uint64(spout_task) << np.uint64(SEQUENCE_BITS))
-    return mix64(mix64(named ^ first) ^ second).view(np.int64)
+    named = sequences.astype(np.uint64)
+    named ^= _mask_of(run_salt) ^ (np.uint64(spout_task) << np.uint64(SEQUENCE_BITS))
+    return named.view(np.int64)
 
 
 def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
     """Undo :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
-    first, second = _salts(run_salt)
-    named = unmix64(unmix64(roots.view(np.uint64)) ^ second) ^ first
-    return (named >> np.uint64(SEQUENCE_BITS)).view(np.int64), (named & _SEQUENCE_MASK).view(np.int64)
+    named = roots.view(np.uint64) ^ _mask_of(run_salt)
+    tasks = named >> np.uint64(SEQUENCE_BITS)
+    named &= _SEQUENCE_MASK
+    return tasks.view(np.int64), named.view(np.int64)
 
 
 def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) -> Int64s:
@@ -110,17 +101,14 @@ def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) 
     occurrence = np.empty(len(ranked), dtype=np.uint64)
     run_lengths = np.diff(np.r_[starts, len(ranked)])
     occurrence[order] = np.arange(len(ranked)) - np.repeat(starts, run_lengths)
-    first, second = _salts(run_salt)
-    batch = mix64(np.array([batch_id & _MASK], dtype=np.uint64) ^ first)
+    batch = mix64(np.array([batch_id & _MASK], dtype=np.uint64) ^ _mask_of(run_salt))
     stands_at = mix64(batch + np.uint64(place & _MASK))
-    return mix64(mix64(row_hashes ^ stands_at) + (occurrence + np.uint64(1)) * _GOLDEN ^ second).view(
-        np.int64
-    )
+    return mix64(mix64(row_hashes ^ stands_at) + (occurrence + np.uint64(1)) * _GOLDEN).view(np.int64)
 
 
-def channel_id(component: str, stream: str, target_task: int) -> np.uint64:
-    """One number for (emitting component, stream, target task), the same on every machine and release."""
-    named = f"{component}\x00{stream}\x00{target_task}".encode("utf-8", "surrogatepass")
+def channel_id(component: str, stream: str, partition: int) -> np.uint64:
+    """One number for (component, stream, target partition), the same on every machine and release."""
+    named = f"{component}\x00{stream}\x00{partition}".encode("utf-8", "surrogatepass")
     return np.uint64(int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little"))
 
 
@@ -139,14 +127,13 @@ def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
 
 
 def edges_at(places: UInt64s, ordinals: Int64s) -> Int64s:
-    """:func:`edge_ids` where ``folds + channels``, here ``places``, is known for each copy. Shape (n,).
+    """:func:`edge_ids` where ``folds + channels``, the places, are known. Shapes (n,); ordinals also (1,).
 
     What each place draws from is SplitMix64, seeded with it: its n-th number is the n-th copy's edge.
     """
-    mixed = (ordinals + 1).view(np.uint64)
-    mixed *= _GOLDEN
-    mixed += places
-    mixed = mix64(mixed)
+    steps = (ordinals + 1).view(np.uint64)
+    steps *= _GOLDEN
+    mixed = mix64(steps + places)
     if not mixed.all():
         mixed[mixed == 0] = _GOLDEN
     return mixed.view(np.int64)

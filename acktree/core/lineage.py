@@ -6,7 +6,8 @@ arrays, so that acking a frame is one ``bitwise_xor.reduceat`` and no object per
 Two forms, one meaning:
 
 * :class:`Runs`: every tuple has exactly one root. Children stand in the order of their parents, so roots
-  come in runs: one root and one first row for each run, one edge for each tuple. What nearly every frame is.
+  come in runs, and a run of siblings carries one number: the sum (XOR) of its edges. What becomes of all of
+  them together, as is nearly always so, needs no more; each edge is derived from it when it is asked for.
 * :class:`Sparse`: tuple i has any number of (root, edge) pairs: after a join with several anchors, or none
   for an untracked tuple.
 
@@ -24,10 +25,12 @@ from functools import cached_property
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s, UInt64s, fold
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, fold
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 
-_RUNS, _SPARSE = 0, 1
+_RUNS, _SPARSE, _BUNDLES = 0, 1, 2
+_SIBLING = channel_id("", "siblings", 0)
+"""The channel by which siblings are told apart; no component has an empty name."""
 
 
 class Lineage(ABC):
@@ -54,12 +57,13 @@ class Lineage(ABC):
         """Which rows have a root at all. (n,)."""
 
     @abstractmethod
-    def acks(self, rows: Int64s | None, ack_values: Int64s) -> tuple[Int64s, Int64s]:
+    def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         """What acking rows adds to the sums of their roots.
 
         Args:
             rows: The rows acked, ascending; None for all.
-            ack_values: For each row of the frame (n,), the XOR of the edges created while anchored to it.
+            ack_values: For each row of the frame (n,), the XOR of the edges created while anchored to it;
+                None when none was.
 
         Returns:
             Roots and deltas, equal shapes. A root may stand there more than once; neighbours are summed.
@@ -95,29 +99,57 @@ class Lineage(ABC):
         """For the wire; :func:`lineage_from_bytes` reads it."""
 
 
-@dataclass(frozen=True, eq=False)
 class Runs(Lineage):
     """Every row has one root; roots come in runs.
 
     Attributes:
         roots: Root of each run, shape (r,).
         starts: First row of each run and, last, the number of rows; ascending, shape (r + 1,).
-        edges: Edge of each row, shape (n,).
         run_attempts: Attempt of each run, shape (r,), or None when all are 1.
     """
 
-    roots: Int64s
-    starts: Int64s
-    edges: Int64s
-    run_attempts: Int32s | None = None
+    def __init__(
+        self,
+        roots: Int64s,
+        starts: Int64s,
+        *,
+        edges: Int64s | None = None,
+        sums: Int64s | None = None,
+        attempts: Int32s | None = None,
+    ) -> None:
+        """From the edges, shape (n,), or where nobody has them yet from the sum of each run's, shape (r,)."""
+        self.roots, self.starts, self.run_attempts = roots, starts, attempts
+        self._edges, self._sums = edges, sums
 
     @classmethod
     def of_rows(cls, roots: Int64s, edges: Int64s, attempts: Int32s | None = None) -> Runs:
         """From a root and an edge for each row; equal neighbours become a run."""
-        changes = np.flatnonzero(roots[1:] != roots[:-1]) + 1
-        starts = np.concatenate(([0], changes, [len(roots)])) if len(roots) else np.zeros(1, dtype=np.int64)
+        starts = starts_of_runs(roots)
         firsts = starts[:-1]
-        return cls(roots[firsts], starts, edges, None if attempts is None else attempts[firsts])
+        attempts = None if attempts is None else attempts[firsts]
+        return cls(roots[firsts], starts, edges=edges, attempts=attempts)
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether somebody has named the rows one by one."""
+        return self._sums is None
+
+    @property
+    def edges(self) -> Int64s:
+        """Edge of each row, shape (n,)."""
+        if self._edges is None:
+            assert self._sums is not None, "one of both was given"
+            self._edges = self._sums if len(self.roots) == len(self) else siblings(self._sums, self.starts)
+        return self._edges
+
+    @property
+    def sums(self) -> Int64s:
+        """XOR of the edges of each run, shape (r,)."""
+        if self._sums is None:
+            assert self._edges is not None, "one of both was given"
+            has_rows = len(self.roots) < len(self)
+            self._sums = np.bitwise_xor.reduceat(self._edges, self.starts[:-1]) if has_rows else self._edges
+        return self._sums
 
     @cached_property
     def run_of_row(self) -> Int64s:
@@ -125,23 +157,10 @@ class Runs(Lineage):
         return np.repeat(np.arange(len(self.roots)), np.diff(self.starts))
 
     def __len__(self) -> int:
-        return len(self.edges)
+        return int(self.starts[-1])
 
     def take(self, rows: Int64s) -> Runs:
-        return self._of_rows(rows, self.edges[rows])
-
-    def _of_rows(self, rows: Int64s, edges: Int64s) -> Runs:
-        """Tuples, each below one of these rows, with edges of their own; a run is looked at once."""
-        runs = self.run_of_row[rows]
-        firsts = np.flatnonzero(np.r_[True, runs[1:] != runs[:-1]][: len(runs)])
-        return self._of_runs(runs[firsts], firsts, edges)
-
-    def _of_runs(self, runs: Int64s, firsts: Int64s, edges: Int64s) -> Runs:
-        """Rows of some of these runs, the first row of each; neighbours of one root become one."""
-        roots = self.roots[runs]
-        changes = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]][: len(roots)])
-        attempts = None if self.run_attempts is None else self.run_attempts[runs[changes]]
-        return Runs(roots[changes], np.append(firsts[changes], len(edges)), edges, attempts)
+        return self._below(rows, self.edges[rows])
 
     def sparse(self) -> Sparse:
         attempts = None if self.run_attempts is None else self.run_attempts[self.run_of_row]
@@ -153,12 +172,14 @@ class Runs(Lineage):
     def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.ones(len(self), dtype=np.bool_)
 
-    def acks(self, rows: Int64s | None, ack_values: Int64s) -> tuple[Int64s, Int64s]:
+    def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         if rows is not None:
-            return self.take(rows).acks(None, ack_values[rows])
-        if not len(self):
-            return self.roots, self.edges
-        return self.roots, np.bitwise_xor.reduceat(self.edges ^ ack_values, self.starts[:-1])
+            return self.take(rows).acks(None, None if ack_values is None else ack_values[rows])
+        if ack_values is None or not len(self):
+            return self.roots, self.sums
+        if len(self.roots) < len(self):
+            ack_values = np.bitwise_xor.reduceat(ack_values, self.starts[:-1])
+        return self.roots, self.sums ^ ack_values
 
     def roots_of(self, rows: Int64s) -> Int64s:
         return np.unique(self.roots[self.run_of_row[rows]])
@@ -178,11 +199,56 @@ class Runs(Lineage):
     def children(self, parents: Int64s, edges: Int64s) -> Lineage:
         if len(parents) and parents.min() < 0:
             return self.sparse().children(parents, edges)
-        return self._of_rows(parents, edges)
+        return self._below(parents, edges)
+
+    def _below(self, rows: Int64s, edges: Int64s) -> Runs:
+        """Tuples that each belong where one of these rows does, with edges of their own."""
+        runs = self._runs_of(rows)
+        firsts = starts_of_runs(runs)
+        roots, attempts, starts, _ = self._joined(runs[firsts[:-1]], firsts)
+        return Runs(roots, starts, edges=edges, attempts=attempts)
+
+    def bundles(self, parents: Int64s, firsts: Int64s, sums: Int64s) -> Runs:
+        """The lineage of siblings in bundles, each below one row of this frame.
+
+        Args:
+            parents: The row each bundle is anchored to, shape (b,).
+            firsts: First child of each bundle and, last, the number of children; ascending, shape (b + 1,).
+            sums: XOR of the edges of each bundle, shape (b,).
+        """
+        roots, attempts, starts, kept = self._joined(self._runs_of(parents), firsts)
+        if len(roots) < len(sums):
+            sums = np.bitwise_xor.reduceat(sums, kept)
+        return Runs(roots, starts, sums=sums, attempts=attempts)
+
+    def _runs_of(self, rows: Int64s) -> Int64s:
+        return rows if len(self.roots) == len(self) else self.run_of_row[rows]
+
+    def _joined(self, runs: Int64s, firsts: Int64s) -> tuple[Int64s, Int32s | None, Int64s, Int64s]:
+        """Neighbours of one root become one run.
+
+        Args:
+            runs: Some of these runs, shape (m,).
+            firsts: The first row of each and, last, the number of rows, shape (m + 1,).
+
+        Returns:
+            Roots, attempts and starts of the new runs, and the place in ``runs`` that each begins with.
+        """
+        roots = self.roots[runs]
+        kept = starts_of_runs(roots)
+        if len(kept) == len(firsts):  # no two neighbours are of one root
+            return roots, None if self.run_attempts is None else self.run_attempts[runs], firsts, kept[:-1]
+        starts, kept = firsts[kept], kept[:-1]
+        attempts = None if self.run_attempts is None else self.run_attempts[runs[kept]]
+        return roots[kept], attempts, starts, kept
 
     def to_bytes(self) -> bytes:
+        form, told = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
+        assert told is not None, "one of both was given"
         attempts = b"" if self.run_attempts is None else self.run_attempts
-        return pack(np.array([_RUNS]), self.roots, self.starts, self.edges, attempts)
+        lengths = np.diff(self.starts)
+        narrow = np.min_scalar_type(int(lengths.max(initial=0)))
+        return pack(np.array([form]), self.roots, lengths.astype(narrow), told, attempts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,10 +318,10 @@ class Sparse(Lineage):
     def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.diff(self.offsets) > 0
 
-    def acks(self, rows: Int64s | None, ack_values: Int64s) -> tuple[Int64s, Int64s]:
+    def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         if rows is not None:
-            return self.take(rows).acks(None, ack_values[rows])
-        return self.roots, self.edges ^ ack_values[self.row_of_pair]
+            return self.take(rows).acks(None, None if ack_values is None else ack_values[rows])
+        return self.roots, self.edges if ack_values is None else self.edges ^ ack_values[self.row_of_pair]
 
     def roots_of(self, rows: Int64s) -> Int64s:
         return np.unique(self.roots[self._pairs_of(rows)[0]])
@@ -287,10 +353,84 @@ class Sparse(Lineage):
         return pack(np.array([_SPARSE]), self.offsets, self.roots, self.edges, attempts)
 
 
+def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
+    """The rows of one after those of the other; at least one. Neighbours of one root may then be two runs."""
+    runs = [part for part in parts if isinstance(part, Runs)]
+    if len(runs) < len(parts):
+        return _concat_sparse([part.sparse() for part in parts])
+    attempts = [part.run_attempts for part in runs]
+    starts = _one_after_the_other([part.starts for part in runs])
+    roots = np.concatenate([part.roots for part in runs])
+    together = _concat_attempts(attempts, [len(part.roots) for part in runs])
+    if any(part.has_edges for part in runs):
+        return Runs(roots, starts, edges=np.concatenate([part.edges for part in runs]), attempts=together)
+    return Runs(roots, starts, sums=np.concatenate([part.sums for part in runs]), attempts=together)
+
+
+def _concat_sparse(parts: Sequence[Sparse]) -> Sparse:
+    return Sparse(
+        _one_after_the_other([part.offsets for part in parts]),
+        np.concatenate([part.roots for part in parts]),
+        np.concatenate([part.edges for part in parts]),
+        _concat_attempts([part.pair_attempts for part in parts], [len(part.roots) for part in parts]),
+    )
+
+
+def _one_after_the_other(offsets: Sequence[Int64s]) -> Int64s:
+    """Offsets, each from 0 to a length, as those of all these lengths together."""
+    shifts = np.cumsum([0, *(part[-1] for part in offsets)])
+    moved = [part[1:] + shift for part, shift in zip(offsets, shifts[:-1].tolist(), strict=True)]
+    return np.concatenate([np.zeros(1, dtype=np.int64), *moved])
+
+
+def _concat_attempts(attempts: Sequence[Int32s | None], lengths: Sequence[int]) -> Int32s | None:
+    if all(each is None for each in attempts):
+        return None
+    return np.concatenate(
+        [
+            np.ones(length, dtype=np.int32) if each is None else each
+            for each, length in zip(attempts, lengths, strict=True)
+        ]
+    )
+
+
 def lineage_from_bytes(blob: Buffer) -> Lineage:
     """Read what :meth:`Lineage.to_bytes` wrote; the arrays are views of the blob."""
-    form, first, second, third, attempts = unpack(blob)
-    tries = int32s(attempts) if len(attempts) else None
-    if int64s(form)[0] == _RUNS:
-        return Runs(int64s(first), int64s(second), int64s(third), tries)
-    return Sparse(int64s(first), int64s(second), int64s(third), tries)
+    form_part, first, second, third, attempts_part = unpack(blob)
+    form, attempts = int64s(form_part)[0], int32s(attempts_part) if len(attempts_part) else None
+    if form == _SPARSE:
+        return Sparse(int64s(first), int64s(second), int64s(third), attempts)
+    roots, told = int64s(first), int64s(third)
+    starts = np.zeros(len(roots) + 1, dtype=np.int64)
+    if len(roots):
+        np.cumsum(np.frombuffer(second, dtype=f"u{len(second) // len(roots)}"), out=starts[1:])
+    if form == _RUNS:
+        return Runs(roots, starts, edges=told, attempts=attempts)
+    return Runs(roots, starts, sums=told, attempts=attempts)
+
+
+def siblings(sums: Int64s, starts: Int64s) -> Int64s:
+    """The edge of each of some siblings, whose XOR is known; shape (n,).
+
+    All but the last of a bundle are derived from the sum, and the last is what is missing.
+
+    Args:
+        sums: XOR of the edges of each bundle, shape (b,).
+        starts: First of each bundle and, last, how many siblings there are, shape (b + 1,).
+    """
+    lengths = np.diff(starts)
+    places = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
+    edges = edges_at(places, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
+    edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])
+    return edges
+
+
+def starts_of_runs(values: Int64s | Int32s) -> Int64s:
+    """Where each run of equal values begins and, last, how many values there are; shape (r + 1,)."""
+    if not len(values):
+        return np.zeros(1, dtype=np.int64)
+    changes = np.flatnonzero(values[1:] != values[:-1])
+    starts = np.empty(len(changes) + 2, dtype=np.int64)
+    starts[0], starts[-1] = 0, len(values)
+    np.add(changes, 1, out=starts[1:-1])
+    return starts

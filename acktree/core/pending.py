@@ -40,20 +40,52 @@ MessageIds = Sequence[object] | npt.NDArray[Any]
 class Closed:
     """Messages of one segment that a call of :meth:`Pending.close` took out; n of them, n >= 1.
 
-    ``rows`` are places in the chunk ``chunk``, so that a message can be read again and emitted anew.
+    Attributes:
+        message_ids: The user's ids, by sequence, length n: an array where one was added, else a list.
+        chunk: The chunk of the inbox that holds them; ``rows`` are places in it, so that a message can be
+            read again and emitted anew.
     """
 
-    sequences: Int64s
-    """Ascending, shape (n,)."""
     message_ids: list[object] | npt.NDArray[Any]
-    """The user's ids in the same order, length n: an array where an array was added, else a list."""
     chunk: int
-    rows: Int64s
-    """Row in the chunk of each, shape (n,)."""
-    attempts: Int32s
-    """Which attempt each was, from 1, shape (n,)."""
-    first_emitted_ms: Int64s
-    """When the first attempt of each message was emitted, shape (n,)."""
+    _segment: _Segment
+    _places: Int64s
+
+    @property
+    def sequences(self) -> Int64s:
+        """Ascending, shape (n,)."""
+        return self._places + self._segment.start
+
+    @property
+    def rows(self) -> Int64s:
+        """Row in the chunk of each, shape (n,)."""
+        return self._places + self._segment.first_row
+
+    @property
+    def attempts(self) -> Int32s:
+        """Which attempt each was, from 1, shape (n,)."""
+        attempts = self._segment.attempts
+        return np.ones(len(self._places), np.int32) if attempts is None else attempts[self._places]
+
+    @property
+    def first_emitted_ms(self) -> Int64s:
+        """When the first attempt of each message was emitted, shape (n,)."""
+        emitted_ms = self._segment.first_emitted_ms
+        if isinstance(emitted_ms, int):
+            return np.full(len(self._places), emitted_ms, dtype=np.int64)
+        return emitted_ms[self._places]
+
+    def waited_ms(self, now_ms: int) -> int:
+        """How long all of them have waited, together."""
+        emitted_ms = self._segment.first_emitted_ms
+        if isinstance(emitted_ms, int):
+            return (now_ms - emitted_ms) * len(self._places)
+        return int((now_ms - emitted_ms[self._places]).sum())
+
+    def message_list(self) -> list[Any]:
+        """The message ids as Python objects, also where they were an array."""
+        ids = self.message_ids
+        return ids.tolist() if isinstance(ids, np.ndarray) else ids
 
 
 class Pending:
@@ -178,7 +210,8 @@ class Pending:
         return closed
 
     def _close_in(self, segment: _Segment, index: int, places: Int64s) -> list[Closed]:
-        places = places[segment.is_open[places]]
+        if segment.open_count < len(segment.message_ids):
+            places = places[segment.is_open[places]]
         if not len(places):
             return []
         closed = segment.take(places)
@@ -254,19 +287,7 @@ class _Segment:
         """Close the messages at these places: open ones, ascending, at least one."""
         self.is_open[places] = False
         self.open_count -= len(places)
-        emitted_ms = self.first_emitted_ms
-        if isinstance(emitted_ms, int):
-            emitted_ms = np.full(len(places), emitted_ms, dtype=np.int64)
-        else:
-            emitted_ms = emitted_ms[places]
-        return Closed(
-            sequences=places + self.start,
-            message_ids=self._ids_at(places),
-            chunk=self.chunk,
-            rows=places + self.first_row,
-            attempts=np.ones(len(places), np.int32) if self.attempts is None else self.attempts[places],
-            first_emitted_ms=emitted_ms,
-        )
+        return Closed(self._ids_at(places), self.chunk, self, places)
 
     def _ids_at(self, places: Int64s) -> list[object] | npt.NDArray[Any]:
         first, last = int(places[0]), int(places[-1])

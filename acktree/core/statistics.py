@@ -38,7 +38,8 @@ class Numbers:
     execute_ms: float | None = None
     """Time inside ``execute``, for a tuple."""
     process_ms: float | None = None
-    """From the start of ``execute`` to the ack of that tuple. Not measured yet: always None."""
+    """From the start of ``execute`` to the ack of that tuple; sampled where a ``Bolt`` acks by hand. For one
+    that is held over micro-batches it is the time between their clocks."""
     complete_ms: float | None = None
     """From a spout's emit to the verdict ACKED."""
 

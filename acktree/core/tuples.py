@@ -26,10 +26,6 @@ class Rows(Protocol):
         """The stream they came on."""
 
     @property
-    def task_id(self) -> int:
-        """The task that emitted them."""
-
-    @property
     def fields(self) -> tuple[str, ...]:
         """Names of their values."""
 
@@ -43,6 +39,9 @@ class Rows(Protocol):
 
     def read(self, field: str) -> Sequence[Any]:
         """The values of one field, a row each; from now on they are among the columns."""
+
+    def task_of(self, row: int) -> int:
+        """The task that emitted a row."""
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""
@@ -89,7 +88,7 @@ class Tuple:
     @property
     def task_id(self) -> int:
         """The task that emitted it; -1 for a tick."""
-        return self._rows.task_id
+        return self._rows.task_of(self._row)
 
     @property
     def attempt(self) -> int:

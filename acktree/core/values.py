@@ -33,6 +33,7 @@ from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
 
 __all__ = [
+    "LOOKED_AT",
     "Column",
     "batch_from_bytes",
     "batch_to_bytes",
@@ -62,16 +63,21 @@ _FAITHFUL: Final[Mapping[type, pa.DataType]] = {
 """The types that Arrow gives back as they were; exactly these, no subclasses."""
 _ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
 """Types whose values always travel, unless a schema says otherwise."""
-_REFUSALS: Final = (ValueError, TypeError, NotImplementedError, OverflowError, AttributeError)
+_REFUSALS: Final = (
+    ValueError, TypeError, NotImplementedError, OverflowError, AttributeError, pa.ArrowCapacityError,
+)  # fmt: skip
 """What pyarrow raises when a value does not fit; its own errors are kinds of these."""
+LOOKED_AT: Final = 8 << 10
+"""A text or bytes of more than this are worth being weighed; a quick look is not for them."""
 Column: TypeAlias = "Sequence[Any] | pa.Array"
 """The values of one field: decoded, or as Arrow holds them; :func:`decoded` makes the one of the other."""
 _LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
-    pa.string(): lambda value: type(value) is str and value.isascii(),  # others may be lone surrogates
+    # What is not ASCII may be a lone surrogate.
+    pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
     pa.int64(): lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
     pa.float64(): lambda value: type(value) is float,
     pa.bool_(): lambda value: type(value) is bool,
-    pa.binary(): lambda value: type(value) is bytes,
+    pa.binary(): lambda value: type(value) is bytes and len(value) <= LOOKED_AT,
 }
 _SHOW: Final = reprlib.Repr()
 _SHOW.maxstring = _SHOW.maxother = 80
@@ -125,7 +131,7 @@ def encode_columns(
 
 
 def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
-    """A look at one tuple's values that says True for most that fit, and for none that does not.
+    """A look at one tuple's values that says True for most that fit, and for none that does not, or is large.
 
     Where it says False only :func:`encode_rows` knows; that takes a hundred times as long.
 
@@ -139,8 +145,12 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
     looks = [] if schema is None else [_LOOKS.get(kind, _cannot_tell) for kind in schema.types]
 
     def fits_anywhere(values: Sequence[object]) -> bool:
-        for value in values:  # noqa: SIM110  # for so few, all() of a generator takes three times as long
-            if type(value) not in _ANYWHERE:
+        for value in values:  # for so few, all() of a generator takes three times as long
+            kind = type(value)
+            if kind is str or kind is bytes:
+                if len(value) > LOOKED_AT:  # type: ignore[arg-type]  # mypy does not follow ``kind``
+                    return False
+            elif kind not in _ANYWHERE:
                 return False
         return True
 
@@ -250,12 +260,27 @@ def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.A
     native = _FAITHFUL.get(*kinds) if len(kinds) == 1 else None if kinds else pa.null()
     if native is not None:
         with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
-            return pa.field(name, native), pa.array(column, native)
+            return pa.field(name, native), _whole(name, column, native)
     # Plain pickle writes the classes of these modules by name, and workers cannot import them by it.
     modules = ("__main__", *cloudpickle.list_registry_pickle_by_value())
     by_value = re.compile(b"|".join(re.escape(module.encode()) for module in modules))
     payloads = [_pickled(name, value, by_value) for value in column]
-    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), pa.array(payloads, pa.binary())
+    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), _whole(name, payloads, pa.binary())
+
+
+def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """A column as one array: Arrow has room for 2 GiB in it."""
+    try:
+        array = pa.array(column, kind)
+    except pa.ArrowCapacityError:  # one value alone
+        array = None
+    if isinstance(array, pa.Array):
+        return array
+    raise MisuseError(
+        f"a column of more than 2 GiB (values: {len(column)}), which is all that Arrow has room for",
+        f"field {name!r}",
+        "put what is so large into a file or a store, and emit where it is",
+    )
 
 
 def _kinds(column: Sequence[object]) -> set[type]:

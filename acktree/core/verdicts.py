@@ -54,8 +54,6 @@ class FailureCause(StrEnum):
     """The process died under this message: out of memory, a segmentation fault, ``os._exit``."""
     HUNG = "HUNG"
     """A bolt worked on this message for so long that its process was stopped."""
-    GAVE_UP = "GAVE_UP"
-    """The engine stopped trying, for a reason that no attempt of its own has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,15 @@ _MOST_CHANGES: Final = 1024
 class DurableAcker:
     """The acker of a checkpoint."""
 
-    def __init__(self, plan: Plan, folder: Path, last_committed: int) -> None:
+    def __init__(self, plan: Plan, folder: Path, last_committed: int, first_batch: int = 0) -> None:
         """Take up what an earlier driver left.
 
         Args:
             folder: The checkpoint's folder.
             last_committed: The last micro-batch that Spark has committed; the one after it runs again.
+            first_batch: What was before this one is forgotten.
         """
-        self._log = _Log(folder / "acker", last_committed)
+        self._log = _Log(folder / "acker", last_committed, first_batch)
         self._acker = Acker(plan, self._log.recover(plan.timeout_ms))
         self._payloads = _Payloads(folder / "payloads", last_committed, self._acker.ledger)
 
@@ -75,8 +76,8 @@ class DurableAcker:
 class _Log:
     """Changes since the last whole ledger, a file for each micro-batch that changed something."""
 
-    def __init__(self, folder: Path, last_committed: int) -> None:
-        self._folder, found = folder, _committed(folder, last_committed)
+    def __init__(self, folder: Path, last_committed: int, first_batch: int) -> None:
+        self._folder, found = folder, _committed(folder, last_committed, first_batch)
         whole = max((at for at, file in enumerate(found) if file.suffix == ".whole"), default=0)
         self._superseded, self._files = found[:whole], found[whole:]
         self._written = 0
@@ -145,12 +146,12 @@ class _Payloads:
             self._closed.append(file)
 
 
-def _committed(folder: Path, last_committed: int) -> list[Path]:
+def _committed(folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
     """The files of micro-batches that count, ascending; what else is there goes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found: list[Path] = []
     for file in sorted(folder.iterdir()):
-        if file.name.startswith("new-") or int(file.stem) > last_committed:
+        if file.name.startswith("new-") or not first_batch <= int(file.stem) <= last_committed:
             file.unlink()
         else:
             found.append(file)

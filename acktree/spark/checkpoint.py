@@ -5,6 +5,8 @@
     acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
     spark/           Spark's own checkpoint: offsets, commits, state
+    spark-N/         the same since the N-th time that memory was moved out of it; see offline.py
+    memory-N/        what bolts remembered when spark-N began, a file a task
     acker/           what is open
     payloads/        rows of DataFrames that are open, where there is a retry policy
     inbox/           what spouts emitted, until committed and done with
@@ -26,7 +28,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -36,13 +38,16 @@ from urllib.request import url2pathname
 from acktree.config import Config
 from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_private_file, make_private_folder, write_private
+from acktree.spark import full_disk
+from acktree.spark.inbox import waiting_spouts
 from acktree.spark.scratch import scratch_folder
+from acktree.spark.upgrade import FRESH, check_shape_1, upgraded
+from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
+from acktree.topology.shape import Shape, numbered
 
 log = logging.getLogger("acktree")
 
-VERSION: Final = 1
-"""The version of this layout; a checkpoint of a later one is refused."""
 BLOCK: Final = 1 << 28
 """Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""
 
@@ -77,7 +82,6 @@ class Checkpoint:
         """
         self.folder = folder
         make_private_folder(folder)
-        make_private_folder(self.spark)  # before Spark makes it as the umask says
         _warn_of_writers(folder)
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
         make_private_file(folder / "lock")
@@ -93,6 +97,7 @@ class Checkpoint:
             ) from error
         try:
             self._facts = self._read()
+            make_private_folder(self.spark)  # before Spark makes it as the umask says
         except BaseException:
             self.close()
             raise
@@ -100,7 +105,16 @@ class Checkpoint:
     @property
     def spark(self) -> Path:
         """Spark's ``checkpointLocation``."""
-        return self.folder / "spark"
+        return self._of_generation("spark")
+
+    @property
+    def memory(self) -> Path | None:
+        """What bolts remembered when Spark's checkpoint began; None for nothing. See ``memories.py``."""
+        return self._of_generation("memory") if self._facts.get("memory") else None
+
+    def _of_generation(self, name: str) -> Path:
+        generation = int(self._facts.get("generation", 1))
+        return self.folder / (name if generation == 1 else f"{name}-{generation}")
 
     @property
     def inbox(self) -> Path:
@@ -134,15 +148,19 @@ class Checkpoint:
         """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
         folder = scratch_folder(spark_folder)
-        self._facts["scratch"] = str(folder)
-        self._write()
+        self._write({**self._facts, "scratch": str(folder)})
         return folder
 
     def drop_scratch_folder(self) -> None:
         """Delete the folder of large rows."""
-        folder = self._facts.get("scratch")
-        if folder is not None:
+        for folder in self.places[1:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def places(self) -> list[Path]:
+        """Folders that a run writes to: this one, and its large rows' if it has one."""
+        scratch = self._facts.get("scratch")
+        return [self.folder] if scratch is None else [self.folder, Path(scratch)]
 
     @property
     def run_salt(self) -> int:
@@ -169,77 +187,159 @@ class Checkpoint:
         """Whether an earlier run came to its end: every spout ended, every message had its verdict."""
         return bool(self._facts.get("ended"))
 
-    def begin_run(self, topology: Topology, config: Config, partitions: int) -> None:
-        """Start a run: pin what must not change, or see that it did not.
+    @property
+    def first_batch(self) -> int:
+        """What Spark's first micro-batch counts as: its checkpoint may be younger than ours."""
+        return int(self._facts.get("first_batch", 0))
+
+    @property
+    def begins_after(self) -> int:
+        """The inbox number after which Spark's first micro-batch begins."""
+        return int(self._facts.get("begins_after", -1))
+
+    @property
+    def acker_from(self) -> int:
+        """Of micro-batches before this one the acker knows nothing any more."""
+        return int(self._facts.get("acker_from", 0))
+
+    @property
+    def lost_through(self) -> int:
+        """Open messages up to this inbox number were forgotten, and run again; -1 for none."""
+        return int(self._facts.get("lost_through", -1))
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of the topology that ran last; None where none did, with this release."""
+        return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None
+
+    def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
+        """Start a run: pin what must not change, or see that nothing did that must not.
 
         Args:
             partitions: How many to have in a fresh checkpoint.
 
+        Returns:
+            The topology, with the task ids that its components have on this checkpoint.
+
         Raises:
-            CheckpointError: The checkpoint belongs to a topology of another shape.
+            CheckpointError: The topology has changed in a way that the checkpoint cannot follow.
         """
+        is_tracked, before = config.acker_executors != 0, self.shape
         if not self._facts:
             salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
-            partitions = config.partitions or partitions
             self._facts = {
-                "version": VERSION,
+                **FRESH,
                 "run_salt": salt,
-                "partitions": partitions,
+                "partitions": config.partitions or partitions,
                 "run": 0,
                 "reserved": 0,
             }
-            self._facts["shape"] = shape_of(topology, config, partitions)
+        elif before is None:
+            check_shape_1(self._facts.pop("shape_1"), topology, self.partitions, is_tracked=is_tracked)
         else:
-            now = shape_of(topology, config, self.partitions)
-            changed = [
-                name
-                for name in sorted(now | self._facts["shape"])
-                if now.get(name) != self._facts["shape"].get(name)
-            ]
-            if changed:
-                name = changed[0]
-                before = self._facts["shape"].get(name)
-                raise CheckpointError(
-                    f"{name} is {now.get(name)} now and was {before} when this checkpoint was begun",
-                    str(self.folder),
-                    "run the topology as it was, or give the changed one a checkpoint of its own",
-                )
-        self._facts["run"] += 1
-        self._facts["first_sequence"] = self._facts["reserved"]
-        self._write()
+            topology = numbered(topology, before)
+            self._compare(topology.name, before, Shape.of(topology, self.partitions, is_tracked=is_tracked))
+        if config.partitions not in (None, self.partitions):
+            log.warning(
+                "topology=%s has %s partitions as this checkpoint was begun, not %s. fix: to change them, "
+                "`python -m acktree rebalance %s --partitions %s`",
+                topology.name, self.partitions, config.partitions, self.folder, config.partitions,
+            )  # fmt: skip
+        now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
+        self._write({
+            **self._facts,
+            "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
+        })  # fmt: skip
+        return topology
+
+    def _compare(self, name: str, before: Shape, now: Shape) -> None:
+        if now.parts == before.parts and (now.state, now.is_tracked) == (before.state, before.is_tracked):
+            return
+        found = changes(before, now, waiting_spouts(self.inbox))
+        refused = [change for change in found if change.refused]
+        if refused:
+            raise CheckpointError(
+                "; ".join(f"{change.what}, but {change.refused}" for change in refused),
+                f"topology {name!r} on the checkpoint {self.folder}",
+                "; ".join(dict.fromkeys(c.way.replace(CHECKPOINT, str(self.folder)) for c in refused)),
+            )
+        for change in found:
+            log.info("topology=%s changed since its last run: %s", name, change.what)
+
+    def begin_generation(self, shape: Shape, partitions: int, *, has_memory: bool, is_lost: bool) -> None:
+        """Leave what Spark has behind: its next micro-batch is the first of a checkpoint of its own.
+
+        What :attr:`memory` names from now on is there already. Everything else stays as it is, numbered on.
+
+        Args:
+            shape: With the task ids from now on.
+            has_memory: Whether bolts go on with what lies there.
+            is_lost: Whether what was open is to be forgotten by the acker, and run again.
+        """
+        committed, end = self.last_committed(), self.committed_end()
+        facts = self._facts | {
+            "generation": self.next_generation,
+            "partitions": partitions,
+            "first_batch": committed + 1,
+            "begins_after": end,
+            "shape": replace(shape, state=None).to_json(),
+            "memory": has_memory,
+        }
+        if is_lost:
+            facts |= {"acker_from": committed + 1, "lost_through": end}
+        self._write(facts)
+        self.drop_earlier_generations()
+        make_private_folder(self.spark)
+
+    @property
+    def next_generation(self) -> int:
+        """The number of the next generation."""
+        return int(self._facts.get("generation", 1)) + 1
+
+    def drop_earlier_generations(self) -> None:
+        """Delete what no run looks at any more; a tool that died may have left some."""
+        kept = {self.spark, self.memory}
+        for folder in (*self.folder.glob("spark*"), *self.folder.glob("memory-*")):
+            if folder not in kept:
+                shutil.rmtree(folder)
+        shutil.rmtree(self.folder / "marks", ignore_errors=True)  # of micro-batches whose numbers come again
 
     def reserve(self, first: int) -> int:
         """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
         end = first + BLOCK
         with self._changing:
             if end > self._facts["reserved"]:
-                self._facts["reserved"] = end
-                self._write()
+                with full_disk.telling(self.folder):
+                    self._write({**self._facts, "reserved": end})
         return end
 
     def mark_ended(self) -> None:
         """Note that the topology came to its end."""
         with self._changing:
-            self._facts["ended"] = True
-            self._write()
+            self._write({**self._facts, "ended": True})
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
-        logged = _last_logged(self.spark / "offsets")
-        if logged < 0:
-            return -1
-        for line in (self.spark / "offsets" / str(logged)).read_text().splitlines():
-            if line.startswith('{"chunk"'):
-                return int(json.loads(line)["chunk"])
-        return -1
+        return self._end_of(_last_logged(self.spark / "offsets"))
+
+    def committed_end(self) -> int:
+        """The last inbox number that a committed micro-batch ran over; -1 for none."""
+        return self._end_of(_last_logged(self.spark / "commits"))
+
+    def _end_of(self, logged: int) -> int:
+        if logged >= 0:
+            for line in (self.spark / "offsets" / str(logged)).read_text().splitlines():
+                if line.startswith('{"chunk"'):
+                    return int(json.loads(line)["chunk"])
+        return self.begins_after
 
     def is_committed(self, batch_id: int) -> bool:
         """Whether Spark has committed a micro-batch."""
-        return (self.spark / "commits" / str(batch_id)).exists()
+        return (self.spark / "commits" / str(batch_id - self.first_batch)).exists()
 
     def last_committed(self) -> int:
         """The last micro-batch that Spark has committed; -1 for none. The one after it will run again."""
-        return _last_logged(self.spark / "commits")
+        return self.first_batch + _last_logged(self.spark / "commits")
 
     def close(self) -> None:
         """Let the next driver have it. A second call does nothing."""
@@ -259,19 +359,14 @@ class Checkpoint:
                 str(self.folder),
                 "bring it back from a copy, or give the topology a new checkpoint",
             ) from error
-        if facts.get("version") != VERSION:
-            raise CheckpointError(
-                f"this checkpoint has version {facts.get('version')}, and this acktree reads {VERSION}",
-                str(self.folder),
-                "run it with the acktree that wrote it, or give the topology a new checkpoint",
-            )
-        return facts
+        return upgraded(facts, self.folder)
 
-    def _write(self) -> None:
+    def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / "acktree.json.new"
         # Synced: a reservation that a power cut takes back would hand out ids twice.
-        write_private(new, json.dumps(self._facts, indent=1).encode(), sync=True)
+        write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         new.rename(self.folder / "acktree.json")
+        self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 
 def _warn_of_writers(folder: Path) -> None:
@@ -288,17 +383,3 @@ def _warn_of_writers(folder: Path) -> None:
 def _last_logged(folder: Path) -> int:
     """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
     return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
-
-
-def shape_of(topology: Topology, config: Config, partitions: int) -> Mapping[str, Any]:
-    """What of a topology the state in a checkpoint depends on, as JSON has it."""
-    shape: dict[str, Any] = {
-        f"the level of {name!r}": level.index for level in topology.levels(partitions) for name in level.bolts
-    }
-    for component in topology.components.values():
-        shape[f"the kind of {component.id!r}"] = component.kind
-        shape[f"the task ids of {component.id!r}"] = list(component.task_ids)
-        shape[f"what {component.id!r} remembers"] = sorted(component.remembers)
-    shape["whether messages are tracked"] = config.acker_executors != 0
-    shape["the stateful levels"] = [level.index for level in topology.levels(partitions) if level.stateful]
-    return shape

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
@@ -29,6 +29,7 @@ _SAID_ALWAYS: Final = re.compile(
     r"|(Starting )?Streaming TransformWithStateInPandas Python worker"
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_hushed: Final = Event()
 _WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
 
 
@@ -46,8 +47,15 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     return gateway
 
 
+def hush(*, is_over: bool = False) -> None:
+    """Pass nothing on, until it is over: Spark tells at length of tasks that were broken off on purpose."""
+    (_hushed.clear if is_over else _hushed.set)()
+
+
 def _pass_on(lines: Iterable[str]) -> None:
     for line in worth_reading(lines):
+        if _hushed.is_set():
+            continue
         # Nobody may be reading ours any more (`... | head`). The JVM's is read all the same: once its pipe is
         # full it would wait for us, for ever, and every worker that prints with it.
         with suppress(OSError, ValueError):

@@ -32,6 +32,7 @@ from typing import Final
 from acktree.core.pace import FIRST
 from acktree.errors import ProtocolError
 from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
+from acktree.spark import full_disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -121,6 +122,13 @@ def read_chunk(folder: Path, entry_name: str) -> Chunk:
     return Chunk.from_bytes((folder / entry_name).read_bytes())
 
 
+def waiting_spouts(folder: Path) -> frozenset[str]:
+    """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
+    named = (Entry.of_name(file.name) for file in folder.glob("*.*"))
+    kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
+    return frozenset(read_chunk(folder, entry.name).component for entry in kept)
+
+
 class FileInbox:
     """The driver's side of the inbox. Any thread may call any method."""
 
@@ -179,13 +187,13 @@ class FileInbox:
         """A chunk that was not released."""
         return read_chunk(self._folder, self._entries[number][0].name)
 
-    def has_room(self) -> bool:
-        """Whether spouts may emit."""
-        return self._has_room() or (self._look() and self._has_room())
+    def has_room(self, more: int = 0) -> bool:
+        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
+        return self._has_room(more) or (self._look() and self._has_room(more))
 
-    def _has_room(self) -> bool:
+    def _has_room(self, more: int) -> bool:
         most = min(self._max_messages, AHEAD * self._taken.allowance)
-        return self._waiting < most and self._bytes < self._max_bytes
+        return self._waiting + more < most and self._bytes < self._max_bytes
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""
@@ -262,7 +270,8 @@ class FileInbox:
 
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        make_private_file(self._folder / HOLD)
+        with suppress(OSError):  # no room for it: whoever stops the query must stop it in mid-batch then
+            make_private_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
@@ -290,10 +299,11 @@ class FileInbox:
         first = self._next
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
         try:
-            for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-                write_private(self._folder / f"new-{entry.name}", blob)
-            for entry in reversed(entries):
-                (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+            with full_disk.telling(self._folder):
+                for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+                    write_private(self._folder / f"new-{entry.name}", blob)
+                for entry in reversed(entries):
+                    (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
         except BaseException:
             # The first comes last, so nobody has read any; the next to write takes the same numbers.
             for entry in entries:

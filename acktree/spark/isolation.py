@@ -4,7 +4,8 @@ A level marks the row that it executes in a small mapped file: one store a tuple
 process. When Spark runs the task again, the mark names a suspect, and the level runs in a forked child, whose
 death costs nothing: the parent reads the mark, remembers it, and forks again. A row that a worker died over
 twice is left out and its message fails, with the cause; whoever was there by accident runs the second time.
-Rows that are executed together (an ``ArrowBolt``'s) are cut in halves until one is alone.
+Rows that are executed together (an ``ArrowBolt``'s), or whose children are too many to be sent, are cut in
+halves until one is alone. To run out of memory, outside of user code, is a death like the others.
 
 What is known of a micro-batch is kept by its id, so that a re-run after a crash of the driver leaves out the
 same. Time is bounded too: a row that is executed for longer than ``execute_timeout_secs`` is interrupted, and
@@ -20,6 +21,7 @@ import json
 import mmap
 import os
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,22 +32,26 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from acktree.core.frames import WireRow
-from acktree.core.ids import UInt64s
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError, ProtocolError
+from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.tasks.sentry import LeftOut, Sentry
+from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when so many workers died over it."""
-_HEADER: Final = 64
-"""Bytes before the names: the row, the frame's number, how many rows, whether they are executed together."""
+UNGUARDED: Final = "ACKTREE_UNGUARDED"
+"""In the environment of workers: nothing is marked and nobody watches. For the benchmark of what it costs."""
+_MARK: Final = struct.Struct("@4q")
+"""What a mark says: the row, the frame's number, how many rows it has, the name of its first."""
 _NOBODY: Final = -1
 _TOGETHER: Final = -2
 """The mark of a frame that is executed whole."""
+_SENDING: Final = -3
+"""The mark of a frame whose tuples were executed, while what they emitted is made ready."""
+_HOOK: Final = -4
+"""The mark of a hook that has no tuple to blame."""
 _TICKS: Final = 4
 """A clock looks so often in ``execute_timeout_secs``."""
 _PATIENCE: Final = 1.5
@@ -100,13 +106,16 @@ class MarkingSentry(Sentry):
     """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
 
     def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
-        """Begin with a clean mark."""
+        """Begin with a clean mark; the timeout is for bolts that have none of their own."""
         super().__init__()
-        self._suspects, self._timeout_secs = suspects, timeout_secs
+        self._suspects = suspects
+        self._usual_secs = self._timeout_secs = timeout_secs
+        self._bolt = ""
+        self._is_on_watch = False
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
-        os.ftruncate(self._file, _HEADER)
-        self._map = mmap.mmap(self._file, _HEADER)
+        os.pwrite(self._file, bytes(_MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
+        self._map = mmap.mmap(self._file, _MARK.size)
         self._hung_file = file.with_suffix(".hung").open("w")
         self._fields = memoryview(self._map).cast("q")
         self._fields[0] = _NOBODY
@@ -114,36 +123,48 @@ class MarkingSentry(Sentry):
         self._frames = 0
         self._seen: tuple[int, int, float] = (_NOBODY, 0, 0.0)
 
-    def begin(self, names: UInt64s, *, together: bool) -> None:
+    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
         self._fields[0] = _NOBODY
-        os.pwrite(self._file, np.ascontiguousarray(names).data, _HEADER)
+        self._bolt = component.id
+        self._keep_time(component.execute_timeout_secs or self._usual_secs)
         self._frames += 1
-        self._fields[1], self._fields[2] = self._frames, len(names)
+        self._fields[1], self._fields[2], self._fields[3] = self._frames, count, first
         self._fields[0] = _TOGETHER if together else _NOBODY
+
+    def sending(self) -> None:
+        self._fields[0] = _SENDING
 
     def end(self) -> None:
         self._fields[0] = _NOBODY
+        self._keep_time(self._usual_secs)  # what follows is ours, and no bolt's
 
-    def left_out(self, names: UInt64s) -> Sequence[LeftOut]:
+    def enter(self, component: Component, hook: str) -> None:
+        self._fields[0] = _NOBODY
+        said = json.dumps((component.id, hook)).encode()
+        os.pwrite(self._file, said, _MARK.size)
+        self._fields[2] = len(said)
+        self._fields[0] = _HOOK
+
+    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:
         known = self._suspects.left_out
-        return [LeftOut(row, *known[int(names[row])]) for row in _rows_of(names, known)]
+        return [LeftOut(name - first, *known[name]) for name in _within(first, count, known)]
 
-    def cuts(self, names: UInt64s) -> Sequence[int]:
-        return _rows_of(names, self._suspects.cuts)
+    def cuts(self, first: int, count: int) -> Sequence[int]:
+        return [name - first for name in _within(first, count, self._suspects.cuts)]
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
         """While a level runs: interrupt what takes too long. Only a main thread can be."""
-        secs = self._timeout_secs
-        if secs is None or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = signal.signal(signal.SIGALRM, self._look)
-        signal.setitimer(signal.ITIMER_REAL, secs / _TICKS, secs / _TICKS)
-        self._let_go_on(secs)
+        self._is_on_watch = True
+        self._keep_time(self._usual_secs, anew=True)
         try:
             yield
         finally:
+            self._is_on_watch = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
             signal.signal(signal.SIGALRM, before)
@@ -156,19 +177,32 @@ class MarkingSentry(Sentry):
         self._hung_file.close()
         os.close(self._file)
 
+    def _keep_time(self, secs: float | None, *, anew: bool = False) -> None:
+        """Set the clock to a timeout, or stop it where there is none."""
+        if secs == self._timeout_secs and not anew:
+            return
+        self._timeout_secs = secs
+        if self._is_on_watch:
+            tick = 0 if secs is None else secs / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick, tick)
+            faulthandler.cancel_dump_traceback_later()
+            if secs is not None:
+                self._let_go_on(secs)
+
     def _look(self, *_: object) -> None:
         """The clock's tick."""
-        assert self._timeout_secs is not None, "there is a clock only with a timeout"
+        if self._timeout_secs is None:
+            return  # it was stopped just now
         row, frame, now = self._fields[0], self._fields[1], time.monotonic()
-        if (row, frame) != self._seen[:2] or row == _NOBODY:
+        if (row, frame) != self._seen[:2] or row in {_NOBODY, _SENDING, _HOOK}:
             self._seen = row, frame, now
             self._let_go_on(self._timeout_secs)
         elif now - self._seen[2] >= self._timeout_secs:
             self._seen = row, frame, now
             raise ExecuteTimeoutError(
                 f"execute took longer than execute_timeout_secs={self._timeout_secs:g}",
-                "the bolt that executed this tuple",
-                "mend what it waits for, or raise execute_timeout_secs",
+                f"bolt {self._bolt!r}",
+                "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
             )
 
     def _let_go_on(self, secs: float) -> None:
@@ -232,6 +266,8 @@ class Isolation:
 
     def run(self, level: Run, store: StateStore | None = None) -> Iterable[WireRow]:
         """Run it, in this process as long as nobody died."""
+        if UNGUARDED in os.environ:
+            return level(Sentry(), store)
         suspects = Suspects.read(self._file("suspects"))
         if not self.attempt and not suspects:
             return self._here(level, store, suspects)
@@ -239,9 +275,8 @@ class Isolation:
         while True:
             told = self._in_a_child(level, store, suspects)
             if told is not None:
-                rows, writes = told
-                _write(store, writes)
-                return rows
+                _write(store, told[1])
+                return told[0]
 
     def _here(self, level: Run, store: StateStore | None, suspects: Suspects) -> Iterator[WireRow]:
         sentry = MarkingSentry(self._file("mark"), suspects, self.timeout_secs)
@@ -266,16 +301,26 @@ class Isolation:
         _, status = os.waitpid(child, 0)
         if said is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = said
+            if isinstance(raised, MemoryError) and self._read_mark(suspects, "its worker ran out of memory"):
+                return None
             if raised is not None:
                 raise raised
             return rows, writes
-        if not self._read_mark(suspects, _words(status)):
-            raise ProtocolError(
-                f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
-                f"micro-batch {self.batch_id}, partition {self.partition}",
-                "Spark tries the task again; if this comes back, please report it",
+        hook = self._marked_hook()
+        if self._read_mark(suspects, _words(status)):
+            return None
+        where = f"micro-batch {self.batch_id}, partition {self.partition}"
+        if hook is not None:
+            raise BoltError(
+                f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
+                where,
+                "Spark tries a few times more, then the topology stops; mend the hook and submit it again",
             )
-        return None
+        raise ProtocolError(
+            f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
+            where,
+            "Spark tries the task again; if this comes back, please report it",
+        )
 
     def _be_the_child(self, level: Run, suspects: Suspects, parent: Connection, *, has_state: bool) -> None:
         try:
@@ -299,16 +344,26 @@ class Isolation:
             return False
         blob = file.read_bytes()
         file.unlink()
-        if not any(blob[:_HEADER]):  # it died before it had begun
+        if not any(blob):  # it died before it had begun
             return False
-        row, _, count = np.frombuffer(blob, dtype=np.int64, count=3).tolist()
-        if row == _NOBODY:
+        row, _, count, first = _MARK.unpack_from(blob)
+        if row in {_NOBODY, _HOOK}:
             return False
-        names = np.frombuffer(blob, dtype=np.uint64, count=count, offset=_HEADER)
+        names = range(first, first + count)
         is_hung = self._file("hung").stat().st_size > 0
         cause = FailureCause.HUNG if is_hung else FailureCause.KILLED_WORKER
-        suspects.blame(names.tolist() if row == _TOGETHER else [int(names[row])], cause, how)
+        suspects.blame(names[row : row + 1] if row >= 0 else names, cause, how)
         return True
+
+    def _marked_hook(self) -> tuple[str, str] | None:
+        """The bolt and the hook that a dead process was in, if it was in one."""
+        file = self._file("mark")
+        blob = (file.read_bytes() if file.exists() else b"") or bytes(_MARK.size)
+        row, _, length, _ = _MARK.unpack_from(blob)
+        if row != _HOOK:
+            return None
+        bolt, hook = json.loads(blob[_MARK.size : _MARK.size + length])
+        return bolt, hook
 
     def _file(self, what: str) -> Path:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"
@@ -330,11 +385,9 @@ def _attend(child: Connection, store: StateStore | None) -> _Said | None:
             child.send(blob)
 
 
-def _rows_of(names: UInt64s, known: Iterable[int]) -> list[int]:
-    """Where some names stand, ascending."""
-    wanted = np.array(list(known), dtype=np.uint64)
-    rows: list[int] = np.flatnonzero(np.isin(names, wanted)).tolist() if len(wanted) else []
-    return rows
+def _within(first: int, count: int, known: Iterable[int]) -> list[int]:
+    """Which of some names are of these rows, ascending."""
+    return sorted(name for name in known if first <= name < first + count)
 
 
 def _plain(row: WireRow) -> WireRow:

@@ -16,13 +16,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
 from acktree.spark import scratch, worker
+from acktree.spark.blobs import MapStateStore
 from acktree.spark.inbox import read_chunk
 from acktree.spark.isolation import Isolation
+from acktree.spark.memories import SeededStore
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
 from acktree.tasks.level import run_level
@@ -34,6 +36,8 @@ if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
 
 ROWS_PER_BATCH: Final = 64
 """Wire rows that leave a level in one Arrow batch: frames are large, and JVM memory is not ours to fill."""
+BYTES_PER_BATCH: Final = 64 << 20
+"""And their bytes; a single row may pass that."""
 
 MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -46,11 +50,13 @@ class Places:
         inbox: Where chunks are read.
         marks: Where a level marks what it executes.
         scratch: Where large rows are, if driver and workers share a machine.
+        memory: What bolts remembered when Spark's checkpoint began, if that was moved there.
     """
 
     inbox: str
     marks: str
     scratch: str | None
+    memory: str | None = None
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
@@ -90,6 +96,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
         if mine:
             plan, partition = shared.plan(), mine[0].partition
+            worker.limit_memory(plan.config.worker_max_bytes)
 
             def run_it(sentry: Sentry, _: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
@@ -97,20 +104,23 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
 
             reader = partial(read_chunk, Path(places.inbox))
             out = isolation(places, plan, level, partition).run(run_it)
-            yield from _in_batches(scratch.put(places.scratch, level, out))
+            yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
 
     return run
 
 
-def _in_batches(rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
+def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
     waiting: list[WireRow] = []
+    size = 0
     for row in rows:
+        more = len(row.head) + len(row.body)
+        if waiting and (len(waiting) == ROWS_PER_BATCH or size + more > BYTES_PER_BATCH):
+            yield waiting
+            waiting, size = [], 0
         waiting.append(row)
-        if len(waiting) == ROWS_PER_BATCH:
-            yield batch_of(waiting)
-            waiting = []
+        size += more
     if waiting:
-        yield batch_of(waiting)
+        yield waiting
 
 
 class RememberingOperator(StatefulProcessor):
@@ -138,40 +148,22 @@ class RememberingOperator(StatefulProcessor):
         out = [row for row in arrived if row.level != self._level]
         if mine:
             plan, partition = self._shared.plan(), mine[0].partition
+            worker.limit_memory(plan.config.worker_max_bytes)
 
             def run_it(sentry: Sentry, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
                 return run_level(plan, self._level, partition, given, store, sentry=sentry)
 
             alone = isolation(self._places, plan, self._level, partition)
-            produced = alone.run(run_it, _MapStateStore(self._blobs))
+            store: StateStore = MapStateStore(self._blobs)
+            if self._places.memory is not None:
+                store = SeededStore(store, Path(self._places.memory))
+            produced = alone.run(run_it, store)
             out += scratch.put(self._places.scratch, self._level, produced)
-        yield _frame_of(out)
+        yield from map(_frame_of, _in_batches(out))
 
     def close(self) -> None:
         """Nothing to let go of."""
-
-
-class _MapStateStore(StateStore):
-    """Named blobs in Spark's state store; a blob that is asked for twice is read once."""
-
-    def __init__(self, blobs: MapState) -> None:
-        self._blobs = blobs
-        self._seen: dict[str, bytes | None] = {}
-
-    def get(self, name: str) -> bytes | None:
-        if name not in self._seen:
-            found = self._blobs.getValue((name,))
-            self._seen[name] = None if found is None else bytes(found[0])
-        return self._seen[name]
-
-    def put(self, name: str, blob: bytes) -> None:
-        self._seen[name] = blob
-        self._blobs.updateValue((name,), (blob,))
-
-    def delete(self, name: str) -> None:
-        self._seen[name] = None
-        self._blobs.removeKey((name,))
 
 
 def _frame_of(rows: list[WireRow]) -> pd.DataFrame:

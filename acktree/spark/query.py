@@ -33,11 +33,13 @@ def ladder(
     shared: SharedPlan,
     places: Places,
     spouts: Mapping[str, DataFrameSpout],
+    after: int = -1,
 ) -> DataFrame:
     """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
+        after: The inbox number after which a fresh checkpoint of Spark's begins.
     """
     session.dataSource.register(InboxSource)
     clock_ms = F.unix_millis(
@@ -46,7 +48,10 @@ def ladder(
     rows = (
         session.readStream.format(FORMAT)
         .options(
-            inbox=places.inbox, partitions=plan.partitions, interval_secs=plan.config.batch_interval_secs
+            inbox=places.inbox,
+            partitions=plan.partitions,
+            interval_secs=plan.config.batch_interval_secs,
+            after=after,
         )
         .load()
     )

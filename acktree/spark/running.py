@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from threading import Event, Lock, Thread
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Event, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from acktree.core.statistics import OpenMessages, Stats
+from acktree.core.statistics import Stats
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
+from acktree.spark import full_disk, signals
 from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.gateway import hush
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
+from acktree.spark.polite_stop import heeding_signals, stop_politely
 from acktree.spark.sink import Sink
-from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.spark.spouts import Threads, now_ms
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.error_log import ErrorLog
-from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.ticks import Ticks
 from acktree.topology.describe import Description
@@ -35,42 +38,9 @@ _LOOK_SECS: Final = 0.05
 _COMMIT_LOOK_SECS: Final = 0.002
 """Spark commits some 5 ms after the sink has returned; so often is looked whether it has."""
 _STOP_SECS: Final = 60.0
-
-
-class Threads:
-    """The spout threads of a run, by task."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self.by_task: dict[int, SpoutThread] = {}
-        self._lock = Lock()
-        self._held: dict[int, Mapping[int, Mail]] = {}
-
-    def hold(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
-        """Keep a micro-batch's verdicts until it is committed; that it runs says so of those before it."""
-        self.tell(batch_id - 1)
-        with self._lock:
-            self._held[batch_id] = mail
-
-    def tell(self, committed: int) -> None:
-        """Leave the verdicts of committed micro-batches at their tasks.
-
-        A task of an earlier run has no mailbox any more.
-        """
-        with self._lock:
-            for batch_id in sorted(held for held in self._held if held <= committed):
-                mail = self._held.pop(batch_id)
-                for task, thread in self.by_task.items():
-                    thread.deliver(mail.get(task), batch_id)
-
-    def told_through(self) -> int:
-        """The last micro-batch whose verdicts every task has told."""
-        return min((thread.told_through for thread in self.by_task.values()), default=-1)
-
-    def wake(self) -> None:
-        """Let all of them look for room."""
-        for thread in self.by_task.values():
-            thread.wake()
+HURRY_SECS: Final = 10.0
+"""So long a process that was asked twice to stop waits for Spark at most."""
+_HURRIED_SPOUT_SECS: Final = 2.0
 
 
 class RunningTopology:
@@ -101,7 +71,9 @@ class RunningTopology:
         self._query: StreamingQuery | None = None
         self._stopped_by: BaseException | None = None
         self._ended = Event()
-        self._kill_requested = Event()
+        self._kill_requested, self._must_hurry = Event(), Event()
+        self._block = ExitStack()
+        self._in_block = False
         self._change = Event()
         self._committed = -1
         self._keeper = Thread(target=self._keep, name=f"acktree {plan.topology.name}", daemon=True)
@@ -126,6 +98,11 @@ class RunningTopology:
         return self.plan.topology.name
 
     @property
+    def checkpoint(self) -> Path:
+        """The folder of its checkpoint: submitted on it again, it goes on."""
+        return self._checkpoint.folder
+
+    @property
     def is_running(self) -> bool:
         """Whether it has neither ended nor been stopped."""
         return not self._ended.is_set()
@@ -144,7 +121,10 @@ class RunningTopology:
         counters = self._sink.counters()
         for thread in self._threads.values():
             counters.merge(thread.numbers().counters)
-        spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
+        spouts = {
+            spout.id: self._mailboxes.open_messages(spout.task_ids, self._rows_open)
+            for spout in self.plan.topology.spouts
+        }
         names = self.plan.topology.components
         return Stats.of(counters, components=names, spouts=spouts, errors=self._errors.kept)
 
@@ -159,15 +139,15 @@ class RunningTopology:
             thread.set_active(False)
 
     def rebalance(self, *_: object, **__: object) -> None:
-        """Refused while running: where a task's memory lies is pinned by the checkpoint.
+        """Refused while running: memory is moved on a checkpoint that nobody runs.
 
         Raises:
             MisuseError: Always, with the offline way.
         """
         raise MisuseError(
-            "a running topology cannot be rebalanced: its checkpoint pins the number of partitions",
+            "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
             f"topology {self.name!r}",
-            "kill it, and submit it with Config(partitions=...) on a new checkpoint",
+            f"kill it, and `python -m acktree rebalance {self._checkpoint.folder}`; then submit it again",
         )
 
     def await_termination(self, timeout_secs: float | None = None) -> bool:
@@ -179,10 +159,12 @@ class RunningTopology:
         Raises:
             SpoutError: A spout could not be opened.
             DeadLetterLimitError: More messages were given up than ``Config`` allows.
+            CheckpointError: A disk is full; submit again on the same checkpoint once there is room.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
-        if not self._wait(self._ended.is_set, timeout_secs):
-            return False
+        with heeding_signals(self, stops=not self._in_block):
+            if not self._wait(self._ended.is_set, timeout_secs):
+                return False
         if self._stopped_by is not None:
             raise self._stopped_by
         return True
@@ -193,8 +175,9 @@ class RunningTopology:
         Returns:
             True when idle, False when the time passed first. Raises what stopped it, if that happens.
         """
-        if not self._wait(lambda: self._ended.is_set() or self._is_idle(), timeout_secs):
-            return False
+        with heeding_signals(self, stops=not self._in_block):
+            if not self._wait(lambda: self._ended.is_set() or self._is_idle(), timeout_secs):
+                return False
         if self._stopped_by is not None:
             raise self._stopped_by
         return True
@@ -207,7 +190,7 @@ class RunningTopology:
                 is brought back by the spouts' queues, or by the same checkpoint.
 
         Returns when it has stopped. Called by a spout, on its own thread, it returns at once: the topology
-        cannot stop before that thread has.
+        cannot stop before that thread has. A Ctrl-C or SIGTERM meanwhile lets it stop at once.
         """
         if any(thread.is_current for thread in self._threads.values()):
             self._kill_requested.set()
@@ -217,27 +200,44 @@ class RunningTopology:
             return
         self.deactivate()
         patience = self.plan.config.message_timeout_secs if wait_secs is None else wait_secs
-        if patience > 0:
-            self._wait(lambda: self._ended.is_set() or self._is_idle(), patience)
-        self._kill_requested.set()
-        self.changed()
-        self._ended.wait()
+        try:
+            if patience > 0 and self.is_warm:  # before that no spout was asked
+                self._wait(lambda: self._ended.is_set() or self._is_idle(), patience)
+            self._kill_requested.set()
+            self.changed()
+            self._wait(self._ended.is_set, None)
+        except signals.StoppedBySignal:
+            self._must_hurry.set()
+            self._kill_requested.set()
+            self.changed()
+            with suppress(signals.StoppedBySignal):  # one more changes nothing
+                self._wait(self._ended.is_set, HURRY_SECS)
+            raise
 
     def __enter__(self) -> Self:
+        """Until the block is left, Ctrl-C and SIGTERM stop it politely and a second one at once."""
+        self._block.enter_context(signals.heeded())
+        self._in_block = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.kill(wait_secs=0)
+        with self._block:
+            if isinstance(raised, signals.StoppedBySignal):
+                stop_politely(self, raised)
+            else:
+                self.kill(wait_secs=0)
 
     def _wait(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        """Whether it was done in time. StoppedBySignal when a signal came first, in the main thread."""
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
-        while not done():
-            left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            self._ended.wait(left)
+        with signals.noted() as came:
+            while not done():
+                left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
+                if left <= 0 or came():
+                    return False
+                self._ended.wait(left)
         return True
 
     def _is_idle(self) -> bool:
@@ -342,6 +342,7 @@ class RunningTopology:
     def _stop(self) -> None:
         """Stop between two micro-batches, then close the spouts; each step whatever became of the others."""
         if self._stopped_by is not None:
+            self._stopped_by = full_disk.told(self._stopped_by, *self._checkpoint.places)
             log.error("topology=%s stopped_by=%s", self.name, self._stopped_by)
         try:
             with ExitStack() as steps:  # the last one first
@@ -358,13 +359,14 @@ class RunningTopology:
     def _stop_threads(self) -> None:
         for thread in self._threads.values():
             thread.stop()
-        deadline = time.monotonic() + _STOP_SECS
+        patience = _HURRIED_SPOUT_SECS if self._must_hurry.is_set() else _STOP_SECS
+        deadline = time.monotonic() + patience
         for task, thread in self._threads.items():
             if not thread.join(max(0.0, deadline - time.monotonic())):
                 log.error(
                     "topology=%s task=%s spout did not come back within %s s, and is left behind: nothing it "
                     "emits from now on is taken",
-                    self.name, task, _STOP_SECS,
+                    self.name, task, patience,
                 )  # fmt: skip
         if self._journal is not None:
             self._journal.note_told()
@@ -377,26 +379,17 @@ class RunningTopology:
             steps.callback(self._inbox.close)
 
     def _stop_query(self) -> None:
-        """Let the running micro-batch come to its commit, then stop a query at rest."""
+        """Let the running micro-batch come to its commit, unless in a hurry, then stop the query."""
         query = self._query
         assert query is not None, "begin() gave one"
         self._inbox.hold()
         deadline = time.monotonic() + _STOP_SECS
         while query.isActive and not self._is_between_batches(query) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECS / 5)
+            if self._must_hurry.wait(_LOOK_SECS / 5):
+                hush()
+                break
         query.stop()
 
     def _is_between_batches(self, query: StreamingQuery) -> bool:
         status = query.status
         return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
-
-    def _open_messages(self, tasks: Sequence[int]) -> OpenMessages:
-        threads = [self._threads[task] for task in tasks if task in self._threads]
-        mine = [thread.numbers() for thread in threads]
-        ages = [numbers.oldest_ms for numbers in mine if numbers.oldest_ms is not None]
-        oldest = (now_ms() - min(ages)) / 1000 if ages else None
-        rows = any(
-            isinstance(self._threads[task].task, DataFrameTask) for task in tasks if task in self._threads
-        )
-        open_rows = self._rows_open() if rows else 0
-        return OpenMessages(sum(numbers.open_count for numbers in mine) + open_rows, oldest)

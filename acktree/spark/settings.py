@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from acktree.spark.gateway import launch
+from acktree.spark.gateway import hush, launch
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
@@ -171,6 +171,7 @@ def start_session(name: str) -> SparkSession:
     settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
+    hush(is_over=True)
     if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started
         SparkContext(conf=conf, gateway=launch(conf))
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()

@@ -78,6 +78,7 @@ class Sink:
         deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
         ended: What the last micro-batch said.
         on_batch: Called when a micro-batch has run, and will be committed next.
+        first_batch: What Spark's first micro-batch counts as.
     """
 
     plan: Plan
@@ -89,12 +90,14 @@ class Sink:
     deliver: Callable[[int, Mapping[int, Mail]], None]
     report: Callable[[ReportedError], object]
     on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
+    first_batch: int = 0
     ended: Ended = field(default_factory=Ended)
     _counters: Counters = field(default_factory=Counters)
     _lock: Lock = field(default_factory=Lock)
 
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+    def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take what one micro-batch decided."""
+        batch_id = self.first_batch + spark_batch_id
         told: dict[int, list[WireRow]] = defaultdict(list)
         for batch in frame.toArrow().to_batches():
             for row in scratch.take(self.scratch, rows_of(batch)):
@@ -112,7 +115,7 @@ class Sink:
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
         for used in self.folders:
-            scratch.forget_before(used, batch_id)
+            scratch.forget_before(used, spark_batch_id)
         self.ended.last = (batch_id, end)
         self.on_batch()
 

@@ -69,12 +69,13 @@ class InboxReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = Path(options["inbox"])
         self._partitions = int(options["partitions"])
+        self._after = int(options.get("after", -1))
         self._pace = Pace(float(options["interval_secs"]))
         self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
 
     def initialOffset(self) -> dict[str, int]:
-        """Before the first number."""
-        return {"chunk": -1}
+        """Where a fresh checkpoint of Spark's begins: it may be younger than ours."""
+        return {"chunk": self._after}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
         """How far the next micro-batch goes; waits a while if there is nothing after ``start``."""

@@ -7,7 +7,7 @@ room, hands them over in runs, and takes its mail in between; idle, it waits for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Lock, Thread, current_thread
@@ -15,7 +15,9 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.counters import Counters
-from acktree.errors import SpoutError
+from acktree.core.statistics import OpenMessages
+from acktree.errors import AcktreeError, CheckpointError, SpoutError
+from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.mail import Mail
 from acktree.tasks.spout_task import SpoutTask
 
@@ -23,6 +25,10 @@ RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
 LINGER_SECS: Final = 0.02
 """And at the latest after so long, while the spout goes on emitting."""
+_REST_CALLS: Final = 250
+"""After so many waits of the last kind the next are longer by one."""
+_LONGEST_REST: Final = 20
+"""Until they are so many times as long."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
 _NOT_ASKED_SECS: Final = 0.05
@@ -37,6 +43,9 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
 
+    The last wait of ``progressive`` grows slowly, to twenty times what is configured: at a thousand calls a
+    second a spout that has nothing for minutes would cost some percent of a core.
+
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
     """
     if config.spout_wait_strategy == "park":
@@ -44,9 +53,11 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     at_once = config.spout_wait_progressive_level1_count
     if idle_calls <= at_once:
         return 0.0
-    if idle_calls <= at_once + config.spout_wait_progressive_level2_count:
+    rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
+    if rested <= 0:
         return _SHORTEST_WAIT_SECS
-    return config.spout_wait_progressive_level3_sleep_millis / 1000
+    longer = min(_LONGEST_REST, 1 + rested // _REST_CALLS)
+    return longer * config.spout_wait_progressive_level3_sleep_millis / 1000
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class SpoutThread:
         self.task = task
         self.position = b""
         """What the spout remembers of an earlier run; empty for nothing."""
-        self.broken: SpoutError | None = None
+        self.broken: AcktreeError | None = None
         self.told_through = -1
         self._config, self._on_change = config, on_change
         self._wake = Event()
@@ -171,6 +182,8 @@ class SpoutThread:
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
             task.flush(now_ms())  # what ack and fail emitted too
             self._say_told(through)
+        except CheckpointError as error:  # no room for it: the operator's to mend, and it says so
+            self.broken = error
         except BaseException as error:  # noqa: BLE001  # told by whoever waits
             self.broken = SpoutError(
                 f"spout task {task.task} of {task.component.id!r} stopped: {type(error).__name__}: {error}",
@@ -193,12 +206,14 @@ class SpoutThread:
             through = (
                 self._mail_through
             )  # before the step: what comes while the spout is asked waits for the next
-            moved = task.step(now_ms())
+            asked = time.monotonic()
+            moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
             waiting = task.buffered_count
             if waiting:
                 now = time.monotonic()
-                buffered_since = buffered_since or now
-                if not moved or waiting >= RUN_MESSAGES or now - buffered_since > LINGER_SECS:
+                buffered_since = buffered_since or asked
+                is_enough = waiting >= RUN_MESSAGES or task.has_enough
+                if is_enough or not moved or now - buffered_since > LINGER_SECS:
                     task.flush(now_ms())
                     buffered_since = 0.0
             self._say_told(through)
@@ -224,3 +239,48 @@ class SpoutThread:
         """The mail of this micro-batch was taken: it counts as told once what followed from it is durable."""
         if self.task.is_settled:
             self.told_through = max(self.told_through, through)
+
+
+class Threads:
+    """The spout threads of a run, by task."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.by_task: dict[int, SpoutThread] = {}
+        self._lock = Lock()
+        self._held: dict[int, Mapping[int, Mail]] = {}
+
+    def hold(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
+        """Keep a micro-batch's verdicts until it is committed; that it runs says so of those before it."""
+        self.tell(batch_id - 1)
+        with self._lock:
+            self._held[batch_id] = mail
+
+    def tell(self, committed: int) -> None:
+        """Leave the verdicts of committed micro-batches at their tasks.
+
+        A task of an earlier run has no mailbox any more.
+        """
+        with self._lock:
+            for batch_id in sorted(held for held in self._held if held <= committed):
+                mail = self._held.pop(batch_id)
+                for task, thread in self.by_task.items():
+                    thread.deliver(mail.get(task), batch_id)
+
+    def told_through(self) -> int:
+        """The last micro-batch whose verdicts every task has told."""
+        return min((thread.told_through for thread in self.by_task.values()), default=-1)
+
+    def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> OpenMessages:
+        """What some tasks have open, and the oldest of it; ``rows_open`` counts the rows of DataFrames."""
+        mine = [self.by_task[task] for task in tasks if task in self.by_task]
+        numbers = [thread.numbers() for thread in mine]
+        ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
+        rows = rows_open() if any(isinstance(thread.task, DataFrameTask) for thread in mine) else 0
+        oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
+        return OpenMessages(sum(each.open_count for each in numbers) + rows, oldest_secs)
+
+    def wake(self) -> None:
+        """Let all of them look for room."""
+        for thread in self.by_task.values():
+            thread.wake()

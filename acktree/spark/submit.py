@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +16,18 @@ from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
+from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint, folder_of
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.operators import Places
 from acktree.spark.query import ladder
-from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.running import RunningTopology
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.spark.shipping import ship_code
 from acktree.spark.sink import Sink
-from acktree.spark.spouts import SpoutThread, now_ms
+from acktree.spark.spouts import SpoutThread, Threads, now_ms
 from acktree.spark.worker import SharedPlan
 from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask
@@ -64,18 +66,21 @@ def submit(
         The handle. The spouts open once the first micro-batch has warmed the query up.
 
     Raises:
-        CheckpointError: Another driver runs on the checkpoint, or it belongs to a topology of another shape.
+        CheckpointError: Another driver runs on the checkpoint, its disk is full, or the topology changed in
+            a way that it cannot follow: see ``docs/running.md``.
         ConfigError: ``checkpoint`` is no folder (a URL other than ``file:``); ``dead_letters_url`` cannot be
             read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     config = config or Config()
-    held = Checkpoint(folder_of(checkpoint))
-    try:
-        return _start(topology, held, spark, config)
-    except BaseException:
-        held.close()
-        raise
+    folder = folder_of(checkpoint)
+    with full_disk.telling(folder, Path(tempfile.gettempdir())):
+        held = Checkpoint(folder)
+        try:
+            return _start(topology, held, spark, config)
+        except BaseException:
+            held.close()
+            raise
 
 
 def _start(
@@ -93,7 +98,7 @@ def _start(
 
 def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
-    held.begin_run(topology, config, held.partitions)
+    topology = held.begin_run(topology, config, held.partitions)
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
@@ -123,7 +128,8 @@ def _start_in(
     prepare_session(session)
     ship_code(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
-    held.begin_run(topology, config, min(wanted, session.sparkContext.defaultParallelism))
+    most = session.sparkContext.defaultParallelism
+    topology = held.begin_run(topology, config, min(wanted, most))
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
     errors, threads = ErrorLog(config), Threads()
@@ -131,11 +137,14 @@ def _start_in(
     burial = Burial(letters, topology, config)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through) if replays else None
-    acker = DurableAcker(plan, held.folder, held.last_committed()) if plan.is_tracking else None
+    acker = None
+    if plan.is_tracking:
+        acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from)
     folder = _scratch_folder(session, held)
     scratch = None if folder is None else str(folder)
     folders = [held.marks, *([] if folder is None else [folder])]
     sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
+    sink.first_batch = held.first_batch
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal, burial)
 
     def on_batch() -> None:
@@ -155,7 +164,7 @@ def _start_in(
                 mine = copy.deepcopy(spout.user_object)
                 task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed)
-    _recover(plan, inbox, journal, threads, held.last_committed())
+    _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     first_sequences = dict.fromkeys(queues, held.first_sequence)
     if acker is not None:
@@ -179,13 +188,14 @@ def _query(
     scratch: str | None,
 ) -> StreamingQuery:
     shared = SharedPlan.write(plan, held.new_plan_file())
-    places = Places(str(held.inbox), str(held.marks), scratch)
+    memory = None if held.memory is None else str(held.memory)
+    places = Places(str(held.inbox), str(held.marks), scratch, memory)
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
     try:
         return (
-            ladder(session, plan, shared, places, frames)
+            ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
@@ -231,7 +241,12 @@ def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
 
 
 def _recover(
-    plan: Plan, inbox: FileInbox, journal: Journal | None, threads: Threads, last_committed: int
+    plan: Plan,
+    inbox: FileInbox,
+    journal: Journal | None,
+    threads: Threads,
+    last_committed: int,
+    lost_through: int = -1,
 ) -> None:
     """Take up what an earlier run left: positions, and messages that no queue brings back."""
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
@@ -250,6 +265,8 @@ def _recover(
         task.recover_parked(number, chunk, now_ms())
     if journal is not None:
         _settle(plan, inbox, journal, keeping, last_committed)
+    for thread in keeping.values():
+        thread.task.deliver(Mail(lost_through=lost_through))  # behind the verdicts that there are
     for thread in threads.by_task.values():
         thread.deliver(None, last_committed)  # its mail is through with the first step
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import resource
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import cloudpickle
 
@@ -20,6 +23,9 @@ from acktree.tasks.plan import Plan
 _plans: dict[str, Plan] = {}
 _tasks_seen = 0
 _FREEZES = 5
+_CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
+_SHARE: Final = 0.75
+"""Of the machine's memory, what one worker may have by default."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +90,29 @@ def settle() -> None:
     if _tasks_seen < _FREEZES:
         _tasks_seen += 1
         gc.freeze()
+
+
+def limit_memory(most: int | None) -> None:
+    """Let whatever wants more memory than this in this process be told so by a MemoryError.
+
+    Args:
+        most: ``worker_max_bytes``: memory of its own, mapped files not counted. None: three quarters of what
+            the machine has, or its container.
+
+    Another limit that is lower stays. Where the system has no such limit (RLIMIT_DATA) nothing happens.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = round(_SHARE * _machine_bytes()) if most is None else most
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+
+def _machine_bytes() -> int:
+    """The memory of the machine, or of the container that this process is in, if that is less."""
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(has, int(_CONTAINER.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return has

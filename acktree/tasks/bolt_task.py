@@ -12,33 +12,37 @@ Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor`
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from sys import getrefcount
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from acktree.bolt import ArrowBolt, BasicBolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
-from acktree.core.ids import Int64s, UInt64s
+from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
-from acktree.core.values import Column, native_batch, unpickled_columns
+from acktree.core.values import Column, unpickled_columns
 from acktree.core.verdicts import FailureCause
-from acktree.errors import AcktreeError, ExecuteTimeoutError, KilledWorkerError, MisuseError, ProtocolError
-from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector
+from acktree.errors import (
+    AcktreeError,
+    BoltError,
+    ExecuteTimeoutError,
+    KilledWorkerError,
+    MisuseError,
+    ProtocolError,
+)
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.outlets import Outlets, Unfit
-from acktree.tasks.outputs import Outputs, failure_of
+from acktree.tasks.outputs import Outputs, failure_of, words_of
+from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
-from acktree.tasks.rows import ACKED, FAILED, OPEN, InboundRows, account_of
-from acktree.tasks.sentry import names_of
+from acktree.tasks.rows import ACKED, FAILED, InboundRows, account_of
+from acktree.tasks.sentry import name_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
@@ -81,8 +85,8 @@ class BoltTask(ABC):
         """All rows that were worked on, if something is remembered: they fail if that cannot be saved."""
         self.keeper = self.make_collector()
         if self.broken is None:
-            self.broken = self._raised_by(lambda: self._begin(store))
-        if self.broken is not None:
+            self.broken = self._raised_in("prepare", lambda: self._begin(store))
+        else:
             self._report(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
@@ -111,6 +115,16 @@ class BoltTask(ABC):
     def execute(self, frame: Frame, rows: InboundRows) -> None:
         """Run the bolt on every row; afterwards each row's fate is set."""
 
+    def measure(self, rows: InboundRows, spent_ms: float) -> None:
+        """Count how long what was acked took from its execute to its ack. All rows took ``spent_ms``."""
+
+    def count_processed(self, rows: InboundRows, total_ms: float, acked: int) -> None:
+        """So many tuples of a stream took so long together."""
+        if rows.component != "__system":
+            source = f"{rows.component}:{rows.stream}"
+            counters = self.outputs.counters
+            counters.add_latency(self.component.id, self.task, source, "process_ms", total_ms, acked)
+
     @abstractmethod
     def call_tick(self, rows: InboundRows) -> None:
         """Call the bolt's own ``tick``."""
@@ -120,38 +134,40 @@ class BoltTask(ABC):
         if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        sentry, names = self.outputs.sentry, names_of(frame, frame.lineage.folds(), self.task)
-        left_out = sentry.left_out(names)
-        for left in left_out:
-            error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
-            self._run(frame.rows(np.array([left.row])), (), error)
-            self._report(error)
-        kept = np.delete(np.arange(len(names)), [left.row for left in left_out])
-        cuts = () if self.decodes else sentry.cuts(names[kept])
-        for piece in np.split(kept, cuts):
-            if len(piece):
-                part = frame if len(piece) == len(names) else frame.rows(piece)
-                self._run_marked(part, names[piece])
+        sentry, first, count = self.outputs.sentry, name_of(frame, self.task), len(frame.lineage)
+        left_out = {left.row: left for left in sentry.left_out(first, count)}
+        borders = {0, count, *sentry.cuts(first, count)}
+        for row in left_out:
+            borders |= {row, row + 1}
+        for start, end in pairwise(sorted(borders)):
+            part = frame if end - start == count else frame.rows(np.arange(start, end))
+            left = left_out.get(start)
+            if left is None:
+                self._run_marked(part, first + start)
+            else:
+                error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
+                self._run(part, (), error)
+                self._report(error)
 
-    def _run_marked(self, frame: Frame, names: UInt64s) -> None:
+    def _run_marked(self, frame: Frame, first: int) -> None:
         sentry = self.outputs.sentry
-        sentry.begin(names, together=not self.decodes)
+        sentry.begin(self.component, first, len(frame.lineage), together=not self.decodes)
         if not self.decodes:
             self._run(frame, (), None)
         else:
             try:
                 columns = unpickled_columns(frame.values)
             except MisuseError:
-                self._run_one_by_one(frame, names)
+                self._run_one_by_one(frame, first)
             else:
                 self._run(frame, columns, None)
         sentry.end()
 
-    def _run_one_by_one(self, frame: Frame, names: UInt64s) -> None:
+    def _run_one_by_one(self, frame: Frame, first: int) -> None:
         """Some value of the frame cannot be unpickled here: its tuple fails alone."""
-        for row in range(len(names)):
+        for row in range(len(frame.lineage)):
             alone = frame.rows(np.array([row]))
-            self.outputs.sentry.begin(names[row : row + 1], together=False)
+            self.outputs.sentry.begin(self.component, first + row, 1, together=False)
             try:
                 columns = unpickled_columns(alone.values)
             except MisuseError as error:
@@ -163,7 +179,7 @@ class BoltTask(ABC):
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
-            frame.component, frame.stream, frame.source_task, stream.fields, frame.lineage, columns
+            frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.keeper = self.keeper
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
@@ -172,11 +188,14 @@ class BoltTask(ABC):
         started = perf_counter()
         if refused is None:
             self.execute(frame, rows)
+            self.outputs.sentry.sending()
         else:
             self.fail_rows(rows, np.arange(count), refused)
         counters, name = self.outputs.counters, self.component.id
         counters.add(name, self.task, source, "executed", count)
-        counters.add_latency(name, self.task, source, "execute_ms", (perf_counter() - started) * _MS, count)
+        spent_ms = (perf_counter() - started) * _MS
+        counters.add_latency(name, self.task, source, "execute_ms", spent_ms, count)
+        self.measure(rows, spent_ms)
         self.send(rows)
         counters.add(name, self.task, source, "failed", rows.fate.count(FAILED))
 
@@ -187,9 +206,7 @@ class BoltTask(ABC):
         rows = InboundRows.of_clock(secs)
         rows.keeper = self.keeper
         for call in (lambda: self.call_tick(rows), self.guard.check_all):
-            error = self._raised_by(call)
-            if error is not None:
-                self._report(error)
+            self._raised_in("tick", call)
         self.send(rows)
 
     def finish(self) -> None:
@@ -202,9 +219,7 @@ class BoltTask(ABC):
             for rows in self.seen:
                 self.fail_rows(rows, np.arange(len(rows.lineage)), error)
             self._report(error)
-        error = self._raised_by(self.bolt.cleanup)
-        if error is not None:
-            self._report(error)
+        self._raised_in("cleanup", self.bolt.cleanup)
 
     @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
@@ -213,7 +228,7 @@ class BoltTask(ABC):
     def send(self, rows: InboundRows) -> None:
         """Route what was emitted over these rows, then tell the acker what was acked."""
         emissions, unfit = self.emissions()
-        for emission in emissions:
+        for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
                 anchors = emission.joins.get(emitted, ())
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
@@ -267,6 +282,24 @@ class BoltTask(ABC):
             self.fail_rows(rows, np.array([unfit.parent]), unfit.error)
         self._report(unfit.error)
 
+    def _raised_in(self, hook: str, call: Callable[[], None]) -> Exception | None:
+        """What a hook raised that has no tuple to blame; reported with the hook's name."""
+        self.outputs.sentry.enter(self.component, hook)
+        error = self._raised_by(call)
+        self.outputs.sentry.end()
+        if error is None or isinstance(error, AcktreeError):  # ours say where already
+            told = error
+        else:
+            told = BoltError(
+                f"bolt {self.component.id!r} raised in {hook}(): {words_of(error)}",
+                f"task {self.task}",
+                "mend what the exception says; the topology goes on, and the hook is called again",
+            )
+            told.__cause__ = error
+        if told is not None:
+            self._report(told)
+        return error
+
     def _raised_by(self, call: Callable[[], None]) -> Exception | None:
         try:
             call()
@@ -278,148 +311,3 @@ class BoltTask(ABC):
 
     def _report(self, error: Exception) -> None:
         self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
-
-
-class BasicBoltTask(BoltTask):
-    """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
-
-    def make_collector(self) -> object:
-        self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
-        return self.collector
-
-    def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context)
-
-    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        collector, execute = self.collector, self.bolt.execute
-        guard, watches = self.guard, self.guard.watches
-        collector.rows = rows
-        mark = self.outputs.sentry.mark
-        # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
-        tup = rows.handle(0)
-        unshared = getrefcount(tup)
-        for row in range(len(rows.lineage)):
-            if getrefcount(tup) != unshared:
-                tup = rows.handle(row)
-            mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
-            try:
-                execute(tup, collector)
-            except Exception as error:  # noqa: BLE001  # user code
-                self.raised(rows, np.array([row]), error)
-            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
-                self.blame(rows, row)
-        self.watch_all(rows)
-        _ack_the_rest(rows)
-
-    def call_tick(self, rows: InboundRows) -> None:
-        self.collector.rows, self.collector.row = rows, -1
-        self.bolt.tick(rows.handle(0), self.collector)
-
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        return self.collector.take()
-
-
-class HandBoltTask(BoltTask):
-    """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
-
-    def make_collector(self) -> object:
-        self.collector = HandCollector(self.component, self.task, self.outlets, self.outputs)
-        return self.collector
-
-    def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context, self.collector)
-
-    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
-        execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
-        mark = self.outputs.sentry.mark
-        self.collector.rows = rows
-        tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
-        unshared = getrefcount(tup)
-        for row in range(len(rows.lineage)):
-            if getrefcount(tup) != unshared:
-                tup = rows.handle(row)
-            mark[0] = tup._row = row  # noqa: SLF001
-            try:
-                execute(tup)
-            except Exception as error:  # noqa: BLE001  # user code
-                self.raised(rows, np.array([row]), error)
-            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
-                self.blame(rows, row)
-        self.watch_all(rows)
-
-    def call_tick(self, rows: InboundRows) -> None:
-        self.collector.rows = rows
-        self.bolt.tick(rows.handle(0))
-
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        return self.collector.take()
-
-    def send(self, rows: InboundRows) -> None:
-        super().send(rows)
-        elsewhere = list(self.collector.elsewhere.values())
-        self.collector.elsewhere.clear()
-        for others in elsewhere:
-            self.report_acked(others)
-        if self.memory is not None:
-            self.seen += elsewhere
-
-
-class ArrowBoltTask(BoltTask):
-    """Runs an ``ArrowBolt``: a batch at a time, and an exception fails the batch."""
-
-    decodes = False
-
-    def make_collector(self) -> object:
-        self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
-        return self.collector
-
-    def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context)
-
-    def execute(self, frame: Frame, rows: InboundRows) -> None:
-        collector, count = self.collector, len(rows.lineage)
-        collector.row_count, collector.failed = count, {}
-        for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
-            error = self._raised_by(call)
-            if error is not None:
-                self.raised(rows, np.arange(count), error)
-        by_reason: dict[str, list[int]] = {}
-        for row, reason in collector.failed.items():
-            if rows.fate[row] == OPEN:
-                by_reason.setdefault(reason, []).append(row)
-        for reason, which in by_reason.items():
-            self.fail_rows(rows, np.array(sorted(which)), None, reason)
-        _ack_the_rest(rows)
-
-    def _execute_batch(self, values: pa.RecordBatch) -> None:
-        self.bolt.execute_batch(native_batch(values), self.collector)
-
-    def call_tick(self, rows: InboundRows) -> None:
-        raise ProtocolError(
-            f"a tick of {rows.values[0]} for ArrowBolt {self.component.id!r}, which has none",
-            "create_topology() refuses tick_secs there",
-            "this is a bug in acktree: please report it",
-        )
-
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        emissions, self.collector.emissions = self.collector.emissions, []
-        return emissions, []
-
-
-def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:
-    """The task of a bolt, of the kind that the bolt is."""
-    try:
-        bolt = pickle.loads(outputs.plan.pickles[component.id])
-    except Exception as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
-        bolt = error
-    kind: type[BoltTask] = HandBoltTask
-    if isinstance(bolt, ArrowBolt):
-        kind = ArrowBoltTask
-    elif isinstance(bolt, BasicBolt):
-        kind = BasicBoltTask
-    return kind(bolt, component, task, outputs, store)
-
-
-def _ack_the_rest(rows: InboundRows) -> None:
-    fate = np.frombuffer(rows.fate, dtype=np.uint8)
-    fate[fate == OPEN] = ACKED

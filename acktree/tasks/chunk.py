@@ -8,8 +8,9 @@ the message ids of a spout whose messages only the inbox has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,11 @@ import pyarrow as pa
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+
+T = TypeVar("T")
+
+CHUNK_BYTES: Final = 16 << 20
+"""Tuples of about so many bytes make a chunk; a tuple that is larger has one of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +114,38 @@ class Chunk:
         )  # fmt: skip
 
 
-def put_together(chunks: Iterable[Chunk], most: int) -> Iterator[Chunk]:
-    """Chunks, those that follow each other as one, while that has at most so many messages."""
+def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iterator[Chunk]:
+    """Chunks, those that follow each other as one, while that has at most so many messages and bytes."""
     waiting: list[Chunk] = []
+    size = 0
     for chunk in chunks:
-        if waiting and (not waiting[-1].is_followed_by(chunk) or sum(map(len, waiting)) + len(chunk) > most):
+        more: int = chunk.values.nbytes
+        if waiting and (
+            not waiting[-1].is_followed_by(chunk)
+            or sum(map(len, waiting)) + len(chunk) > most
+            or size + more > most_bytes
+        ):
             yield _one(waiting)
-            waiting = []
+            waiting, size = [], 0
         waiting.append(chunk)
+        size += more
     if waiting:
         yield _one(waiting)
+
+
+def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items, in order, in lists of about :data:`CHUNK_BYTES`; an item that is heavier has one of its own."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        more = weight(item)
+        if part and total + more > CHUNK_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += more
+    if part:
+        yield part
 
 
 def _one(chunks: Sequence[Chunk]) -> Chunk:

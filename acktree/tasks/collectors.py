@@ -10,7 +10,9 @@ What is called for each tuple looks for the usual case itself, without a call, a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from time import perf_counter
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -178,6 +180,27 @@ class HandCollector(_Writer, OutputCollector):
 
     def _refuse(self, what: str, fix: str, of: str = "") -> NoReturn:
         raise MisuseError(what, f"component {self._component.id!r}, task {self._task}{of}", fix)
+
+
+class TimingCollector(HandCollector):
+    """The same in a micro-batch that is sampled: notes how long each tuple took from its execute to its ack.
+
+    Attributes:
+        took: Milliseconds of each ack since last cleared, by whose tuple it was.
+    """
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        super().__init__(component, task, outlets, outputs)
+        self.took: defaultdict[InboundRows, list[float]] = defaultdict(list)
+
+    def ack(self, tup: Tuple) -> None:
+        super().ack(tup)
+        rows, row = account_of(tup)
+        began = rows.began.get(row)
+        if began is not None:
+            self.took[rows].append((perf_counter() - began) * 1000)
+        elif rows.came_ms >= 0:  # of an earlier micro-batch; a clock that was set back makes it no younger
+            self.took[rows].append(max(0, self._outputs.clock_ms - rows.came_ms))
 
 
 class ArrowCollector(ArrowOutputCollector):

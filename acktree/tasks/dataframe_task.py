@@ -20,7 +20,7 @@ from acktree.core.retry import RetryAt
 from acktree.core.values import decode_rows
 from acktree.core.verdicts import Failure, FailureKind
 from acktree.spout import DataFrameSpout
-from acktree.tasks.chunk import Chunk
+from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
@@ -104,8 +104,8 @@ class DataFrameTask(SpoutTask):
                 letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
                 place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
                 self._retries.give_up(place, replace(failure, final=True), root)
-        if parked:
-            self._park(parked, now_ms)
+        for part in in_parts(parked, lambda one: one.values.nbytes):
+            self._park(part, now_ms)
 
     def _park(self, parked: list[_Parked], now_ms: int) -> None:
         first = self._sequences(len(parked))

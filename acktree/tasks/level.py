@@ -17,15 +17,17 @@ from typing import Final
 import numpy as np
 
 from acktree.core.fields import DEFAULT_STREAM
-from acktree.core.frames import Frame, Kind, WireRow
+from acktree.core.frames import Frame, Kind, WireRow, put_together
 from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
 from acktree.core.values import batch_from_bytes, hash_rows
-from acktree.errors import ProtocolError
-from acktree.tasks.bolt_task import BoltTask, bolt_task
-from acktree.tasks.chunk import Chunk, put_together
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.bolt_kinds import bolt_task
+from acktree.tasks.bolt_task import BoltTask
+from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.outputs import Outputs, Witness
+from acktree.tasks.pieces import PIECE_BYTES
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import InboundRows
@@ -83,7 +85,7 @@ def run_level(
         else:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
-    for chunk in put_together(chunks, FRAME_MESSAGES):
+    for chunk in chunks_together(chunks, FRAME_MESSAGES, PIECE_BYTES):
         _emit_messages(chunk, outputs)
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
@@ -99,8 +101,12 @@ def _run_bolt(
     outputs: Outputs,
     store: StateStore | None,
 ) -> None:
+    by_task: dict[int, list[Frame]] = {}
+    for frame in put_together(frames):
+        for task, part in frame.by_task():
+            by_task.setdefault(task, []).append(part)
     for task in outputs.plan.hosted(component, outputs.partition):
-        given = [part for frame in frames if (part := frame.of_task(task)) is not None]
+        given = by_task.get(task, [])
         if not given and tick_secs is None:
             continue
         running: BoltTask = bolt_task(component, task, outputs, store)
@@ -148,8 +154,25 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
         rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
     # A subscriber gets one frame of a slice in each partition: its first sequence is order enough.
     router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
-    refused = router.route(Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks), rows)
+    emission = Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks)
+    refused = {**router.route(emission, rows), **_for_nobody(chunk, plan)}
     if chunk.is_tracked:
         outputs.open(chunk.task, chunk.first_sequence, rows.ack_values)
     for row, error in refused.items():
         outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)
+
+
+def _for_nobody(chunk: Chunk, plan: Plan) -> dict[int, Exception]:
+    """Messages that were emitted directly, to tasks of an earlier run that are no more: never an ack."""
+    if chunk.tasks is None:
+        return {}
+    readers = plan.topology.subscribers(chunk.component, chunk.stream)
+    here = [task for reader in readers for task in plan.topology.tasks[reader.subscriber]]
+    return {
+        row: MisuseError(
+            f"a message was emitted directly to task {chunk.tasks[row]}, which does not read it any more",
+            f"spout {chunk.component!r}, stream {chunk.stream!r}",
+            "it was emitted before its reader was changed: let its spout emit it again",
+        )
+        for row in np.flatnonzero(~np.isin(chunk.tasks, np.array(here, dtype=np.int32))).tolist()
+    }

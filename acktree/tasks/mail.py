@@ -31,6 +31,7 @@ class Mail:
         failed_rows: Roots of rows that were not, by what befell them.
         payloads: What rows that failed held, where there is a retry policy.
         redriven: Dead letters to be tried again.
+        lost_through: What is open in chunks up to this one was forgotten by all others: it is run again.
     """
 
     acked: Int64s = field(default_factory=_none)
@@ -39,6 +40,7 @@ class Mail:
     failed_rows: Sequence[tuple[Int64s, Failure]] = ()
     payloads: Sequence[Payload] = ()
     redriven: Sequence[RedrivenLetter] = ()
+    lost_through: int = -1
 
 
 def mail_of(

@@ -37,6 +37,9 @@ __all__ = ["HeldTuples", "TaskMemory"]
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 _NOTHING: Final = object()
+_NO_NAMES: Final = np.zeros(0, dtype=np.int64)
+_PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+"""Exactly these types are pickled the same by every pickler, and hold no tuples."""
 
 
 @dataclass
@@ -53,20 +56,22 @@ class _Held:
     ordinal: int
     ack_value: int
     named_by: int
+    came_ms: int = -1
 
     @classmethod
     def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
         return cls(
             rows.component,
             rows.stream,
-            rows.task_id,
+            rows.task_of(row),
             rows.fields,
             rows.values_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
-            int(rows.ordinals[row]),
+            rows.ordinal,
             int(rows.ack_values[row]),
             named_by,
+            rows.came_ms,
         )
 
     def rows(self) -> InboundRows:
@@ -75,8 +80,9 @@ class _Held:
         columns = [(value,) for value in self.values]
         rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
         rows.fate[0] = self.fate
-        rows.ordinals[0] = self.ordinal
+        rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
+        rows.came_ms = self.came_ms
         return rows
 
 
@@ -94,6 +100,9 @@ class HeldTuples:
         self._keeper = keeper
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._saved) - (_NEXT_ID in self._saved)
 
     def name_of(self, tup: Tuple) -> int:
         """The name under which a tuple is saved; a new one the first time."""
@@ -212,6 +221,11 @@ class TaskMemory:
         self._blobs: dict[str, bytes] = {}
         self._states: dict[str, KeyValueState[Any, Any]] = {}
 
+    @property
+    def held_count(self) -> int:
+        """How many tuples the task held when its memory was last saved."""
+        return len(self._held)
+
     def restore(self, user_object: object) -> None:
         """Give the attributes their remembered values; where nothing is remembered they stay as prepared."""
         for name in self._names:
@@ -266,6 +280,8 @@ class TaskMemory:
         state.update(fresh)
 
     def _dumps(self, value: object) -> bytes:
+        if _is_plain(value):
+            return pack(_NO_NAMES, pickle.dumps(value, protocol=5))
         file = io.BytesIO()
         pickler = _Pickler(file, self._held)
         pickler.dump(value)
@@ -279,6 +295,11 @@ def _first_value(user_object: object, name: str) -> object:
     """What ``prepare`` or ``__init__`` set; of a class's own value a copy, which other tasks do not share."""
     value = getattr(user_object, name, _NOTHING)
     return value if value is _NOTHING or name in vars(user_object) else copy.deepcopy(value)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a dict of plain values, as counts are, of which no pickler need ask: is this a tuple?"""
+    return type(value) is dict and _PLAIN.issuperset(map(type, (*value, *value.values())))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -307,7 +328,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _names_in(blob: bytes) -> Int64s:
-    return int64s(unpack(blob)[0]) if _holds_names(blob) else np.zeros(0, dtype=np.int64)
+    return int64s(unpack(blob)[0]) if _holds_names(blob) else _NO_NAMES
 
 
 def _holds_names(blob: bytes) -> bool:

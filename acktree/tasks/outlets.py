@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from acktree.core.fields import StreamDeclaration
 from acktree.core.groupings import Direct
-from acktree.core.ids import Int32s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.tuples import Tuple
 from acktree.core.values import encode_columns
 from acktree.errors import MisuseError
@@ -100,8 +100,8 @@ class Outlet(TupleBuffer):
         self.parents: list[int] = []
         self.joins: dict[int, Sequence[Tuple]] = {}
 
-    def emission(self, unfit: list[Unfit]) -> Emission:
-        """All that was written down, as a batch.
+    def emissions(self, unfit: list[Unfit]) -> list[Emission]:
+        """All that was written down, as one batch; as several if one cannot hold it.
 
         Args:
             unfit: Is given the tuples with values that do not fit the stream's types, or do not pickle.
@@ -109,7 +109,7 @@ class Outlet(TupleBuffer):
         name, count, tasks = self.declaration.name, len(self.parents), self.named_tasks()
         parents = np.fromiter(self.parents, np.int64, count)
         try:
-            return Emission(name, self.batch(self.cells, count), parents, self.joins, tasks)
+            return [Emission(name, self.batch(self.cells, count), parents, self.joins, tasks)]
         except MisuseError:
             pass  # some tuple's fault: look at each, which is slow but seldom
         fits: list[int] = []
@@ -119,9 +119,21 @@ class Outlet(TupleBuffer):
                 fits.append(row)
             except MisuseError as error:
                 unfit.append(Unfit(parent, self.joins.get(row, ()), error))
-        batch = self.batch([cell for row in fits for cell in self._cells_of(row)], len(fits))
-        joins = {at: self.joins[row] for at, row in enumerate(fits) if row in self.joins}
-        return Emission(name, batch, parents[fits], joins, None if tasks is None else tasks[fits])
+        return self._halved(np.array(fits, dtype=np.int64), parents, tasks)
+
+    def _halved(self, rows: Int64s, parents: Int64s, tasks: Int32s | None) -> list[Emission]:
+        """Rows of which each would go alone: as few batches as hold them."""
+        listed = rows.tolist()
+        try:
+            batch = self.batch([cell for row in listed for cell in self._cells_of(row)], len(listed))
+        except MisuseError:
+            middle = len(rows) // 2
+            return [
+                half for part in (rows[:middle], rows[middle:]) for half in self._halved(part, parents, tasks)
+            ]
+        joins = {at: self.joins[row] for at, row in enumerate(listed) if row in self.joins}
+        named = None if tasks is None else tasks[rows]
+        return [Emission(self.declaration.name, batch, parents[rows], joins, named)]
 
     def _cells_of(self, row: int) -> list[Any]:
         return self.cells[row * self.width : (row + 1) * self.width]
@@ -180,7 +192,7 @@ class Outlets:
         self._open.clear()
         self._direct.clear()
         unfit: list[Unfit] = []
-        return [outlet.emission(unfit) for outlet in used], unfit
+        return [emission for outlet in used for emission in outlet.emissions(unfit)], unfit
 
     def declaration(self, stream: str) -> StreamDeclaration:
         """A stream of the component's ``outputs``. MisuseError when it is none."""

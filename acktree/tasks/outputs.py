@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from acktree.core.counters import NO_STREAM, Counters
 from acktree.core.deltas import Deltas, in_spans
-from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow
+from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.core.spans import Opened, Span
@@ -58,7 +58,7 @@ class Outputs:
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
         self.local: dict[str, list[Frame]] = {}
-        self._frames: list[tuple[int, int, Frame]] = []
+        self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}
         self._opened: list[Opened] = []
         self._spans: list[Span] = []
@@ -76,7 +76,7 @@ class Outputs:
         if level == self.level:
             self.local.setdefault(frame.subscriber, []).append(frame)
         else:
-            self._frames.append((partition, level, frame))
+            self._frames.setdefault((partition, level), []).append(frame)
 
     def open(self, task: int, first_sequence: int, sums: Int64s) -> None:
         """A spout task sent out consecutive messages; ``sums``: XOR of the edges each went out with."""
@@ -127,12 +127,19 @@ class Outputs:
 
     def wire_rows(self) -> Iterator[WireRow]:
         """Everything, addressed: to other levels, to the ackers, to the driver."""
-        for partition, level, frame in self._frames:
-            yield WireRow(
-                partition, level, Kind.FRAME, frame.source_task, frame.sequence, self.clock_ms,
-                frame.head(), frame.body(),
-            )  # fmt: skip
+        for (partition, level), frames in self._frames.items():
+            for frame in self._in_few(frames):
+                yield WireRow(
+                    partition, level, Kind.FRAME, frame.source, frame.sequence, self.clock_ms,
+                    frame.head(), frame.body(),
+                )  # fmt: skip
         yield from self._rows_for_the_driver()
+
+    def _in_few(self, frames: list[Frame]) -> list[Frame]:
+        """Small frames as one. A spout's stay alone: other partitions have what lies between them."""
+        components = self.plan.topology.components
+        alone = [frame for frame in frames if components[frame.component].kind == "spout"]
+        return alone + put_together(frame for frame in frames if components[frame.component].kind == "bolt")
 
     def _rows_for_the_driver(self) -> Iterator[WireRow]:
         deltas = self.deltas()
@@ -191,7 +198,7 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     if exception is not None:
         cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
         text = "".join(tb.format_exception(exception))
-        words = words or _words_of(exception)
+        words = words or words_of(exception)
     return Failure(
         reason=words,
         kind=FailureKind.FAILED,
@@ -205,7 +212,8 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     )
 
 
-def _words_of(exception: BaseException) -> str:
+def words_of(exception: BaseException) -> str:
+    """An exception as one would say it: its type and its words, whatever its ``__str__`` does."""
     name = type(exception).__name__
     try:
         words = str(exception)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s
+from acktree.core.pending import Closed
 from acktree.core.retry import Retry
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
-from acktree.tasks.chunk import Chunk
+from acktree.tasks.chunk import Chunk, in_parts
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""
@@ -71,6 +72,20 @@ class LastWill:
     values: pa.RecordBatch
     target: int | None
     dead_ms: int
+
+
+@dataclass(frozen=True, eq=False)
+class Payloads:
+    """What attempts of one stream carry, a row each; and for which tasks, if it is read directly."""
+
+    attempts: Sequence[Attempt]
+    values: pa.RecordBatch
+    targets: Int32s | None
+
+    @property
+    def message_ids(self) -> list[object]:
+        """The message id of each."""
+        return [place.message_id for place in self.attempts]
 
 
 class Retries:
@@ -164,17 +179,11 @@ class Retries:
                 self._forget(place.chunk)
         return due
 
-    def payloads_of(
-        self, attempts: list[Attempt], read: Callable[[int], Chunk]
-    ) -> tuple[pa.RecordBatch, Int32s | None]:
-        """What these attempts of one stream carry, a row each, in order; and for which tasks, if directly."""
+    def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
+        """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
-        payloads = [payload_of(place, chunks.get(place.chunk)) for place in attempts]
-        targets = [target for _, target in payloads if target is not None]
-        # A stream that is read directly takes nothing else: all of them have a target, or none has.
-        return concat_rows([row for row, _ in payloads]), np.array(
-            targets, dtype=np.int32
-        ) if targets else None
+        carried = ((place, *payload_of(place, chunks.get(place.chunk))) for place in attempts)
+        yield from map(_put_together, in_parts(carried, lambda each: each[1].nbytes))
 
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""
@@ -196,6 +205,14 @@ class Retries:
             del self._needed[chunk]
 
 
+def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
+    """Each of these messages as the attempt that is over, with where its payload lies."""
+    columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
+    each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
+    for message_id, row, sequence, attempt, first_ms in each:
+        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
+
+
 def redriven_ids(message_ids: Iterable[object]) -> list[int]:
     """The dead letters among messages; a row of a DataFrame that has no id of its own is none."""
     return [
@@ -213,6 +230,13 @@ def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int
         raise ProtocolError(f"chunk {place.chunk} was not read", "tasks/retries.py", "please report it")
     target = None if chunk.tasks is None else int(chunk.tasks[place.row])
     return chunk.values.slice(place.row, 1), target
+
+
+def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> Payloads:
+    # A stream that is read directly takes nothing else: all of them have a target, or none has.
+    targets = [target for _, _, target in part if target is not None]
+    named = np.array(targets, dtype=np.int32) if targets else None
+    return Payloads([place for place, _, _ in part], concat_rows([row for _, row, _ in part]), named)
 
 
 def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:

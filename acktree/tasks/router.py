@@ -2,8 +2,9 @@
 
 Rules of this file
 ------------------
-1. Every delivered copy has an edge of its own, for every anchor. One ordinal step of the anchor is spent for
-   each copy, so that no two of its edges are equal, whatever the grouping does.
+1. Every delivered copy has an edge of its own, for every anchor. Siblings that go to one partition together
+   are named together, by the sum of their edges, from which each edge can be derived. One ordinal step of the
+   anchor is spent for each copy, so that no two of its edges are equal, whatever the grouping does.
 2. Nothing depends on arrival order between tasks, or chance: a second run names the same edges. What hangs
    on nothing has no parent to choose its task by; it is spread by the micro-batch's clock and its place.
 3. An anchor named twice counts once.
@@ -15,7 +16,7 @@ Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorIm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -24,8 +25,8 @@ import pyarrow as pa
 
 from acktree.core.frames import Frame
 from acktree.core.groupings import Choice, Chooser, Direct, make_chooser
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, mix64
-from acktree.core.lineage import Lineage, Sparse
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
+from acktree.core.lineage import Lineage, Runs, Sparse, starts_of_runs
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.outputs import Outputs
@@ -62,6 +63,39 @@ class _Route:
 
     subscription: Subscription
     chooser: Chooser | Exception | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Copies of emitted tuples on their way to one subscriber; n of them.
+
+    Attributes:
+        batch: The values, n rows.
+        parents: The row each is anchored to, shape (n,), as in an :class:`Emission`.
+        tasks: The task each is for, shape (n,).
+        emitted: Which emitted row each is a copy of, shape (n,); None when there is one of each, in order.
+    """
+
+    batch: pa.RecordBatch
+    parents: Int64s
+    tasks: Int32s
+    emitted: Int64s | None
+
+    @property
+    def emitted_rows(self) -> Int64s:
+        """Which emitted row each is a copy of, shape (n,)."""
+        return np.arange(len(self.tasks)) if self.emitted is None else self.emitted
+
+    def taken(self, order: Int64s) -> _Copies:
+        """These in another order."""
+        batch, emitted = _taken(self.batch, order), order if self.emitted is None else self.emitted[order]
+        return _Copies(batch, self.parents[order], self.tasks[order], emitted)
+
+    def slice(self, start: int, end: int) -> _Copies:
+        """Some that stand together."""
+        mine = slice(start, end)
+        emitted = np.arange(start, end) if self.emitted is None else self.emitted[mine]
+        return _Copies(self.batch.slice(start, end - start), self.parents[mine], self.tasks[mine], emitted)
 
 
 class Router:
@@ -138,7 +172,7 @@ class Router:
         From its parent and its place among that parent's children; without one, from its place in all.
         """
         folds = np.append(rows.folds, np.uint64(0))[parents]  # -1 takes the zero
-        places = np.append(rows.ordinals, 0)[parents] + _ranks(parents)
+        places = rows.ordinal + _ranks(parents)
         loose = np.flatnonzero(folds == 0)
         places[loose] = np.arange(self._place, self._place + len(loose))
         self._place += len(loose)
@@ -148,63 +182,37 @@ class Router:
     def _deliver(
         self, route: _Route, emission: Emission, rows: InboundRows, emitted: Int64s | None, tasks: Int32s
     ) -> None:
-        batch, parents, joins = emission.batch, emission.parents, emission.joins
-        if emitted is not None:
-            batch, parents = batch.take(pa.array(emitted)), parents[emitted]
-        if rows.is_untracked and not joins:
-            lineage: Lineage = Sparse.untracked(len(tasks))
-        else:
-            channels = self._channels(emission.stream, tasks)
-            edges = charge(rows, parents, channels)
-            lineage = rows.lineage.children(parents, edges)
-            if joins:
-                copies = np.arange(len(tasks)) if emitted is None else emitted
-                lineage = _joined(lineage, copies, joins, channels)
-        self._send(route, emission.stream, batch, lineage, tasks)
-
-    def _send(
-        self, route: _Route, stream: str, batch: pa.RecordBatch, lineage: Lineage, tasks: Int32s
-    ) -> None:
         """One frame for each partition that hosts a target."""
+        copies = _Copies(emission.batch, emission.parents, tasks, emitted)
+        if emitted is not None:
+            copies = replace(copies, batch=_taken(emission.batch, emitted), parents=emission.parents[emitted])
         partitions = tasks % self._plan.partitions
         first = int(partitions[0])
         if (partitions == first).all():
-            self._frame(route, stream, first, batch, lineage, tasks)
+            self._frame(route, emission, rows, first, copies)
             return
         # Sorted once and cut, however many partitions there are; numbers this narrow are sorted in one pass.
         order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
-        taken, start = batch.take(pa.array(order)), 0
+        copies, end = copies.taken(order), 0
         for partition, count in enumerate(np.bincount(partitions).tolist()):
             if count:
-                mine = order[start : start + count]
-                self._frame(
-                    route, stream, partition, taken.slice(start, count), lineage.take(mine), tasks[mine]
-                )
-                start += count
+                start, end = end, end + count
+                self._frame(route, emission, rows, partition, copies.slice(start, end))
 
     def _frame(
-        self,
-        route: _Route,
-        stream: str,
-        partition: int,
-        batch: pa.RecordBatch,
-        lineage: Lineage,
-        tasks: Int32s,
+        self, route: _Route, emission: Emission, rows: InboundRows, partition: int, copies: _Copies
     ) -> None:
-        target: Int32s | int = int(tasks[0]) if (tasks == tasks[0]).all() else tasks
-        subscriber, sequence = route.subscription.subscriber, self._sequence
+        tasks, subscriber, sequence = copies.tasks, route.subscription.subscriber, self._sequence
         self._sequence += self._step
-        frame = Frame(self._component.id, stream, subscriber, self._task, sequence, target, batch, lineage)
-        self._outputs.frame(partition, frame)
-
-    def _channels(self, stream: str, tasks: Int32s) -> UInt64s:
-        """The channel of each copy; shape (n,), or (1,) when all go to one task."""
-        lowest = int(tasks.min())
-        counts = np.bincount(tasks - lowest)
-        channels = np.zeros(len(counts), dtype=np.uint64)
-        for place in np.flatnonzero(counts).tolist():
-            channels[place] = _channel(self._component.id, stream, lowest + place)
-        return channels if len(channels) == 1 else channels[tasks - lowest]
+        channel = _channel(self._component.id, emission.stream, partition)
+        self._outputs.frame(
+            partition,
+            Frame(
+                self._component.id, emission.stream, subscriber, self._task, sequence,
+                int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
+                copies.batch, _lineage_of(copies, emission.joins, rows, channel),
+            ),
+        )  # fmt: skip
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
@@ -240,45 +248,41 @@ class Router:
         return self._plan.topology.components[subscription.subscriber].task_ids
 
 
-def charge(rows: InboundRows, parents: Int64s, channels: UInt64s) -> Int64s:
-    """Make one edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
+def _lineage_of(
+    copies: _Copies, joins: Mapping[int, Sequence[Tuple]], rows: InboundRows, channel: np.uint64
+) -> Lineage:
+    """Make the edges of the copies of one frame, and charge them to what they are anchored to."""
+    parents, lineage = copies.parents, rows.lineage
+    if not joins:
+        if rows.is_untracked:
+            return Sparse.untracked(len(parents))
+        firsts = starts_of_runs(parents)
+        heads = parents[firsts[:-1]]
+        if isinstance(lineage, Runs) and heads[0] >= 0 and (heads[1:] > heads[:-1]).all():
+            sums = rows.edges_below(heads, channel, copies=len(parents))
+            return lineage.bundles(heads, firsts, sums)
+    plain = lineage.children(parents, charge(rows, parents, channel))
+    return _joined(plain, copies.emitted_rows, joins, channel) if joins else plain
+
+
+def charge(rows: InboundRows, parents: Int64s, channel: np.uint64) -> Int64s:
+    """Make an edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
 
     Args:
-        rows: Where the parents stand; their ordinals and ack values move on.
+        rows: Where the parents stand; their account moves on.
         parents: The row each copy is anchored to, shape (n,); -1 for none. Any order.
-        channels: The channel of each copy, shape (n,) or (1,).
+        channel: Whose these are, and for whom.
     """
-    if not len(parents):
-        return parents
-    starts, lengths = _runs(parents)
-    charged = parents[starts]
-    if (charged[1:] < charged[:-1]).any():
-        order = np.argsort(parents, kind="stable")
-        edges = np.empty_like(parents)
-        edges[order] = charge(rows, parents[order], channels if len(channels) == 1 else channels[order])
-        return edges
-    if charged[0] < 0:
-        loose = int(lengths[0])
-        anchored = charge(rows, parents[loose:], channels if len(channels) == 1 else channels[loose:])
-        return np.concatenate((np.zeros(loose, dtype=np.int64), anchored))
-    if len(charged) == len(parents):
-        edges = edges_at(rows.folds[parents] + channels, rows.ordinals[parents])
-        rows.ordinals[parents] += 1
-        rows.ack_values[parents] ^= edges
-        return edges
-    ordinals = np.repeat(rows.ordinals[charged] - starts, lengths)
-    ordinals += np.arange(len(parents))
-    places = np.repeat(rows.folds[charged], lengths)
-    places += channels
-    edges = edges_at(places, ordinals)
-    rows.ordinals[charged] += lengths
-    rows.ack_values[charged] ^= np.bitwise_xor.reduceat(edges, starts)
+    anchored = np.flatnonzero(parents >= 0)
+    edges = np.zeros_like(parents)
+    edges[anchored] = rows.edges_one_by_one(parents[anchored], channel)
     return edges
 
 
 def _ranks(parents: Int64s) -> Int64s:
     """How many of those before it have the same parent, for each of these; shape (n,)."""
-    starts, lengths = _runs(parents)
+    starts = starts_of_runs(parents)
+    starts, lengths = starts[:-1], np.diff(starts)
     if (parents[starts[1:]] < parents[starts[:-1]]).any():
         order = np.argsort(parents, kind="stable")
         ranks = np.empty_like(parents)
@@ -287,11 +291,9 @@ def _ranks(parents: Int64s) -> Int64s:
     return np.arange(len(parents)) - np.repeat(starts, lengths)
 
 
-def _runs(values: Int64s) -> tuple[Int64s, Int64s]:
-    """Where each run of equal values begins, and how long it is; at least one value."""
-    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-    starts = np.concatenate((np.zeros(1, dtype=np.int64), changes))
-    return starts, np.diff(starts, append=len(values))
+def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
+    taken: pa.RecordBatch = batch.take(pa.array(rows))
+    return taken
 
 
 def _nobody(count: int, error: Exception) -> Choice:
@@ -316,7 +318,7 @@ def _choose_one_by_one(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) 
 
 
 def _joined(
-    lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channels: UInt64s
+    lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channel: np.uint64
 ) -> Lineage:
     """Give the copies that have several anchors, or anchors of other frames, their lineage."""
     plain = lineage.sparse()
@@ -327,7 +329,6 @@ def _joined(
             maps.append(plain.anchors(copy))
             attempts |= plain.root_attempts(copy)
             continue
-        channel = channels[:1] if len(channels) == 1 else channels[copy : copy + 1]
         mapped: dict[int, int] = {}
         for anchor in joins[emitted]:
             rows, row = account_of(anchor)

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s, UInt64s
+from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
 from acktree.core.lineage import Lineage, Runs, Sparse
 from acktree.core.tuples import Tuple
 from acktree.core.values import Column, decoded
@@ -34,17 +34,18 @@ class InboundRows:
     Attributes:
         columns: Field, or its place -> its values: the fields that were read so far.
         fate: One byte a row: OPEN, ACKED, FAILED or REPORTED.
-        ordinals: How many copies were anchored to each row so far, shape (n,).
-        ack_values: XOR of the edges of those copies, shape (n,).
+        ordinal: How many copies were anchored to any of the rows so far: no two have one ordinal.
         held_id: The name under which a row is kept between micro-batches; set for rows that are.
         keeper: Whose tuples these are: the collector that alone may ack them; None where nobody acks.
+        came_ms: The clock of the micro-batch that brought them; -1 where nobody measures.
+        began: When each was executed, by a stopwatch in seconds; empty where that is not sampled.
     """
 
     def __init__(
         self,
         component: str,
         stream: str,
-        task_id: int,
+        task_ids: Int32s | int,
         fields: tuple[str, ...],
         lineage: Lineage,
         columns: Sequence[Column] = (),
@@ -52,17 +53,52 @@ class InboundRows:
         """Open the account of some rows.
 
         Args:
+            task_ids: The task that emitted each, shape (n,), or one for all.
             columns: The values of each field; none where nobody reads them, as on a spout's side.
         """
-        self.component, self.stream, self.task_id, self.fields = component, stream, task_id, fields
+        self.component, self.stream, self.task_ids, self.fields = component, stream, task_ids, fields
         self.lineage = lineage
         self.columns: dict[str | int, Sequence[Any]] = {}
         self._given = columns
         self.fate = bytearray(len(lineage))
-        self.ordinals: Int64s = np.zeros(len(lineage), dtype=np.int64)
-        self.ack_values: Int64s = np.zeros(len(lineage), dtype=np.int64)
+        self.ordinal = 0
         self.held_id: dict[int, int] = {}
         self.keeper: object = None
+        self.came_ms = -1
+        self.began: dict[int, float] = {}
+
+    @cached_property
+    def ack_values(self) -> Int64s:
+        """XOR of the edges of the copies that were anchored to each row, shape (n,)."""
+        return np.zeros(len(self.lineage), dtype=np.int64)
+
+    def edges_below(self, parents: Int64s, channel: np.uint64, copies: int) -> Int64s:
+        """Charge each of some rows with the copies below it that go through one channel.
+
+        Args:
+            parents: These rows, ascending, each once, shape (p,).
+            copies: How many copies there are in all: each has an ordinal to itself, as one by one.
+
+        Returns:
+            XOR of the edges of each row's, shape (p,).
+        """
+        is_all = len(parents) == len(self.lineage)
+        places = (self.folds if is_all else self.folds[parents]) + channel
+        sums = edges_at(places, np.array([self.ordinal]))
+        self.ordinal += copies
+        if is_all and "ack_values" not in self.__dict__:
+            self.ack_values = sums.copy()
+        else:
+            self.ack_values[parents] ^= sums
+        return sums
+
+    def edges_one_by_one(self, parents: Int64s, channel: np.uint64) -> Int64s:
+        """The edges of copies, each below one of the rows and charged to it; shapes (n,), any order."""
+        ordinals = np.arange(self.ordinal, self.ordinal + len(parents))
+        edges = edges_at(self.folds[parents] + channel, ordinals)
+        self.ordinal += len(parents)
+        np.bitwise_xor.at(self.ack_values, parents, edges)
+        return edges
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """A copied tuple is another handle of the same one."""
@@ -90,7 +126,8 @@ class InboundRows:
 
         Its ``ack_values`` after routing are the init values that Storm's spouts send to the acker.
         """
-        return cls(component, stream, task_id, fields, Runs.of_rows(roots, roots, attempts))
+        lineage = Runs(roots, np.arange(len(roots) + 1), edges=roots, attempts=attempts)
+        return cls(component, stream, task_id, fields, lineage)
 
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
@@ -118,6 +155,10 @@ class InboundRows:
         """The values of each row; for one of many rows ask :meth:`values_of`."""
         columns = map(self.read, self.fields)
         return list(zip(*columns, strict=True)) if self.fields else [()] * len(self.lineage)
+
+    def task_of(self, row: int) -> int:
+        """The task that emitted a row."""
+        return self.task_ids if isinstance(self.task_ids, int) else int(self.task_ids[row])
 
     def attempt_of(self, row: int) -> int:
         """Which attempt of its message a row belongs to."""
@@ -150,7 +191,9 @@ class InboundRows:
             return None
         rows = None if acked.all() else np.flatnonzero(acked)
         fate[acked] = REPORTED
-        return self.lineage.acks(rows, self.ack_values)
+        return self.lineage.acks(
+            rows, self.__dict__.get("ack_values")
+        )  # none was made if nothing hangs on these
 
 
 def account_of(tup: Tuple) -> tuple[InboundRows, int]:

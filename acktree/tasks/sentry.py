@@ -12,11 +12,9 @@ from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import numpy as np
-
 from acktree.core.frames import Frame
-from acktree.core.ids import UInt64s, mix64
 from acktree.core.verdicts import FailureCause
+from acktree.topology.model import Component
 
 
 @dataclass(frozen=True)
@@ -44,34 +42,36 @@ class Sentry:
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
 
-    def begin(self, names: UInt64s, *, together: bool) -> None:
+    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
         """Rows are executed next.
 
         Args:
-            names: One number for each row, the same whenever it is executed: :func:`names_of`.
+            component: The bolt that executes them.
+            first: The name of the first; those after it are numbered on from there.
+            count: How many.
             together: Whether they are executed in one call; else each is marked first.
         """
 
+    def sending(self) -> None:
+        """They were executed, and what they emitted is made ready: it may be any of them that is too much."""
+
     def end(self) -> None:
-        """They were executed."""
+        """That is done, too."""
 
-    def left_out(self, names: UInt64s) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
-        """The rows of a frame that are not to be executed, ascending."""
+    def enter(self, component: Component, hook: str) -> None:
+        """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
+
+    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
+        """The rows of a frame that are not to be executed, ascending; the frame's rows are named so."""
         return ()
 
-    def cuts(self, names: UInt64s) -> Sequence[int]:  # noqa: ARG002  # nobody died here
-        """Where a frame that is executed whole must be cut, ascending: some row of it killed a worker."""
+    def cuts(self, first: int, count: int) -> Sequence[int]:  # noqa: ARG002  # nobody died here
+        """Where a frame must be cut, ascending: some row of it killed a worker, and it is not known which."""
         return ()
 
 
-def names_of(frame: Frame, folds: UInt64s, task: int) -> UInt64s:
-    """A number for each row of a frame, the same in every run of its micro-batch; shape (n,).
-
-    A tracked row has one already; an untracked one is named by its place.
-    """
-    if folds.all():
-        return folds
-    said = f"{frame.component}\0{frame.stream}\0{frame.source_task}\0{frame.sequence}\0{task}"
-    place = np.uint64(int.from_bytes(blake2b(said.encode(), digest_size=8).digest(), "little"))
-    named = mix64(np.arange(len(folds), dtype=np.uint64) + place)
-    return np.where(folds == 0, named, folds)
+def name_of(frame: Frame, task: int) -> int:
+    """The name of a frame's first row, the same in every run of its micro-batch; 0 to 2**62 - 1."""
+    texts = (frame.component, frame.stream, frame.subscriber)
+    said = repr((*texts, frame.source, frame.sequence, task)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,15 @@ from acktree.core.pending import MessageIds
 from acktree.core.values import quick_look
 from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
+from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.collectors import batch_of_stream
 from acktree.tasks.outlets import Outlets, TupleBuffer
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
+
+SMALL_ROWS: Final = 1 << 12
+SMALL_BYTES: Final = 1 << 20
+"""Runs of at most so many messages and bytes are put together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +61,49 @@ class Run:
             )
 
 
+def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
+    """The same messages in few runs, so that a spout that emits a handful at a time makes few files.
+
+    Only small ones are copied; within a stream the order stays.
+    """
+    waiting: list[Run] = []
+    size = 0
+    for run in runs:
+        more: int = run.values.nbytes
+        is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
+        if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
+            yield _as_one(waiting)
+            waiting, size = [], 0
+        waiting.append(run)
+        size += more if is_small else CHUNK_BYTES  # a large one stays alone
+    if waiting:
+        yield _as_one(waiting)
+
+
+def _are_alike(one: Run, other: Run) -> bool:
+    return (
+        (one.stream, one.is_tracked) == (other.stream, other.is_tracked)
+        and one.tasks is None
+        and other.tasks is None
+        and one.values.schema.equals(other.values.schema, check_metadata=True)
+    )
+
+
+def _as_one(runs: Sequence[Run]) -> Run:
+    if len(runs) == 1:
+        return runs[0]
+    values = pa.Table.from_batches([run.values for run in runs]).combine_chunks().to_batches()[0]
+    return replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))
+
+
+def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
+    arrays = [ids for ids in several if isinstance(ids, np.ndarray)]
+    if len(arrays) == len(several):
+        together: MessageIds = np.concatenate(arrays)
+        return together
+    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in several)]
+
+
 class _Buffer(TupleBuffer):
     """Tuples emitted one after the other on one stream, all tracked or all not.
 
@@ -62,20 +111,22 @@ class _Buffer(TupleBuffer):
         ids: The message id of each; None for none.
         is_tracked: Whether they have ids, and there are ackers.
         fits: A quick look at the values of one: see :func:`~acktree.core.values.quick_look`.
+        weight: Bytes of the large ones, about.
     """
 
-    __slots__ = ("fits", "ids", "is_tracked")
+    __slots__ = ("fits", "ids", "is_tracked", "weight")
 
     def __init__(self, declaration: StreamDeclaration, component: str) -> None:
         super().__init__(declaration, component)
         self.ids: list[object] = []
         self.is_tracked = False
         self.fits = quick_look(declaration.schema)
+        self.weight = 0
 
     def take_run(self) -> Run:
         values, tasks = self.batch(self.cells, len(self.ids)), self.named_tasks()
         run = Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
-        self.cells, self.ids, self.tasks = [], [], []
+        self.cells, self.ids, self.tasks, self.weight = [], [], [], 0
         return run
 
 
@@ -100,6 +151,12 @@ class SpoutCollector(SpoutOutputCollector):
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
         self.tracked_count = 0
+        self._weight = 0
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether what waits is so large that it is to be handed over now: only then does the inbox know."""
+        return self._weight >= CHUNK_BYTES
 
     @property
     def pending_count(self) -> int:
@@ -122,7 +179,9 @@ class SpoutCollector(SpoutOutputCollector):
             before = self.row_count
             next_tuple()
             count = self.row_count
-            if count == before or count >= enough or self.tracked_count >= room or is_interrupted():
+            if count == before or count >= enough or self.tracked_count >= room or self.is_heavy:
+                return
+            if is_interrupted():
                 return
 
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
@@ -146,7 +205,8 @@ class SpoutCollector(SpoutOutputCollector):
         if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
             values = buffer.checked(values)
         if not buffer.fits(values):
-            buffer.batch([*values], 1)  # raises here, where the spout is to blame, and not with its run
+            # Raises here, where the spout is to blame, and not with its run.
+            self._weigh(buffer, buffer.batch([*values], 1).nbytes)
         is_tracked = message_id is not None and self._is_tracking
         if is_tracked is not buffer.is_tracked:
             # Another kind of tuple ends the run, so that the order is kept.
@@ -159,6 +219,13 @@ class SpoutCollector(SpoutOutputCollector):
             self.tracked_count += 1
         elif message_id is not None:
             self._unacked.append((buffer.declaration.name, message_id))
+
+    def _weigh(self, buffer: _Buffer, weight: int) -> None:
+        """A large tuple comes: it ends the run, if the two are too much for one chunk."""
+        if buffer.weight + weight > CHUNK_BYTES:
+            self._end_run(buffer)
+        buffer.weight += weight
+        self._weight += weight
 
     def emit_batch(
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
@@ -179,6 +246,7 @@ class SpoutCollector(SpoutOutputCollector):
             Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
         )
         self.row_count += count
+        self._weight += checked.nbytes
         if is_tracked:
             self.tracked_count += count
         elif ids is not None:
@@ -193,7 +261,7 @@ class SpoutCollector(SpoutOutputCollector):
         for buffer in (*self._buffers.values(), *self._direct.values()):
             self._end_run(buffer)
         runs, self._runs = self._runs, []
-        self.row_count = self.tracked_count = 0
+        self.row_count = self.tracked_count = self._weight = 0
         return runs
 
     def take_unacked(self) -> dict[str, list[object]]:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from sys import maxsize
 from time import monotonic
-from typing import Any
 
 import numpy as np
 
@@ -36,8 +35,8 @@ from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import Attempt, Redriven, Retries, redriven_ids
-from acktree.tasks.spout_collector import SpoutCollector
+from acktree.tasks.retries import Payloads, Redriven, Retries, places_of, redriven_ids
+from acktree.tasks.spout_collector import SpoutCollector, runs_together
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
 
@@ -129,6 +128,11 @@ class SpoutTask:
         """Messages emitted and not handed over yet."""
         return self._collector.row_count
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether what was emitted is so large that it is to be handed over now, however few they are."""
+        return self._collector.is_heavy
+
     def oldest_ms(self) -> int | None:
         """When the oldest open message was first emitted; None when none is open."""
         ages = [self._pending.oldest_ms(), self._retries.oldest_ms()]
@@ -175,7 +179,7 @@ class SpoutTask:
         return (
             self.is_active
             and not self.has_ended
-            and self._around.inbox.has_room()
+            and self._around.inbox.has_room(self._collector.row_count)
             and self._pending.has_room(
                 self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
             )
@@ -184,7 +188,7 @@ class SpoutTask:
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
         most = self._around.inbox.chunk_rows
-        runs = [part for run in self._collector.take_runs() for part in run.cut(most)]
+        runs = [part for run in runs_together(self._collector.take_runs()) for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()
@@ -249,6 +253,7 @@ class SpoutTask:
                     self._failed(closed, failure, now_ms)
             for letter in mail.redriven:
                 self._retries.add_redriven(letter, now_ms)
+            self._run_again(mail.lost_through, now_ms)
             self._take_rows(mail, now_ms)
         if self._retries.may_bury(now_ms):
             self._bury(now_ms)
@@ -257,6 +262,16 @@ class SpoutTask:
                 self._release(chunk)
         return moved
 
+    def _run_again(self, lost_through: int, now_ms: int) -> None:
+        """Emit anew, as the attempt that it was, what nobody else knows of; but not what was already."""
+        for number in sorted(number for number in self._streams if number <= lost_through):
+            rows = self._pending.open_in_chunk(number)
+            first = self._around.inbox.read(number).first_sequence if len(rows) else 0
+            for closed in self._pending.close(first + rows):
+                for place in places_of(closed, self._streams[number]):
+                    if place.sequence not in self._retried:
+                        self._retries.add(now_ms, replace(place, attempt=place.attempt - 1))
+
     def _take_rows(self, mail: Mail, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""
 
@@ -264,13 +279,11 @@ class SpoutTask:
         count = len(closed.message_ids)
         stream = self._streams[closed.chunk]
         self._count(stream, "acked", count)
-        waited_ms = float((now_ms - closed.first_emitted_ms).sum())
-        self.counters.add_latency(
-            self.component.id, self.task, stream, "complete_ms", max(0.0, waited_ms), count
-        )
+        waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
+        self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", waited_ms, count)
         self._around.note_acked(self.component.id, count, now_ms)
-        mine = _as_list(closed)
-        if Redriven in map(type, mine):
+        mine = closed.message_list()
+        if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
             if len(mine) < count:
                 self._settle(closed.message_ids, now_ms)
@@ -284,7 +297,7 @@ class SpoutTask:
         if self.component.retry is None:
             told = [
                 (message_id, replace(failure, attempt=int(attempt)))
-                for message_id, attempt in zip(_as_list(closed), closed.attempts, strict=True)
+                for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
                 if not isinstance(message_id, Redriven)
             ]
             if told:
@@ -298,20 +311,17 @@ class SpoutTask:
         """
         policy = self.component.retry
         roots = root_ids(self.plan.run_salt, self.task, closed.sequences).tolist()
-        for index, message_id in enumerate(_as_list(closed)):
-            sequence, attempt = int(closed.sequences[index]), int(closed.attempts[index])
-            if sequence in self._retried or (policy is None and not isinstance(message_id, Redriven)):
+        for place, root in zip(places_of(closed, self._streams[closed.chunk]), roots, strict=True):
+            if place.sequence in self._retried or (
+                policy is None and not isinstance(place.message_id, Redriven)
+            ):
                 continue
-            mine, first_ms = replace(failure, attempt=attempt), int(closed.first_emitted_ms[index])
-            stream = self._streams[closed.chunk]
-            place = Attempt(
-                message_id, closed.chunk, int(closed.rows[index]), sequence, attempt, first_ms, stream
-            )
-            fate = None if policy is None else policy.decide(mine, roots[index], first_ms, now_ms)
+            mine = replace(failure, attempt=place.attempt)
+            fate = None if policy is None else policy.decide(mine, root, place.first_emitted_ms, now_ms)
             if isinstance(fate, RetryAt):
                 self._retries.add(fate.due_ms, place)
             else:
-                self._retries.give_up(place, replace(mine, final=True), roots[index])
+                self._retries.give_up(place, replace(mine, final=True), root)
 
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
@@ -343,25 +353,32 @@ class SpoutTask:
         """Emit again what is due, as new attempts with roots of their own."""
         due = self._retries.take_due(now_ms)
         for stream, attempts in due.items():
-            values, targets = self._retries.payloads_of(attempts, self._around.inbox.read)
-            first = self._sequences(len(attempts))
-            tries = np.array([place.attempt + 1 for place in attempts], dtype=np.int32)
-            first_ms = np.array([place.first_emitted_ms for place in attempts], dtype=np.int64)
-            ids = [place.message_id for place in attempts]
-            sequences = np.array([place.sequence for place in attempts], dtype=np.int64)
-            chunk = Chunk(
-                self.component.id, self.task, stream, True, first, now_ms, values, tries, targets,  # noqa: FBT003
-                first_emitted_ms=first_ms, retry_of=sequences,
-                message_ids=b"" if self.spout.redelivers else pickle.dumps(ids),
-            )  # fmt: skip
-            number = self._around.inbox.append([chunk])
-            self._streams[number] = stream
-            self._pending.add(first, ids, tries, number, 0, now_ms, first_emitted_ms=first_ms)
+            parts = list(self._retries.payloads_of(attempts, self._around.inbox.read))
+            chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
+            # All or none: what is let go of below may hold messages of each.
+            number = self._around.inbox.append(chunks)
             earlier = {place.chunk for place in attempts}
-            if not self.spout.redelivers:
-                self._heirs.add(number, earlier & self._streams.keys())
+            for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
+                self._streams[number + offset] = stream
+                self._pending.add(
+                    chunk.first_sequence, part.message_ids, chunk.attempts, number + offset, 0, now_ms,
+                    first_emitted_ms=chunk.first_emitted_ms,
+                )  # fmt: skip
+                if not self.spout.redelivers:
+                    mine = {place.chunk for place in part.attempts}
+                    self._heirs.add(number + offset, mine & self._streams.keys())
             self._release_unneeded(earlier)
         return bool(due)
+
+    def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
+        attempts = part.attempts
+        return Chunk(
+            self.component.id, self.task, stream, True, self._sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
+            np.array([place.attempt + 1 for place in attempts], dtype=np.int32), part.targets,
+            first_emitted_ms=np.array([place.first_emitted_ms for place in attempts], dtype=np.int64),
+            retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+            message_ids=b"" if self.spout.redelivers else pickle.dumps(part.message_ids),
+        )  # fmt: skip
 
     def _release_unneeded(self, chunks: set[int]) -> None:
         for chunk in sorted(chunks):
@@ -400,8 +417,3 @@ class SpoutTask:
     def _report(self, error: BaseException) -> None:
         self._count(NO_STREAM, "errors", 1)
         self._around.report(self.component.id, self.task, failure_of(error, self.component.id))
-
-
-def _as_list(closed: Closed) -> list[Any]:
-    ids = closed.message_ids
-    return ids.tolist() if isinstance(ids, np.ndarray) else ids

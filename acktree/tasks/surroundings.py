@@ -20,8 +20,8 @@ class Inbox(Protocol):
     def read(self, number: int) -> Chunk:
         """A chunk that was not released."""
 
-    def has_room(self) -> bool:
-        """Whether spouts may emit."""
+    def has_room(self, more: int = 0) -> bool:
+        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
 
     @property
     def chunk_rows(self) -> int:

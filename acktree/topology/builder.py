@@ -101,14 +101,24 @@ class TopologyBuilder:
 
 
 class BoltDeclarer:
-    """What a bolt reads. Every method adds one input and returns the same declarer, so they can be chained.
+    """What a bolt reads, and settings of its own. Every method returns the same declarer, to be chained.
 
-    ``component`` is the id of a spout or bolt, set before or after; ``stream`` is one of its output streams.
-    A bolt may read many streams, each with one grouping.
+    Each grouping adds one input. ``component`` is the id of a spout or bolt, set before or after; ``stream``
+    is one of its output streams. A bolt may read many streams, each with one grouping.
     """
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
+
+    def set_execute_timeout_secs(self, secs: float) -> BoltDeclarer:
+        """Give this bolt a limit of its own, in place of ``Config(execute_timeout_secs=...)``.
+
+        Args:
+            secs: How long one call of ``execute`` (of an ArrowBolt: of ``execute_batch``) may take before it
+                is interrupted and its tuple fails. More than 0. Set twice, the last counts.
+        """
+        self._declared.settings["set_execute_timeout_secs"] = secs
+        return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Any task, evenly; in the same partition where the level allows it."""

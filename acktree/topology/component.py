@@ -46,6 +46,7 @@ class Component:
         streams: Stream id -> declaration, in the order declared; empty for a bolt that emits nothing.
         remembers: Attributes that live on between micro-batches; empty for a stateless bolt.
         tick_secs: The bolt's own tick interval. None: the configured one.
+        execute_timeout_secs: The bolt's own limit of one call of ``execute``. None: the configured one.
         retry: A spout's policy for failed messages. None: they go straight to ``fail``.
         inputs: What a bolt reads, in the order written; empty for a spout.
     """
@@ -58,5 +59,6 @@ class Component:
     streams: Mapping[str, StreamDeclaration]
     remembers: tuple[str, ...]
     tick_secs: float | None
+    execute_timeout_secs: float | None
     retry: Retry | None
     inputs: tuple[Subscription, ...]

@@ -50,6 +50,7 @@ class Declared:
         parallelism: The parallelism given, whatever it is.
         retry: The retry given, whatever it is; also on a bolt, where it is refused.
         inputs: Grows as groupings are chained.
+        settings: What was chained to it that is the component's own, by method, whatever it is.
     """
 
     method: Literal["set_spout", "set_bolt"]
@@ -58,6 +59,7 @@ class Declared:
     parallelism: object = 1
     retry: object = None
     inputs: list[Input] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         given = [shown(self.id), shown(self.user_object)]

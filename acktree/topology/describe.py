@@ -72,6 +72,7 @@ class Description:
         numbers = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {tasks[0]}-{tasks[-1]}"
         extra = [f"remembers {', '.join(about['remembers'])}"] if about["remembers"] else []
         extra += [f"ticks every {about['tick_secs']:g} s"] if about["tick_secs"] else []
+        extra += [f"executes for at most {secs:g} s"] if (secs := about["execute_timeout_secs"]) else []
         extra += [about["retry"]] if about["retry"] else []
         lines = [
             f"{about['kind']} {component} ({about['class']}), {numbers}" + "".join(f", {e}" for e in extra)
@@ -133,6 +134,7 @@ def _about(component: Component) -> dict[str, Any]:
         "streams": {stream: list(declared.fields) for stream, declared in component.streams.items()},
         "remembers": list(component.remembers),
         "tick_secs": component.tick_secs,
+        "execute_timeout_secs": component.execute_timeout_secs,
         "retry": None
         if component.retry is None
         else f"retries up to {component.retry.max_attempts} attempts",

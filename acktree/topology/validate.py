@@ -13,6 +13,7 @@ grouping against the union of all the source's streams, and allows cycles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -127,9 +128,23 @@ def _component(each_id: str, each: Declared) -> Component:
         streams=checked_streams(each, user_object),
         remembers=checked_remembers(each, user_object),
         tick_secs=checked_tick_secs(each, user_object),
+        execute_timeout_secs=_checked_execute_timeout(each),
         retry=retry,
         inputs=(),
     )
+
+
+def _checked_execute_timeout(each: Declared) -> float | None:
+    """What was chained to the bolt, if anything was."""
+    method = "set_execute_timeout_secs"
+    if method not in each.settings:
+        return None
+    secs = each.settings[method]
+    if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
+        what = f"the execute timeout of {each.owner} is {shown(secs)}"
+        fix = "give it seconds, more than 0; leave it out for Config(execute_timeout_secs=...)"
+        raise TopologyError(what, f"{each}.{method}({shown(secs)})", fix)
+    return float(secs)
 
 
 def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Component]) -> Component:

@@ -24,6 +24,8 @@ class Result:
     """What a chaos came to.
 
     Attributes:
+        counts: How many strikes of each kind were planned.
+        struck: How many there were; fewer where the time was up.
         left_out: Kinds that this machine does not allow, and why.
         kept: Where all of it lies, if it was not clean.
     """
@@ -31,6 +33,7 @@ class Result:
     seed: int
     settings: Settings
     counts: Mapping[Kind, int]
+    struck: Mapping[Kind, int]
     left_out: Mapping[Kind, str]
     account: Account
     story: Story
@@ -50,7 +53,8 @@ class Result:
         return {
             "seed": self.seed,
             "clean": self.is_clean,
-            "strikes": {str(kind): count for kind, count in self.counts.items()},
+            "planned": sum(self.counts.values()),
+            "strikes": {str(kind): self.struck[kind] for kind in self.counts if self.struck[kind]},
             "left_out": {str(kind): why for kind, why in self.left_out.items()},
             "master": self.settings.master,
             "queue_retries": self.settings.queue_retries,
@@ -91,6 +95,7 @@ def perform(
     folder: Path | None = None,
     *,
     keep: bool = False,
+    strike_secs: float | None = None,
 ) -> Result:
     """Run one chaos.
 
@@ -99,6 +104,7 @@ def perform(
         say: Told of each strike.
         folder: Where; a folder that does not exist yet. None: a temporary one.
         keep: Keep what there is also when it is clean.
+        strike_secs: Strike no more after so many seconds, however many are left of the plan.
     """
     folder = folder or Path(tempfile.mkdtemp(prefix="chaos-")) / "chaos"
     folder.mkdir(parents=True)
@@ -112,8 +118,12 @@ def perform(
         if counts.get(Kind.EXECUTOR) and not settings.master.startswith("local-cluster"):
             left_out[Kind.EXECUTOR] = "no executors in local mode"
         counts = {kind: count for kind, count in counts.items() if count and kind not in left_out}
+        struck: Counter[Kind] = Counter()
         for strike in plan_of(seed, counts):
+            if strike_secs is not None and time.monotonic() - began > strike_secs:
+                break
             carry_out(conductor, strike)
+            struck[strike.kind] += 1
             say(f"{time.monotonic() - began:5.0f} s  {conductor.story.strikes[-1]}")
         has_settled = conductor.settle()
         say(f"{time.monotonic() - began:5.0f} s  settled: {has_settled}")
@@ -123,4 +133,6 @@ def perform(
     kept = folder if keep or not (is_clean(account, story) and has_settled and has_stopped) else None
     conductor.clear_away(keep=kept is not None)
     secs = time.monotonic() - began
-    return Result(seed, settings, counts, left_out, account, story, has_settled, has_stopped, secs, kept)
+    return Result(
+        seed, settings, counts, struck, left_out, account, story, has_settled, has_stopped, secs, kept
+    )

@@ -19,21 +19,22 @@ _MAY_READ_ALL: Final = "-dac_override,-dac_read_search"
 class Disk:
     """A small file system of the driver's own, where this machine lets us mount one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, megabytes: int = DISK_MB) -> None:
         """Mount it on a folder; without the right to, the folder is as it was and cannot be filled."""
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=700", "chaos", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "chaos", str(folder)]
         self.can_be_full = bool(shutil.which("mount")) and not _run(command)
         self._ballast = folder / "ballast"
 
-    def fill(self) -> None:
-        """Leave not a byte."""
+    def fill(self, leave: int = 0) -> None:
+        """Leave not a byte, or no more than so many."""
         with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             for size in (_BLOCK, 4096, 1):
                 with suppress(OSError):
                     while file.write(bytes(size)):
                         pass
+            file.truncate(file.tell() - leave)
 
     def free(self) -> None:
         """Give the space back."""

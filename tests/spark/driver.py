@@ -6,19 +6,21 @@ import sys
 from pathlib import Path
 
 from acktree import Config, Topology, submit
-from tests.spark.topologies import FileQueueSpout, ToldIterableSpout, counted
+from tests.spark.topologies import FileQueueSpout, ToldIterableSpout, counted, held_up
 
 
 def topology_over(spout: str, folder: Path, count: int) -> Topology:
-    """numbers -> keys -> counts, over a queue or a range."""
+    """numbers -> keys -> counts, over a queue or a range; or numbers of a queue that are held up."""
     told, notebook = folder / "told", folder / "notes"
     notebook.mkdir(exist_ok=True)
-    if spout == "queue":
+    if spout in {"queue", "held up"}:
         queue = folder / "queue"
         if not queue.exists():
             queue.mkdir()
             for number in range(count):
                 (queue / str(number)).touch()
+        if spout == "held up":
+            return held_up(FileQueueSpout(queue, told), folder / "stuck")
         return counted(FileQueueSpout(queue, told), notebook)
     return counted(ToldIterableSpout(range(count), ["n"], told), notebook)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import fan_out, idle, latency, word_count
+from benchmarks import fan_out, idle, latency, soak, word_count
 from benchmarks.work import Variant
 
 if TYPE_CHECKING:
@@ -45,3 +45,14 @@ def test_trees_of_each_size_are_measured(spark: SparkSession) -> None:
 def test_rest_is_measured(spark: SparkSession) -> None:
     found = idle.measure(TINY, settle_secs=0.0, secs=0.5, session=spark)
     assert min(found["core_share"], found["micro_batches"]) >= 0
+
+
+def test_a_soak_accounts_for_every_message_and_says_what_grew(spark: SparkSession) -> None:
+    found = soak.measure(rate=100, minutes=0.1, fault_secs=2.0, seed=1, sample_secs=0.5, session=spark)
+    assert found["idle_at_the_end"]
+    for book in found["account"].values():
+        assert book["emitted"] == book["acked"] + book["dead"] > 0
+        assert (book["open"], book["breaches"]) == (0, [])
+    assert {"driver_mb", "jvm_mb", "workers_mb", "checkpoint_mb", "open"} <= found["growth"].keys()
+    assert len(found["samples"]) == len({sample["secs"] for sample in found["samples"]}) > 3
+    assert found["samples"][-1]["open"] == 0

@@ -11,8 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from acktree import BasicBolt, Config, IterableSpout, TopologyBuilder, submit
 from tests.spark.driver import topology_over
 from tests.spark.test_running import wait_until
@@ -66,40 +64,49 @@ def run_to_the_end(spark: SparkSession, spout: str, folder: Path, *, emptied: bo
             assert running.await_termination(200)
 
 
-@pytest.mark.parametrize("ended_by", [killed_in_the_middle, stopped_in_the_middle])
-def test_a_spout_that_replays_by_position_loses_nothing_and_its_counts_are_exact(
-    spark: SparkSession, tmp_path: Path, ended_by
-) -> None:
-    ended_by("position", tmp_path)
-    before = set(told(tmp_path, "acked"))
+def a_position_spout_loses_nothing_and_counts_exactly(spark: SparkSession, folder: Path) -> None:
+    """What is left in a folder goes on to the end."""
+    before = set(told(folder, "acked"))
     assert 0 < len(before) < COUNT
-    run_to_the_end(spark, "position", tmp_path)
-    assert set(told(tmp_path, "acked")) == set(range(COUNT))
-    assert told(tmp_path, "failed") == []
+    run_to_the_end(spark, "position", folder)
+    assert set(told(folder, "acked")) == set(range(COUNT))
+    assert told(folder, "failed") == []
     # Each number was counted exactly once in what is remembered: a key's highest count is how many it had.
     highest: Counter[str] = Counter()
-    for key, count in notes(tmp_path / "notes", "notes"):
+    for key, count in notes(folder / "notes", "notes"):
         highest[key] = max(highest[key], int(count))
     assert highest == {f"key {key}": COUNT // 10 for key in range(10)}
 
 
-@pytest.mark.parametrize("ended_by", [killed_in_the_middle, stopped_in_the_middle])
-def test_a_queue_is_not_asked_again_for_what_was_acked_and_everything_else_gets_its_verdict(
-    spark: SparkSession, tmp_path: Path, ended_by
-) -> None:
-    ended_by("queue", tmp_path)
+def a_queue_brings_back_what_was_open_and_nothing_else(spark: SparkSession, folder: Path) -> None:
+    """The same."""
     # The queue itself is asked: a note of the spout's may be one ahead of what it did before it was killed.
-    before = set(range(COUNT)) - {int(file.name) for file in (tmp_path / "queue").iterdir()}
-    delivered_before = len(told(tmp_path, "delivered"))
+    before = set(range(COUNT)) - {int(file.name) for file in (folder / "queue").iterdir()}
+    delivered_before = len(told(folder, "delivered"))
     assert 0 < len(before) < COUNT
-    run_to_the_end(spark, "queue", tmp_path, emptied=True)
-    delivered_again = set(told(tmp_path, "delivered")[delivered_before:])
+    run_to_the_end(spark, "queue", folder, emptied=True)
+    delivered_again = set(told(folder, "delivered")[delivered_before:])
     assert not delivered_again & before
-    assert set(told(tmp_path, "acked")) == set(range(COUNT))
+    assert set(told(folder, "acked")) == set(range(COUNT))
     highest: Counter[str] = Counter()
-    for key, count in notes(tmp_path / "notes", "notes"):
+    for key, count in notes(folder / "notes", "notes"):
         highest[key] = max(highest[key], int(count))
     assert all(highest[f"key {key}"] >= COUNT // 10 for key in range(10)), highest
+
+
+# After kill -9: test_when_things_break.py.
+def test_after_a_polite_stop_a_spout_that_replays_by_position_loses_nothing_and_its_counts_are_exact(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stopped_in_the_middle("position", tmp_path)
+    a_position_spout_loses_nothing_and_counts_exactly(spark, tmp_path)
+
+
+def test_after_a_polite_stop_a_queue_is_not_asked_again_for_what_was_acked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stopped_in_the_middle("queue", tmp_path)
+    a_queue_brings_back_what_was_open_and_nothing_else(spark, tmp_path)
 
 
 class KillsItsWorkerOnce(BasicBolt):

@@ -108,3 +108,39 @@ def test_of_a_batch_that_kills_only_the_rows_that_do_are_left_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert causes(spark, tmp_path, CarelessBatches(), EXITS) == {"KILLED_WORKER": 5}
+
+
+class Patient(BasicBolt):
+    """Takes its time for one number, and notes them all."""
+
+    outputs = []
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def execute(self, tup, collector):
+        if tup["n"] == 1:
+            time.sleep(4)
+        with self.file.open("a") as file:
+            file.write(f"{tup['n']}\n")
+
+
+def test_what_nothing_tracks_is_left_out_too_and_each_bolt_has_an_execute_timeout_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = TopologyBuilder("careless")
+    builder.set_spout("numbers", IterableSpout([1, 17, 18, 217, 218], outputs=["n"]))
+    careless = builder.set_bolt("careless", Careless(), parallelism=2).fields_grouping("numbers", ["n"])
+    careless.set_execute_timeout_secs(3)
+    builder.set_bolt("patient", Patient(tmp_path / "notes")).shuffle_grouping("careless")
+    topology, config = builder.create_topology(), Config(acker_executors=0)
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+        assert running.await_termination(timeout_secs=240)
+        told, errors = running.stats(), running.stats().errors
+    assert sorted(map(int, (tmp_path / "notes").read_text().split())) == [1, 18, 218]
+    assert {error.component for error in errors} == {"careless"}
+    hung, killed = sorted(error.reason.splitlines()[0] for error in errors)
+    assert hung == "ExecuteTimeoutError: execute took longer than execute_timeout_secs=3"
+    assert killed.startswith("KilledWorkerError: its worker exited with code 9, 2 times over this tuple")
+    assert told["careless"].total.failed == 2
+    assert told["numbers"].total.acked == 5  # without ackers, that says nothing about bolts

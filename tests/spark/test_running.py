@@ -165,7 +165,7 @@ def test_a_checkpoint_serves_one_driver_and_one_shape(spark: SparkSession, tmp_p
     builder = TopologyBuilder("counted")
     builder.set_spout("numbers", FeederSpout(["n"]))
     builder.set_bolt("tally", Tally(), parallelism=3).fields_grouping("numbers", ["n"])
-    with pytest.raises(CheckpointError, match="when this checkpoint was begun"):
+    with pytest.raises(CheckpointError, match="'tally' has parallelism 3 now, and had 2"):
         submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark)
 
 

@@ -111,6 +111,20 @@ def slow_key(tup):
     yield [f"key {tup['n'] % 10}"]
 
 
+class WaitsFor(BasicBolt):
+    """Works on number 7 until a file is gone."""
+
+    outputs = ["n"]
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def execute(self, tup, collector):
+        while tup["n"] == 7 and self.file.exists():
+            time.sleep(0.05)
+        collector.emit([tup["n"]])
+
+
 class Hoard(Bolt):
     """Holds every tuple until it has four, then joins them into one and acks them."""
 
@@ -128,6 +142,14 @@ class Hoard(Bolt):
             for held in self.held:
                 self.collector.ack(held)
             self.held = []
+
+
+def held_up(spout: Spout, file: Path) -> Topology:
+    """numbers -> nobody; number 7 takes until a file is gone."""
+    builder = TopologyBuilder("held up")
+    builder.set_spout("numbers", spout)
+    builder.set_bolt("waits", WaitsFor(file)).global_grouping("numbers")
+    return builder.create_topology()
 
 
 def counted(spout: Spout, notebook: Path) -> Topology:

@@ -369,7 +369,10 @@ TYPED = {
     pa.string(): st.text(max_size=70),
     pa.large_string(): st.text(),
     pa.binary(): st.binary(max_size=70),
+    pa.large_binary(): st.binary(),
     pa.binary(2): st.binary(min_size=2, max_size=2),
+    pa.string_view(): st.text(max_size=70),
+    pa.binary_view(): st.binary(max_size=70),
     pa.date32(): st.dates(),
     pa.time64("us"): st.times(),
     pa.timestamp("us"): st.datetimes(),
@@ -377,6 +380,7 @@ TYPED = {
     pa.duration("us"): st.timedeltas(dt.timedelta(-(10**6)), dt.timedelta(10**6)),
     pa.decimal128(9, 2): st.decimals(-(10**6), 10**6, places=2),
     pa.dictionary(pa.int8(), pa.string()): st.text(max_size=3),
+    pa.dictionary(pa.int16(), pa.int64()): INT64S,
     pa.list_(pa.int64()): st.lists(INT64S),
     pa.struct([("a", pa.int64())]): st.fixed_dictionaries({"a": INT64S}),
 }

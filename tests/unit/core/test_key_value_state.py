@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from acktree.core import key_value_state as module
+from acktree.core.hashing import stable_hash
 from acktree.core.key_value_state import KeyValueState
 from acktree.core.state import MemoryStore
 from acktree.errors import MisuseError, ProtocolError
@@ -70,7 +71,7 @@ def small_buckets(monkeypatch):
 keys = st.sampled_from(
     [0, 1, True, 1.0, Decimal(1), -1, 2.5, 1 << 70, None, "", "a", "b", "ab", b"a", (), (1, "a"), (True, "a")]
     + [date(2024, 5, day) for day in range(1, 9)]
-    + [f"key {number}" for number in range(30)]
+    + [f"key {number}" for number in range(48)]
 )
 values = st.integers() | st.none() | st.text() | st.lists(st.integers(), max_size=2) | st.just({})
 
@@ -112,6 +113,14 @@ class StateBesideADict(RuleBasedStateMachine):
     def update(self, more):
         self.state.update(copy.deepcopy(more))
         self.naive.update(more)
+
+    @rule(first=st.integers(0, 40), save=st.booleans())
+    def grow(self, first, save):
+        """One by one, so that buckets are doubled with little or much in them."""
+        for number in range(first, first + 8):
+            self.set(f"key {number}", number)
+            if save and self.state.is_bound:
+                self.save()
 
     @rule(key=keys)
     def delete(self, key):
@@ -292,11 +301,25 @@ def test_nothing_is_written_when_nothing_happened(store):
     assert store.calls("put", "delete") == []
 
 
-def test_the_number_of_buckets_grows_with_the_keys():
-    state = KeyValueState(dict.fromkeys(range(module.KEYS_PER_BUCKET * 5)))
-    assert len(state._buckets) == 8
-    assert max(map(len, state._buckets.values())) < 2 * module.KEYS_PER_BUCKET
-    assert sorted(state) == list(range(module.KEYS_PER_BUCKET * 5))
+def test_the_number_of_buckets_grows_with_the_keys(store):
+    count = module.KEYS_PER_BUCKET * 5
+    bound_to(store, dict.fromkeys(range(count))).save()
+    buckets = [pickle.loads(blob) for name, blob in store.blobs.items() if name != "meta"]
+    assert len(buckets) == 8
+    assert max(map(len, buckets)) < 2 * module.KEYS_PER_BUCKET
+    assert sorted(bound_to(store)) == list(range(count))
+
+
+def test_growing_key_by_key_leaves_every_key_in_one_bucket(store, small_buckets):
+    """Some buckets give all their keys away when they are doubled."""
+    state = bound_to(store)
+    for number in range(100):
+        state[number] = number
+        state.save()
+        buckets = [pickle.loads(blob) for name, blob in store.blobs.items() if name != "meta"]
+        assert sum(map(len, buckets)) == number + 1
+        assert len(bound_to(store)) == number + 1
+    assert dict(bound_to(store)) == {number: number for number in range(100)}
 
 
 def test_what_was_saved_is_not_pickled_again(store):
@@ -313,6 +336,8 @@ def test_what_was_saved_is_not_pickled_again(store):
     state["a"] = 2
     state.save()
     assert pickled == [{"a": 2}, {"a": 2}]  # the same bucket
+    state.save()
+    assert len(pickled) == 2
 
 
 def test_growing_moves_keys_that_were_saved_before(store, small_buckets):
@@ -324,6 +349,38 @@ def test_growing_moves_keys_that_were_saved_before(store, small_buckets):
     assert dict(bound_to(store)) == {number: number for number in range(9)}
 
 
+def test_growing_moves_keys_that_were_not_read_too(store, small_buckets):
+    bound_to(store, {number: number for number in range(8)}).save()
+    state = bound_to(store)
+    state[8] = 8  # one too many for four buckets, of which one was read
+    state.save()
+    state = bound_to(store)
+    assert [state.get(number) for number in range(9)] == [*range(9)]
+
+
+@pytest.mark.parametrize("read", [[], [7], [*range(40)]], ids=["nothing", "one", "all"])
+def test_a_state_that_is_cleared_leaves_nothing_behind_whatever_was_read(store, small_buckets, read):
+    bound_to(store, {number: number for number in range(40)}).save()
+    state = bound_to(store)
+    assert [state[number] for number in read] == read
+    state.clear()
+    assert len(state) == len(list(state)) == 0
+    state["after"] = 1
+    state.save()
+    assert dict(bound_to(store)) == {"after": 1}
+    assert len(store.blobs) == 2
+
+
+def test_a_key_that_comes_and_goes_within_a_micro_batch_is_not_saved(store):
+    state = bound_to(store, {"stays": 1})
+    state["goes"] = 1
+    del state["goes"]
+    state["comes again"] = state.pop("stays")
+    state["stays"] = state.pop("comes again")
+    state.save()
+    assert dict(bound_to(store)) == {"stays": 1}
+
+
 def test_what_still_lies_in_the_old_store_moves_to_the_new_one(store, small_buckets):
     state = bound_to(store, {number: number for number in range(40)})
     state.save()
@@ -332,6 +389,72 @@ def test_what_still_lies_in_the_old_store_moves_to_the_new_one(store, small_buck
     state.bind(fresh, pickle.dumps, pickle.loads)
     state.save()
     assert dict(bound_to(fresh)) == {number: number for number in range(40)}
+
+
+def test_a_bucket_is_read_once_and_one_that_cannot_be_there_never(store, small_buckets):
+    bound_to(store, {"a": 1}).save()
+    assert store.calls("get") == ["meta"]
+    store = CountingStore()
+    state = bound_to(store, {number: number for number in range(40)})
+    assert 99 not in state
+    state.save()
+    assert store.calls("get") == ["meta"]
+    state = bound_to(store)
+    for _ in range(2):
+        state.update(dict.fromkeys(range(40), -1))
+        assert [state.get(number) for number in range(80)] == [-1] * 40 + [None] * 40
+    state.save()
+    asked = store.calls("get")
+    assert len(asked) == len(set(asked))
+
+
+def test_a_key_that_was_noted_is_saved_in_each_of_its_micro_batches(store):
+    state = bound_to(store, {"a": 1})
+    for value in (2, 3, 4):
+        state["a"] = state["new"] = value
+        state.save()
+        assert dict(bound_to(store)) == {"a": value, "new": value}
+    del state["a"]
+    state.save()
+    assert dict(bound_to(store)) == {"new": 4}
+
+
+# ---- what is hashed ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The keys that are hashed one by one."""
+
+    def hash_of(key):
+        keys.append(key)
+        return stable_hash(key)
+
+    keys = []
+    monkeypatch.setattr(module, "_hash_of", hash_of)
+    return keys
+
+
+def test_a_key_that_is_there_is_not_hashed(store, small_buckets, hashed):
+    bound_to(store, {(number, "key"): number for number in range(40)}).save()
+    state = bound_to(store)
+    assert state[7, "key"] == 7
+    hashed.clear()
+    for _ in range(3):
+        state[7, "key"] = state.get((7, "key"), 0) + state[7, "key"]
+        assert (7, "key") in state
+        state.setdefault((7, "key"), 0)
+    assert hashed == []
+    state.save()
+    assert hashed == []
+    assert bound_to(store)[7, "key"] == 7 * 2**3
+
+
+def test_where_nothing_is_left_to_read_no_text_is_hashed_before_it_is_saved(hashed):
+    state = KeyValueState()
+    for number in range(99):
+        state[f"key {number}"] = state.get(f"key {number}", number)
+    assert hashed == []
 
 
 # ---- as a dict --------------------------------------------------------------------------------------------
@@ -380,13 +503,29 @@ def test_values_may_be_replaced_while_iterating(small_buckets):
     assert dict(state) == {number: -number for number in range(9)}
 
 
-def test_a_key_without_a_stable_hash_is_refused():
-    state = KeyValueState()
-    with pytest.raises(MisuseError, match="no hash that is the same everywhere"):
-        state[object()] = 1
+class Opaque:
+    """Hashable for Python, and nothing in it that is the same everywhere."""
+
+
+@pytest.mark.parametrize("what", ["unbound", "new", "unread", "read"])
+@pytest.mark.parametrize("key", [Opaque(), (1, Opaque())], ids=["alone", "inside"])
+def test_a_key_without_a_stable_hash_is_refused_wherever_it_is_named_and_changes_nothing(
+    store, small_buckets, what, key
+):
+    if what in {"unread", "read"}:
+        bound_to(store, {number: number for number in range(40)}).save()
+    state = KeyValueState() if what == "unbound" else bound_to(store)
+    before = dict(state) if what == "read" else None
+    for refuse in (state.get, state.__contains__, state.setdefault, lambda key: state.update({key: 1})):
+        with pytest.raises(MisuseError, match="no hash that is the same everywhere"):
+            refuse(key)
     with pytest.raises(TypeError, match="unhashable"):
         state[[1]] = 1
-    assert len(state) == 0
+    assert len(state) == (40 if what in {"unread", "read"} else 0)
+    assert before is None or dict(state) == before
+    if state.is_bound:
+        state.save()
+        assert len(bound_to(store)) == len(state)
 
 
 def test_unbound_states_do_not_share_anything():
@@ -408,3 +547,13 @@ def test_a_state_bound_again_forgets_what_it_believed_of_the_store(store):
     state.bind(fresh, pickle.dumps, pickle.loads)
     state.save()
     assert dict(bound_to(fresh)) == {"a": 1, "b": 2}
+
+
+def test_a_state_bound_to_another_store_reads_that_one(store):
+    there = CountingStore()
+    for each, value in ((store, 2), (there, 3)):
+        bound_to(each, {"a": value}).save()
+    state = bound_to(there)
+    assert state["a"] == 3
+    state.bind(store, pickle.dumps, pickle.loads)
+    assert state["a"] == 2

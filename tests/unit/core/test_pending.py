@@ -157,6 +157,19 @@ def test_ids_that_came_as_an_array_leave_as_one():
         assert closed.message_ids.tolist() == expected
 
 
+@pytest.mark.parametrize("ids", [np.array([5, 6, 7]), ["5", "6", "7"]])
+def test_ids_are_a_list_of_python_objects_where_that_is_asked_for(ids):
+    (closed,) = with_messages(*ids).close(np.array([0, 2])) if isinstance(ids, list) else in_an_array(ids)
+    assert closed.message_list() == [ids[0], ids[2]]
+    assert not any(isinstance(one, np.generic) for one in closed.message_list())
+
+
+def in_an_array(ids):
+    pending = Pending()
+    pending.add(0, ids, None, 1, 0, 1000)
+    return pending.close(np.array([0, 2]))
+
+
 def test_any_sequence_of_ids_may_be_added_and_leaves_as_a_list():
     for ids in (["a", "b", "c"], ("a", "b", "c"), "abc"):
         pending = Pending()

@@ -19,7 +19,7 @@ class Word(enum.StrEnum):
 class FakeRows:
     """Rows of which nothing was read yet."""
 
-    component, stream, task_id = "split", "default", 4
+    component, stream, source_task = "split", "default", 4
     fields = ("word", "count")
 
     def __init__(self, *values):
@@ -34,6 +34,9 @@ class FakeRows:
         self.columns |= dict.fromkeys((field, place, place - len(self.fields)), column)
         return column
 
+    def task_of(self, row):
+        return self.source_task
+
     def attempt_of(self, row):
         return row + 1
 
@@ -42,7 +45,7 @@ class FakeRows:
 
 
 class Clock(FakeRows):
-    component, stream, task_id = "__system", "__tick", -1
+    component, stream, source_task = "__system", "__tick", -1
     fields = ("rate_secs",)
 
 

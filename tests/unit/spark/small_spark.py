@@ -21,17 +21,18 @@ import pyarrow as pa
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
 from acktree.core.letter_limit import LetterLimit
-from acktree.core.state import MemoryStore
+from acktree.core.state import MemoryStore, StateStore
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
 from acktree.spark.journal import Journal
-from acktree.spark.running import RunningTopology, Threads
+from acktree.spark.memories import SeededStore
+from acktree.spark.running import RunningTopology
 from acktree.spark.sink import Sink
 from acktree.spark.source import InboxReader
-from acktree.spark.spouts import SpoutThread
+from acktree.spark.spouts import SpoutThread, Threads
 from acktree.spark.submit import _recover
 from acktree.spark.wire import batch_of
 from acktree.tasks.error_log import ErrorLog
@@ -63,6 +64,7 @@ class World:
         self.died_at: list[str] = []
         self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
         self.now_ms = 1_800_000_000_000
+        self.timeout_secs: float | None = None
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
@@ -255,7 +257,12 @@ class Driver:
         builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
         builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
         topology: Topology = builder.create_topology()
-        config = Config(max_spout_pending=7, enable_message_timeouts=False, run_salt=7)
+        config = Config(
+            max_spout_pending=7,
+            message_timeout_secs=world.timeout_secs or 30,
+            enable_message_timeouts=world.timeout_secs is not None,
+            run_salt=7,
+        )
         self.held = Checkpoint(world.folder / "checkpoint")
         self.letters = DeadLetters(self.held.dead_letters)
         self.held.begin_run(topology, config, 2)
@@ -267,9 +274,11 @@ class Driver:
         if not world.redelivers:
             self.journal = DyingJournal(self.held.verdicts, self.threads.told_through)
             self.journal.world = world
-        acker = DyingAcker(self.plan, self.held.folder, self.held.last_committed())
+        last_committed = self.held.last_committed()
+        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from)
         acker.world = world
         self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
+        self.sink.first_batch = self.held.first_batch
         self.running = RunningTopology(
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
@@ -280,12 +289,14 @@ class Driver:
         self.task = SpoutTask(spout, bare, task_id, self.plan, around, self.held.first_sequence)
         self.thread = SpoutThread(self.task, config, lambda: None)
         self.threads.by_task[task_id] = self.thread
-        _recover(self.plan, self.inbox, self.journal, self.threads, self.held.last_committed())
+        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         queues = [task_id] if world.redelivers else []
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        self.reader = InboxReader({"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"})
+        after = str(self.held.begins_after)
+        options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2", "after": after}
+        self.reader = InboxReader(options)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
@@ -345,7 +356,7 @@ class Driver:
     def micro_batch(self) -> bool:
         """The next one, or the last one again if its commit is missing. False if there is nothing new."""
         world = self.world
-        last, committed = self._last("offsets"), self.held.last_committed()
+        last, committed = self._last("offsets"), self._last("commits")
         batch_id = committed + 1
         start = self._end_of(committed)
         if last == committed:
@@ -381,10 +392,12 @@ class Driver:
             rows = [row for row in rows if row.level != level.index]
             for partition in range(2):
                 here = [row for row in mine if row.partition == partition]
-                store = stores.setdefault((level.index, partition), MemoryStore())
+                store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
+                if self.held.memory is not None:
+                    store = SeededStore(store, self.held.memory)
                 rows += run_level(self.plan, level.index, partition, here, store, read_chunk=self._read)
         (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
-        self.world.effects[batch_id] = _running[self.name]
+        self.world.effects[self.held.first_batch + batch_id] = _running[self.name]
         return rows
 
     def _read(self, name: str) -> Any:
@@ -398,7 +411,7 @@ class Driver:
 
     def _end_of(self, batch_id: int) -> int:
         if batch_id < 0:
-            return -1
+            return self.reader.initialOffset()["chunk"]
         return int(json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[2])["chunk"])
 
     @property

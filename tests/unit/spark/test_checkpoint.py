@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from acktree import Config, IterableSpout, Topology, TopologyBuilder, bolt, submit
+from acktree import BasicBolt, Config, IterableSpout, Topology, TopologyBuilder, bolt, submit
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.checkpoint import BLOCK, Checkpoint, folder_of
 
@@ -45,15 +46,106 @@ def test_a_second_driver_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     begun(tmp_path).close()
 
 
+class Counting(BasicBolt):
+    """Remembers."""
+
+    outputs = []
+    remembers = ["counts"]
+
+    def execute(self, tup, collector): ...
+
+
+def counting(parallelism: int, *, name: str = "count") -> Topology:
+    builder = TopologyBuilder("counting")
+    builder.set_spout("numbers", IterableSpout([], ["n"]))
+    builder.set_bolt(name, Counting(), parallelism).fields_grouping("numbers", ["n"])
+    return builder.create_topology()
+
+
+def run_once(folder: Path, topology: Topology, config: Config | None = None) -> Topology:
+    with closing(Checkpoint(folder)) as held:
+        return held.begin_run(topology, config or Config(), 2)
+
+
 def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Path) -> None:
-    begun(tmp_path).close()
+    run_once(tmp_path, counting(2))
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="the level of 'swallow' is 0 now and was 1"):
-        begun(tmp_path, parallelism=3)
-    with pytest.raises(CheckpointError, match="whether messages are tracked is False now and was True"):
-        begun(tmp_path, Config(acker_executors=0), 1)
+    with pytest.raises(CheckpointError) as refused:
+        run_once(tmp_path, counting(3))
+    assert "bolt 'count' has parallelism 3 now, and had 2, but what its tasks remember" in refused.value.what
+    assert refused.value.where == f"topology 'counting' on the checkpoint {tmp_path}"
+    assert f"python -m acktree rebalance {tmp_path} --component count --parallelism 3" in refused.value.fix
+    with pytest.raises(CheckpointError, match="messages are not tracked any more"):
+        run_once(tmp_path, counting(2), Config(acker_executors=0))
     assert (tmp_path / "acktree.json").read_text() == before
-    begun(tmp_path, Config(acker_executors=5)).close()  # as many as one likes: the acker is one
+    run_once(tmp_path, counting(2), Config(acker_executors=5))  # as many as one likes: the acker is one
+
+
+def test_all_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
+    run_once(tmp_path, counting(2))
+    with pytest.raises(CheckpointError, match=r"'count' is gone, but .*; messages are not tracked any more"):
+        run_once(tmp_path, counting(2, name="other"), Config(acker_executors=0))
+
+
+def test_a_changed_topology_goes_on_with_the_task_ids_it_had(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run_once(tmp_path, topology(2)).tasks == {"numbers": (1,), "swallow": (2, 3)}
+    with caplog.at_level("INFO", "acktree"):
+        assert run_once(tmp_path, topology(1)).tasks == {"numbers": (1,), "swallow": (2,)}
+    assert "bolt 'swallow' has parallelism 1 now, and had 2" in caplog.text
+    assert run_once(tmp_path, topology(2)).tasks == {"numbers": (1,), "swallow": (2, 4)}
+
+
+def test_other_partitions_than_the_checkpoint_has_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_once(tmp_path, topology(), Config(partitions=2))
+    run_once(tmp_path, topology(), Config(partitions=2))
+    assert not caplog.text
+    run_once(tmp_path, topology(), Config(partitions=3))
+    assert f"python -m acktree rebalance {tmp_path} --partitions 3" in caplog.text
+
+
+def of_version_1(folder: Path, **changed: object) -> None:
+    """A checkpoint of `counting(2)` as version 1 wrote it."""
+    shape = {
+        "the level of 'count'": 1,
+        "the kind of 'count'": "bolt",
+        "the task ids of 'count'": [1, 2],
+        "what 'count' remembers": ["counts"],
+        "the kind of 'numbers'": "spout",
+        "the task ids of 'numbers'": [3],
+        "what 'numbers' remembers": ["position"],
+        "whether messages are tracked": True,
+        "the stateful levels": [1],
+    }
+    facts = {"version": 1, "run_salt": 7, "partitions": 2, "run": 4, "reserved": 5 * BLOCK, "shape": shape}
+    (folder / "acktree.json").write_text(json.dumps(facts | {"first_sequence": 0} | changed))
+
+
+def test_a_checkpoint_of_version_1_goes_on_with_the_topology_as_it_was(tmp_path: Path) -> None:
+    of_version_1(tmp_path)
+    with closing(Checkpoint(tmp_path)) as held:
+        assert held.shape is None
+        held.begin_run(counting(2), Config(), 9)
+        assert (held.run_salt, held.partitions, held.run, held.first_sequence) == (7, 2, 5, 5 * BLOCK)
+        assert held.spark == tmp_path / "spark"
+        assert (held.last_committed(), held.admitted()) == (-1, -1)
+    facts = json.loads((tmp_path / "acktree.json").read_text())
+    assert facts["version"] == 2
+    assert "shape_1" not in facts
+    run_once(tmp_path, counting(2))
+
+
+def test_a_checkpoint_of_version_1_is_refused_a_changed_topology_by_name(tmp_path: Path) -> None:
+    of_version_1(tmp_path)
+    before = (tmp_path / "acktree.json").read_text()
+    with pytest.raises(CheckpointError, match=r"the task ids of 'count' is \[1, 2, 3\] now and was \[1, 2\]"):
+        run_once(tmp_path, counting(3))
+    with pytest.raises(CheckpointError, match="submit it once as it was"):
+        run_once(tmp_path, counting(2), Config(acker_executors=0))
+    assert (tmp_path / "acktree.json").read_text() == before
 
 
 def test_salt_and_partitions_are_those_of_the_first_run(tmp_path: Path) -> None:
@@ -106,7 +198,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 1 to 2"):
         Checkpoint(tmp_path)
 
 
@@ -173,3 +265,23 @@ def test_a_url_of_no_folder_is_refused_and_no_folder_of_its_name_is_made(
     with pytest.raises(ConfigError, match="a checkpoint is a folder"):
         submit(topology(), checkpoint=url)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_reservation_that_found_no_room_is_none_for_the_next_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoint = begun(tmp_path)
+    first = checkpoint.first_sequence
+    with monkeypatch.context() as patched:
+        patched.setattr("acktree.spark.checkpoint.write_private", full)
+        for _ in range(2):
+            with pytest.raises(CheckpointError, match="no space left on a disk"):
+                checkpoint.reserve(first)
+    assert checkpoint.reserve(first) == first + BLOCK
+    checkpoint.close()
+    again = begun(tmp_path)
+    assert again.first_sequence == first + BLOCK
+    again.close()

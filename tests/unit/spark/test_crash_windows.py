@@ -16,24 +16,9 @@ from hypothesis import strategies as st
 from acktree import Retry
 from acktree.spark.acker import DurableAcker
 from tests.unit.spark import small_spark
+from tests.unit.spark.points import POINTS
 from tests.unit.spark.small_spark import World, live
 
-POINTS = (
-    "emitted",
-    "handed over",
-    "before the offsets",
-    "offsets logged",
-    "state committed",
-    "in the sink",
-    "acker written",
-    "journalled",
-    "sink returned",
-    "commit logged",
-    "chunks deleted",
-    "in the mailbox",
-    "told",
-    "buried",
-)
 RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
 COUNT = 30
 

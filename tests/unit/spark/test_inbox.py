@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from acktree.errors import ProtocolError
-from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, entries_after
+from acktree.errors import CheckpointError, ProtocolError
+from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, entries_after, waiting_spouts
 from tests.unit.spark.inbox_chunks import chunk_of
 
 ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}
@@ -31,6 +31,21 @@ def inbox(tmp_path: Path):
     opened = FileInbox(tmp_path, -1, **ROOMY)
     yield opened
     opened.close()
+
+
+def test_spouts_wait_as_long_as_the_inbox_has_messages_of_them(inbox: FileInbox, tmp_path: Path) -> None:
+    assert waiting_spouts(tmp_path / "not made yet") == frozenset()
+    inbox.append_control(ChunkKind.BEAT, {})
+    assert waiting_spouts(tmp_path) == frozenset()
+    inbox.append([chunk_of(1, position=1)])
+    assert waiting_spouts(tmp_path) == {"numbers"}
+    inbox.release(1)
+    inbox.consumed(1)
+    inbox.committed(1)
+    assert numbers_in(tmp_path) == [1]  # what the spout remembers is left of it
+    assert waiting_spouts(tmp_path) == frozenset()
+    inbox.park(chunk_of(2))
+    assert waiting_spouts(tmp_path) == {"numbers"}
 
 
 def test_a_file_goes_when_it_was_committed_and_let_go_of_in_either_order(
@@ -119,7 +134,7 @@ def test_a_group_that_cannot_be_written_leaves_nothing_behind(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(CheckpointError, match="no space left on a disk"):
         inbox.append([chunk_of(1), chunk_of(2)])  # 1 is renamed, 0 is not
     monkeypatch.undo()
     assert numbers_in(tmp_path) == []
@@ -312,8 +327,20 @@ class InboxBesideADict(RuleBasedStateMachine):
         with_messages = [number for number, (_, values, _) in self.kept.items() if values]
         assert self.inbox.oldest_kept == min(with_messages, default=self.next)
         assert self.inbox.has_room() == (self.waiting < 20)
+        assert self.inbox.has_room(5) == (self.waiting + 5 < 20)
         assert self.inbox.is_drained == (self.ran >= self.next - 1)
 
 
 TestInboxBesideADict = InboxBesideADict.TestCase
 TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stopping_goes_on(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.spark.inbox.make_private_file", full)
+    inbox.hold()
+    assert not (tmp_path / "hold").exists()

@@ -11,20 +11,23 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError, ProtocolError
-from acktree.spark.isolation import Isolation, Suspects
+from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
+from acktree.spark.isolation import UNGUARDED, Isolation, Suspects
 from acktree.tasks.sentry import Sentry
+from acktree.topology.model import Component
 
-NAMES = np.array([100 + row for row in range(10)], dtype=np.uint64)
+BOLT = Component("bolt", "bolt", None, 1, (1,), {}, (), None, None, None, ())
+FIRST, COUNT = 100, 10
+NAMES = range(FIRST, FIRST + COUNT)
 
 
 def exits() -> None:
@@ -51,35 +54,41 @@ def sleeps() -> None:
 class Level:
     """Executes rows 100 to 109 and writes down each that it was done with; ``deeds`` are what rows do."""
 
-    def __init__(self, deeds: dict[int, Callable[[], None]], *, together: bool = False) -> None:
-        self.deeds, self.together = deeds, together
+    def __init__(
+        self,
+        deeds: dict[int, Callable[[], None]],
+        *,
+        together: bool = False,
+        own_timeout_secs: float | None = None,
+        sends: dict[int, Callable[[], None]] | None = None,
+    ) -> None:
+        self.deeds, self.together, self.sends = deeds, together, sends or {}
+        self.bolt = replace(BOLT, execute_timeout_secs=own_timeout_secs)
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        out = {left.row: left for left in sentry.left_out(NAMES)}
+        out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
         for left in out.values():
-            yield told(int(NAMES[left.row]), f"{left.cause}: {left.reason}")
-        rows = [row for row in range(10) if row not in out]
-        if self.together:
-            names = NAMES[rows]
-            cuts = [0, *sentry.cuts(names), len(rows)]
-            pieces = [rows[a:b] for a, b in pairwise(cuts) if a < b]
-        else:
-            pieces = [rows]
-        for piece in pieces:
-            sentry.begin(NAMES[piece], together=self.together)
+            yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
+        cuts = sentry.cuts(FIRST, COUNT)
+        borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
+        for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
+            sentry.begin(self.bolt, FIRST + piece.start, len(piece), together=self.together)
             for place, row in enumerate(piece):
                 if not self.together:
                     sentry.mark[0] = place
-                name = int(NAMES[row])
+                name = FIRST + row
                 try:
                     self.deeds.get(name, lambda: None)()
                 except ExecuteTimeoutError as error:
                     yield told(name, str(error.what))
                 else:
                     yield told(name, "done")
+            sentry.sending()
+            for row in piece:
+                self.sends.get(FIRST + row, lambda: None)()
             sentry.end()
         if store is not None:
-            store.put("done", bytes(len(rows)))
+            store.put("done", bytes(COUNT - len(out)))
 
 
 def told(name: int, what: str) -> WireRow:
@@ -109,7 +118,7 @@ def first_attempt(folder: Path, level: Level, timeout_secs: float | None = None)
 def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together) -> None:
     here = os.getpid()
     level = Level({103: lambda: None if os.getpid() == here else os._exit(1)}, together=together)
-    assert said(isolation(tmp_path, 0).run(level)) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 0).run(level)) == dict.fromkeys(NAMES, "done")
     assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("*.mark")] == [0o600]
 
 
@@ -122,16 +131,56 @@ def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
     assert first_attempt(tmp_path, level) != 0
     found = said(isolation(tmp_path, 1).run(level))
     poison = {name: what for name, what in found.items() if what != "done"}
-    assert sorted(found) == NAMES.tolist()
+    assert sorted(found) == list(NAMES)
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
 
 
+def runs_out_of_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("deed", [is_killed, runs_out_of_memory])
+@pytest.mark.parametrize("together", [False, True])
+def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobody_else(
+    tmp_path: Path, deed: Callable[[], None], together
+) -> None:
+    """All rows were executed by then: it is found by halves."""
+    level = Level({}, together=together, sends={103: deed, 109: deed})
+    assert first_attempt(tmp_path, level) in {0, -signal.SIGKILL}
+    found = said(isolation(tmp_path, 1).run(level))
+    assert sorted(name for name, what in found.items() if what != "done") == [103, 109]
+    assert sorted(found) == list(NAMES)
+    assert all("2 times over this tuple" in found[name] for name in (103, 109))
+
+
+def test_a_worker_that_runs_out_of_memory_over_nobody_says_so(tmp_path: Path) -> None:
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.end()
+        raise MemoryError
+        yield
+
+    with pytest.raises(MemoryError):
+        list(isolation(tmp_path, 1).run(level))
+
+
+def test_what_is_being_sent_is_not_interrupted(tmp_path: Path) -> None:
+    level = Level({}, sends={103: lambda: time.sleep(0.4)})
+    assert set(said(isolation(tmp_path, 0, timeout_secs=0.1).run(level)).values()) == {"done"}
+
+
+def test_a_benchmark_may_take_the_guards_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(UNGUARDED, "1")
+    assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
     level = Level({105: is_killed})
     first_attempt(tmp_path, level)
-    assert said(isolation(tmp_path, 1).run(Level({}))) == {int(name): "done" for name in NAMES}
+    assert said(isolation(tmp_path, 1).run(Level({}))) == dict.fromkeys(NAMES, "done")
 
 
 def test_what_was_found_is_known_when_the_micro_batch_runs_again(tmp_path: Path) -> None:
@@ -149,6 +198,38 @@ def test_code_that_waits_is_interrupted_and_its_worker_lives(tmp_path: Path) -> 
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+@pytest.mark.parametrize("usual_secs", [None, 0.05, 60])
+def test_a_bolt_with_a_timeout_of_its_own_has_that_and_no_other(tmp_path: Path, usual_secs) -> None:
+    level = Level({103: lambda: time.sleep(0.2), 104: sleeps}, own_timeout_secs=0.8)
+    found = said(isolation(tmp_path, 0, timeout_secs=usual_secs).run(level))
+    assert found.pop(104) == "execute took longer than execute_timeout_secs=0.8"
+    assert set(found.values()) == {"done"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_through(tmp_path: Path) -> None:
+    clocks = []
+
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        for secs in (8.0, None):
+            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            sentry.begin(replace(BOLT, execute_timeout_secs=secs), FIRST, COUNT, together=False)
+            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            sentry.end()
+        yield told(100, "done")
+
+    list(isolation(tmp_path, 0, timeout_secs=4.0).run(level))
+    assert clocks == [1.0, 2.0, 1.0, 1.0]  # a look each quarter
+    clocks.clear()
+    list(isolation(tmp_path, 0).run(level))
+    assert clocks == [0, 2.0, 0, 0]
+
+
+def test_a_bolt_without_a_timeout_in_a_topology_without_one_is_never_interrupted(tmp_path: Path) -> None:
+    found = said(isolation(tmp_path, 0).run(Level({104: lambda: time.sleep(0.3)})))
+    assert set(found.values()) == {"done"}
+
+
 def test_code_that_cannot_be_interrupted_loses_its_worker(tmp_path: Path) -> None:
     level = Level({104: holds_the_interpreter})
     assert first_attempt(tmp_path, level, timeout_secs=0.2) == 1
@@ -161,7 +242,7 @@ def test_slow_is_not_hung_as_long_as_rows_follow_each_other(tmp_path: Path) -> N
     def slow() -> None:
         time.sleep(0.1)
 
-    level = Level({int(name): slow for name in NAMES})
+    level = Level(dict.fromkeys(NAMES, slow))
     found = said(isolation(tmp_path, 0, timeout_secs=0.4).run(level))
     assert set(found.values()) == {"done"}
 
@@ -190,6 +271,33 @@ def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: 
         isolation(tmp_path, 1).run(dies)
 
 
+@pytest.mark.parametrize("hook", ["prepare", "tick", "cleanup"])
+def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not(
+    tmp_path: Path, hook: str
+) -> None:
+    first = os.getpid()
+
+    def calls(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.end()
+        sentry.enter(BOLT, hook)
+        if os.getpid() != first and not (tmp_path / "mended").exists():
+            os._exit(3)
+        sentry.end()
+        yield told(100, "done")
+
+    with pytest.raises(
+        BoltError, match=rf"bolt 'bolt' ended its process in {hook}\(\): .* exited with code 3"
+    ):
+        isolation(tmp_path, 1).run(calls)
+    child = os.fork()  # the next attempt of Spark's dies too, in its worker
+    if child == 0:
+        next(iter(isolation(tmp_path, 0).run(calls)))
+    os.waitpid(child, 0)
+    (tmp_path / "mended").touch()
+    assert said(isolation(tmp_path, 1).run(calls)) == {100: "done"}
+
+
 class AskedOverASocket(StateStore):
     """As Spark's: a question goes out over a socket, its answer comes back, and nothing says whose it is."""
 
@@ -215,7 +323,7 @@ class AskedOverASocket(StateStore):
 def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
     def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         assert store is not None
-        sentry.begin(NAMES, together=False)
+        sentry.begin(BOLT, FIRST, COUNT, together=False)
         sentry.mark[0] = 0
         if not (tmp_path / "7.1.0.suspects").exists():
             store.get("large")

@@ -13,9 +13,9 @@ import pytest
 
 from acktree import Config, Spout, TopologyBuilder, bolt
 from acktree.core.values import decode_rows
+from acktree.errors import CheckpointError
 from acktree.spark.inbox import FileInbox
-from acktree.spark.running import Threads
-from acktree.spark.spouts import SpoutThread, idle_secs
+from acktree.spark.spouts import SpoutThread, Threads, idle_secs
 from acktree.tasks.mail import Mail, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
@@ -120,7 +120,7 @@ def test_mail_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(rig) 
     run = rig(spout)
 
     def ask() -> None:
-        if spout.emitted and not go_on.is_set():
+        if run.inbox.last_number >= 0 and not go_on.is_set():  # what it emitted was handed over
             asked.set()
             go_on.wait(10)
 
@@ -226,6 +226,22 @@ def test_an_inbox_that_cannot_be_written_breaks_the_topology_and_the_spout_is_cl
     assert spout.calls[-1] == "close"
 
 
+def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
+    rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.spark.inbox.write_private", full)
+    run = rig(Scripted(1))
+    run.thread.start()
+    run.thread.set_active(True)
+    until(lambda: run.thread.broken is not None)
+    assert isinstance(run.thread.broken, CheckpointError)
+    assert run.thread.join(10)
+    assert run.spout.calls[-1] == "close"
+
+
 def test_a_thread_that_was_stopped_before_it_started_never_opens_its_spout(rig) -> None:
     spout = Scripted()
     run = rig(spout)
@@ -278,6 +294,8 @@ def test_the_wait_strategies_wait_as_storms_do() -> None:
     waits = [idle_secs(progressive, calls) for calls in range(1, 9)]
     assert waits == [0, 0, 1e-6, 1e-6, 1e-6, 0.004, 0.004, 0.004]
     assert idle_secs(Config(), 1) == 0.001
+    long_idle = [idle_secs(Config(), calls) for calls in (249, 250, 1_000, 4_750, 1_000_000)]
+    assert long_idle == pytest.approx([0.001, 0.002, 0.005, 0.020, 0.020])  # less than a percent of a core
     park = Config(spout_wait_strategy="park", spout_wait_park_microsec=250)
     assert {idle_secs(park, calls) for calls in (1, 100)} == {0.00025}
     assert idle_secs(Config(spout_wait_strategy="park", spout_wait_park_microsec=0), 1) == 0

@@ -14,7 +14,7 @@ from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, bolt
 from acktree.core.statistics import Stats
 from acktree.core.verdicts import FailureCause, FailureKind
 from acktree.errors import ProtocolError
-from acktree.tasks.bolt_task import bolt_task
+from acktree.tasks.bolt_kinds import bolt_task
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.rows import InboundRows
@@ -414,7 +414,9 @@ def test_a_prepare_that_raises_fails_the_tuples_of_its_micro_batch_and_is_tried_
         assert {key: f.reason for key, f in running.failures.items()} == dict.fromkeys(
             [1, 2], "ConnectionError: no broker"
         )
-        assert running.reasons("b0") == ["ConnectionError: no broker"]
+        assert running.reasons("b0") == [
+            "BoltError: bolt 'b0' raised in prepare(): ConnectionError: no broker"
+        ]
         Unprepared.is_broken = False
         running.feed(3)
         assert running.acked == [3]
@@ -446,7 +448,7 @@ def test_a_cleanup_that_raises_is_reported_and_fails_nothing():
     with bench(Cleans(lambda bolt, tup, collector: None)) as running:
         running.feed(1)
         assert running.acked == [1]
-        assert running.reasons("b0") == ["OSError: cannot let go"]
+        assert running.reasons("b0") == ["BoltError: bolt 'b0' raised in cleanup(): OSError: cannot let go"]
 
 
 def test_the_copies_of_a_bolt_share_nothing_and_the_users_own_is_never_run():
@@ -607,7 +609,7 @@ def test_a_tick_that_raises_is_reported_and_fails_nothing_and_what_it_emitted_st
         running.cluster.advance(5)
         running.feed(1)
         assert running.acked == [1]
-        assert running.reasons("b0") == ["ValueError: tock"]
+        assert running.reasons("b0") == ["BoltError: bolt 'b0' raised in tick(): ValueError: tock"]
         assert running.tuples("b0") == ["before", ("tuple", 1)]
 
 

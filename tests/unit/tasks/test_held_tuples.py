@@ -123,6 +123,24 @@ def test_a_tuple_is_the_same_object_wherever_it_is_restored():
         assert running.tuples("b0") == [True]
 
 
+def test_a_tuple_may_be_a_key_or_a_value_of_an_otherwise_plain_dict():
+    def execute(bolt, tup):
+        if bolt.as_key:
+            ((key, one),) = bolt.as_key.items()
+            ((other, value),) = bolt.as_value.items()
+            bolt.collector.emit([(key is value, one, other)])
+            bolt.collector.ack(key)
+        else:
+            bolt.as_key, bolt.as_value = {tup: 1}, {2: tup}
+
+    keeps = CallsByHand(execute, remembers=("as_key", "as_value"), as_key=dict, as_value=dict)
+    with bench(keeps) as running:
+        running.feed("kept")
+        running.feed("later")
+        assert running.tuples("b0") == [(True, 1, 2)]
+        assert running.acked == ["kept"]
+
+
 def test_a_held_tuple_comes_back_as_it_was():
     def execute(bolt, tup):
         for held in (bolt.held, tup):

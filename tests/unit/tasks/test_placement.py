@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from acktree import BasicBolt, Bolt, Config, Spout
 from acktree.core.frames import Kind, WireRow
 from acktree.core.ids import root_ids
+from acktree.core.state import MemoryStore
+from acktree.core.values import encode_rows
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Acker
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
@@ -240,3 +243,24 @@ def test_a_row_that_does_not_belong_to_a_level_stops_loudly():
 def test_a_level_without_rows_says_nothing():
     plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(), 1, 0)
     assert list(run_level(plan, 0, 0, [])) == []
+
+
+def test_what_was_emitted_directly_to_a_task_that_is_no_more_fails_and_is_never_an_ack():
+    class Direct(Numbers):
+        outputs = ["n"]
+
+    def build(builder):
+        builder.set_bolt("b", NotesOrder(), parallelism=2).direct_grouping("source")
+
+    plan = Plan.of(in_a_row(Direct(), build=build), Config(), 1, 0)
+    (source,), (first, _) = plan.topology.tasks["source"], plan.topology.tasks["b"]
+    values, targets = encode_rows(["n"], [[1], [2]]), np.array([first, 99], dtype=np.int32)
+    chunk = Chunk("source", source, "default", True, 0, 0, values, tasks=targets)  # noqa: FBT003
+    row = WireRow(0, 0, Kind.CHUNK, source, 0, 0, json.dumps(("a chunk", 0, 2)).encode(), b"")
+    rows = list(run_level(plan, 0, 0, [row], read_chunk=lambda name: chunk))
+    at_b = [row for row in rows if row.level == 1]
+    rows += run_level(plan, 1, 0, at_b, MemoryStore())
+    verdicts, _ = Acker(plan).settle([row for row in rows if row.kind == Kind.DELTAS], 0)
+    assert [(task, done.tolist()) for task, done in verdicts.done] == [(source, [0])]
+    assert verdicts.failed.roots.tolist() == root_ids(0, source, np.arange(1, 2)).tolist()
+    assert "emitted directly to task 99" in Failure.from_bytes(verdicts.reasons[0]).reason

@@ -88,7 +88,7 @@ class Inbox:
     def __init__(self):
         self.chunks, self.released, self.room = {}, [], True
 
-    chunk_rows = 10**9
+    chunk_rows = most = 10**9
 
     def append(self, chunks):
         first = len(self.chunks)
@@ -100,8 +100,8 @@ class Inbox:
         assert number not in self.released, f"chunk {number} was released"
         return Chunk.from_bytes(self.chunks[number])
 
-    def has_room(self):
-        return self.room
+    def has_room(self, more=0):
+        return self.room and more < self.most
 
     def release(self, number):
         assert number not in self.released, f"chunk {number} was released twice"
@@ -322,6 +322,17 @@ def test_emit_never_blocks_room_is_asked_for_before_next_tuple():
     desk.task.step(0)
     assert not desk.task.may_emit()
     assert len(desk.run()[0]) == 1000
+
+
+def test_what_is_not_handed_over_yet_takes_room_too():
+    desk = Desk(Source(*(emits((n, n)) for n in range(10))))
+    desk.inbox.most = 3
+    for _ in range(5):
+        desk.task.step(0)
+    assert desk.task.buffered_count == 3
+    desk.task.flush(0)
+    desk.task.step(0)
+    assert desk.task.buffered_count == 1
 
 
 def one_each(count):

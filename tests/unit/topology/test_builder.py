@@ -364,6 +364,28 @@ def test_a_tick_interval_that_is_no_time_is_refused(secs):
     refused(with_bolt(wrong), "tick_secs of bolt 'split'", "more than 0")
 
 
+@pytest.mark.parametrize("secs", [0, -1, None, "5", True, float("nan"), float("inf")], ids=repr)
+def test_an_execute_timeout_that_is_no_time_is_refused_with_the_call_that_set_it(secs):
+    builder = lines()
+    builder.set_bolt("split", Split()).set_execute_timeout_secs(secs).shuffle_grouping("lines")
+    refused(
+        builder,
+        "execute timeout of bolt 'split' (Split)",
+        "more than 0",
+        f".set_execute_timeout_secs({secs!r})",
+    )
+
+
+def test_a_bolt_has_the_last_execute_timeout_that_was_set_and_none_unless_one_was():
+    builder = lines()
+    builder.set_bolt("a", Split()).shuffle_grouping("lines").set_execute_timeout_secs(9)
+    twice = builder.set_bolt("b", Fast()).set_execute_timeout_secs(9).shuffle_grouping("lines")
+    twice.set_execute_timeout_secs(0.5)
+    builder.set_bolt("c", Split()).shuffle_grouping("lines")
+    components = builder.create_topology().components
+    assert [components[name].execute_timeout_secs for name in "abc"] == [9, 0.5, None]
+
+
 def test_ticks_without_a_tick_are_refused():
     refused(with_bolt(changed(Split, tick_secs=5)), "no tick", "def tick(self, tup, collector)")
     refused(with_bolt(changed(Join, tick_secs=5)), "no tick", "def tick(self, tup)`")

@@ -36,7 +36,9 @@ def drawn(order):
         "split": lambda: (
             builder.set_bolt("split", PASS, 2).shuffle_grouping("lines").shuffle_grouping("more")
         ),
-        "count": lambda: builder.set_bolt("count", COUNT, 2).fields_grouping("split", ["x"]),
+        "count": lambda: (
+            builder.set_bolt("count", COUNT, 2).set_execute_timeout_secs(2.5).fields_grouping("split", ["x"])
+        ),
         "audit": lambda: (
             builder.set_bolt("audit", PASS, 2).all_grouping("split", "late").none_grouping("split")
         ),
@@ -110,7 +112,7 @@ topology words on 2 partitions
       <- split by none
       -> default(x)
       -> late(x)
-    bolt count (Count), tasks 3-4, remembers counts, ticks every 5 s
+    bolt count (Count), tasks 3-4, remembers counts, ticks every 5 s, executes for at most 2.5 s
       <- split by fields x
       -> default(x)
       -> late(x)"""
@@ -129,6 +131,7 @@ def test_a_description_is_plain_data():
         "streams": {"default": ["x"], "late": ["x"]},
         "remembers": ["counts"],
         "tick_secs": 5,
+        "execute_timeout_secs": 2.5,
         "retry": None,
     }
     late = {"source": "split", "stream": "late", "subscriber": "audit", "grouping": "all"}

@@ -1,0 +1,88 @@
+"""``acktree rebalance`` and ``acktree reset-state``.
+
+Each says what it did in a line, or why it did nothing; then the checkpoint is as it was, and the exit code 1.
+
+Source: the names are Storm's; there ``rebalance`` is said to a running topology, and forgets what bolts hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from acktree.errors import AcktreeError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code.
+
+    Args:
+        arguments: As on the command line. None: those of this process.
+    """
+    given = _parser().parse_args(arguments)
+    if str(Path.cwd()) not in sys.path:  # what bolts remember may be of the program's own classes
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        print(given.run(given))
+    except AcktreeError as error:
+        print(f"acktree: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("acktree", description="Storm topologies on Spark: care of checkpoints.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    to_rebalance = commands.add_parser(
+        "rebalance", help="move what bolts remember to other tasks, partitions or levels"
+    )
+    to_rebalance.add_argument("checkpoint", help="the folder; nobody may run on it")
+    to_rebalance.add_argument("--component", metavar="ID", help="a remembering bolt with another parallelism")
+    to_rebalance.add_argument("--parallelism", type=int, metavar="N", help="its number of tasks from now on")
+    to_rebalance.add_argument(
+        "--by-key", action="append", default=[], metavar="ATTRIBUTE",
+        help="a remembered mapping by what the bolt is grouped by: each key goes to its task",
+    )  # fmt: skip
+    to_rebalance.add_argument(
+        "--forget", action="append", default=[], metavar="ATTRIBUTE",
+        help="a remembered attribute that starts afresh",
+    )  # fmt: skip
+    to_rebalance.add_argument("--partitions", type=int, metavar="N", help="partitions of every level")
+    to_rebalance.set_defaults(run=_rebalance)
+
+    to_reset = commands.add_parser("reset-state", help="forget what bolts remember; nothing open is lost")
+    to_reset.add_argument("checkpoint", help="the folder; nobody may run on it")
+    to_reset.add_argument("--component", metavar="ID", help="only what this bolt remembers")
+    to_reset.set_defaults(run=_reset_state)
+    return parser
+
+
+def _rebalance(given: Namespace) -> str:
+    from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
+
+    rebalance(
+        given.checkpoint, component=given.component, parallelism=given.parallelism,
+        partitions=given.partitions, by_key=given.by_key, forget=given.forget,
+    )  # fmt: skip
+    if given.component is None:
+        return f"{given.checkpoint}: memory goes to any level now; submit the topology on it"
+    return (
+        f"{given.checkpoint}: what {given.component!r} remembers lies with {given.parallelism} tasks now; "
+        f"submit the topology with parallelism={given.parallelism} there"
+    )
+
+
+def _reset_state(given: Namespace) -> str:
+    from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
+
+    reset_state(given.checkpoint, component=given.component)
+    if given.component is None:
+        return (
+            f"{given.checkpoint}: bolts remember nothing now; what was open is run again at the next submit"
+        )
+    return f"{given.checkpoint}: {given.component!r} remembers nothing now; messages that it held time out"

@@ -1,0 +1,233 @@
+"""What is done to a checkpoint that nobody runs: move what bolts remember, or forget it.
+
+Both leave Spark's own checkpoint behind and let it begin a new one: see ``memories.py``. What is ours stays
+and is numbered on: the inbox, what is open, verdicts not told yet, positions, dead letters, reserved
+sequences. The one step that counts is the renaming of ``acktree.json``; a tool that dies before it has done
+nothing, one that dies after it has done all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acktree.core.state import MemoryStore
+from acktree.errors import CheckpointError, nearest
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.memories import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
+from acktree.spark.settings import lend_session, prepare_session
+from acktree.tasks.moving import moved
+from acktree.topology.shape import Part, Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["rebalance", "reset_state"]
+
+
+def rebalance(
+    checkpoint: str | Path,
+    *,
+    component: str | None = None,
+    parallelism: int | None = None,
+    partitions: int | None = None,
+    by_key: Collection[str] = (),
+    forget: Collection[str] = (),
+    spark: SparkSession | None = None,
+) -> None:
+    """Let memory go to other tasks, partitions or levels. Nothing else changes, and nothing open is touched.
+
+    Without ``component`` every task keeps what it remembers, and the next run may place it on other levels.
+
+    Args:
+        checkpoint: The folder. Nobody may run on it.
+        component: A remembering bolt whose parallelism changes.
+        parallelism: Its number of tasks from now on.
+        partitions: How many partitions every level has from now on. None: as many as before.
+        by_key: Attributes that are mappings by what the component is grouped by: each key goes where the
+            fields grouping sends its tuples.
+        forget: Attributes that start as ``prepare`` leaves them.
+        spark: The session that reads Spark's state. None: one is made, and stopped.
+
+    Raises:
+        CheckpointError: It cannot be done, with the reason; the checkpoint is as it was.
+    """
+    if (component is None) != (parallelism is None):
+        raise CheckpointError(
+            "a component and its parallelism go together", "rebalance", "give both, or neither"
+        )
+    if any(given is not None and given < 1 for given in (parallelism, partitions)):
+        raise CheckpointError("less than one", "rebalance", "give a parallelism and partitions of at least 1")
+    with _held(checkpoint) as (held, shape):
+        memories, now = _memories(held, spark), shape
+        if component is not None and parallelism is not None:
+            part = _remembering(shape, component)
+            fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
+            tasks = part.tasks[:parallelism] + tuple(fresh)
+            memories = _moved(memories, component, part, tasks, by_key, forget)
+            now = shape.with_part(component, replace(part, tasks=tasks))
+        _begin(held, now, partitions or held.partitions, memories)
+
+
+def reset_state(
+    checkpoint: str | Path, *, component: str | None = None, spark: SparkSession | None = None
+) -> None:
+    """Forget what bolts remember, or what one of them does. Nothing that is open is lost.
+
+    If all is forgotten, so are the tuples that bolts hold, and the acker starts anew: what was open is run
+    again, from the inbox or by the spouts' queues. Of one bolt the messages that it holds time out.
+
+    Args:
+        checkpoint: The folder. Nobody may run on it.
+        component: The bolt. None: all.
+        spark: The session that reads what the other bolts remember. None: one is made if need be.
+
+    Raises:
+        CheckpointError: It cannot be done, with the reason; the checkpoint is as it was.
+    """
+    with _held(checkpoint) as (held, shape):
+        if component is None:
+            _begin(held, shape, held.partitions, None)
+            return
+        part = _remembering(shape, component)
+        memories = _memories(held, spark)
+        kept = {task: blobs for task, blobs in memories.items() if task not in part.tasks}
+        _begin(held, shape.with_part(component, None), held.partitions, kept)
+
+
+@contextmanager
+def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
+    """A checkpoint that has run, with the shape it ran with; let go of afterwards."""
+    folder = Path(checkpoint).absolute()
+    if not (folder / "acktree.json").exists():
+        raise CheckpointError(
+            "there is no checkpoint", str(folder), "name the folder that was given to submit()"
+        )
+    held = Checkpoint(folder)
+    try:
+        shape = held.shape
+        if shape is None:
+            raise CheckpointError(
+                "an older release ran on this checkpoint last",
+                str(folder),
+                "submit the topology once as it was, with this release, and kill() it",
+            )
+        if held.has_ended:
+            raise CheckpointError(
+                "the topology has ended, and stays ended", str(folder), "give it a new checkpoint"
+            )
+        frames = [name for name, part in shape.parts.items() if part.is_frame]
+        if frames:
+            raise CheckpointError(
+                f"spout {frames[0]!r} is a DataFrame, whose position lies in what Spark would begin anew",
+                str(folder),
+                "give the topology a new checkpoint, and the DataFrame's source the position to start from",
+            )
+        yield held, shape
+    finally:
+        held.close()
+
+
+def _remembering(shape: Shape, component: str) -> Part:
+    part = shape.parts.get(component)
+    if part is None:
+        raise CheckpointError(
+            f"the checkpoint knows no component {component!r}",
+            "--component",
+            nearest(component, [name for name, part in shape.parts.items() if part.kind == "bolt"]),
+        )
+    if part.kind != "bolt" or not part.remembers:
+        raise CheckpointError(
+            f"{part.kind} {component!r} is no bolt that remembers",
+            "--component",
+            "change it in the topology and submit that: what may change so, docs/running.md lists",
+        )
+    return part
+
+
+def _moved(
+    memories: Memories,
+    component: str,
+    part: Part,
+    tasks: tuple[int, ...],
+    by_key: Collection[str],
+    forget: Collection[str],
+) -> Memories:
+    widths = {len(read.fields) for read in part.inputs if read.grouping == "fields"}
+    partial = [read for read in part.inputs if read.grouping == "partial_key"]
+    if by_key and (len(widths) != 1 or partial):
+        raise CheckpointError(
+            f"bolt {component!r} is not grouped by fields, or not by as many on all streams: a key has no "
+            "task of its own",
+            f"--by-key {' --by-key '.join(by_key)}",
+            "what is not by key can only start afresh: --forget, or reset-state --component",
+        )
+    unknown = sorted({*by_key, *forget} - {*part.remembers})
+    if unknown:
+        raise CheckpointError(
+            f"bolt {component!r} does not remember {unknown[0]!r}",
+            "--by-key, --forget",
+            nearest(unknown[0], part.remembers),
+        )
+    stores = {task: _store_of(memories.get(task, {})) for task in part.tasks}
+    here = moved(
+        stores, tasks, name=component, remembers=part.remembers, by_key=by_key, forget=forget,
+        key_width=min(widths, default=1),
+    )  # fmt: skip
+    return {task: blobs for task, blobs in memories.items() if task not in part.tasks} | here
+
+
+def _store_of(blobs: Mapping[str, bytes]) -> MemoryStore:
+    store = MemoryStore()
+    store.blobs.update(blobs)
+    return store
+
+
+def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories | None) -> None:
+    """Begin a generation of Spark's checkpoint with these memories; None: with none, and nothing open."""
+    if memories is not None:
+        folder = held.folder / f"memory-{held.next_generation}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a tool that died
+        write_memories(folder, memories)
+    held.begin_generation(shape, partitions, has_memory=memories is not None, is_lost=memories is None)
+
+
+def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
+    """What every task remembers, as of the last committed micro-batch."""
+    found: dict[int, dict[str, bytes]] = defaultdict(dict)
+    committed = held.last_committed() - held.first_batch
+    if committed >= 0 and (held.spark / "state").is_dir():
+        session, give_back = (spark, _nothing) if spark else lend_session("acktree")
+        try:
+            for name, blob in _blobs(session, held.spark, committed):
+                _, task, its = name.split("/", 2)
+                found[int(task)][its] = blob
+        finally:
+            give_back()
+    if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
+        for absent in tasks_in(held.memory) - found.keys():
+            found[absent] = read_memory(held.memory, absent)
+    for blobs in found.values():
+        blobs.pop(TAKEN_IN, None)
+    return dict(found)
+
+
+def _blobs(session: SparkSession, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:
+    """The named blobs of every level, as Spark committed them."""
+    prepare_session(session)
+    place = folder.as_uri()
+    operators = session.read.format("state-metadata").load(place).select("operatorId").distinct().collect()
+    for operator in operators:
+        reader = session.read.format("statestore").option("path", place).option("batchId", batch_id)
+        reader = reader.option("operatorId", operator["operatorId"]).option("stateVarName", "blobs")
+        for row in reader.load().select("user_map_key.name", "user_map_value.blob").toLocalIterator():
+            yield row["name"], bytes(row["blob"])
+
+
+def _nothing() -> None:
+    """A session that the user brought is the user's to stop."""

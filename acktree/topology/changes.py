@@ -1,0 +1,240 @@
+"""What changed between two runs on one checkpoint, and whether the second may go on.
+
+Rules of this file
+------------------
+1. A micro-batch is committed whole, so no tuple is under way between two runs. What crosses is: what bolts
+   remember (and hold), messages in the inbox, open roots, positions of spouts. A change that none of these
+   meets goes on.
+2. A change is refused if something would be lost, mixed up or forgotten in silence; and then it is said which
+   way leads out.
+3. Nothing is looked at but the two shapes and what waits: no file, no Spark.
+
+The rows of the table in ``docs/running.md`` are these rules; each has its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from acktree.topology.shape import Part, Shape
+
+__all__ = ["CHECKPOINT", "Change", "changes"]
+
+CHECKPOINT: Final = "CHECKPOINT"
+"""Stands for the checkpoint's folder in a way out."""
+_NEW: Final = "give the changed topology a new checkpoint"
+_DRAIN: Final = "submit it as it was and kill() it, which waits until nothing is open; then change it"
+_AGAIN: Final = f"stop, and `python -m acktree rebalance {CHECKPOINT}`"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference.
+
+    Attributes:
+        what: What is different, and where.
+        refused: Why a run with it would be wrong; None: it goes on.
+        way: What to do about that.
+    """
+
+    what: str
+    refused: str | None = None
+    way: str = ""
+
+
+def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]:
+    """What is different, and what of it may not go on.
+
+    Args:
+        now: The shape with the task ids that components had before.
+        waiting: Spouts of which the inbox still has messages.
+    """
+    found: list[Change] = []
+    for name in sorted(before.parts.keys() | now.parts.keys()):
+        old, new = before.parts.get(name), now.parts.get(name)
+        if old is None and new is not None:
+            found.append(_added(name, new))
+        elif new is None and old is not None:
+            found.append(_removed(name, old, is_waiting=name in waiting))
+        elif old is not None and new is not None and old != new:
+            found += _changed(name, old, new, is_waiting=name in waiting)
+    if before.is_tracked != now.is_tracked:
+        found.append(_tracked(before, now))
+    # What is refused already may be why the places differ, and its way out leads out of that too.
+    if not any(change.refused for change in found):
+        found += _moved(before, now)
+    return found
+
+
+def _added(name: str, new: Part) -> Change:
+    what = f"{new.kind} {name!r} is new"
+    if new.is_frame:
+        return Change(what, "Spark keeps the positions of DataFrames by their order in the query", _NEW)
+    return Change(what)
+
+
+def _removed(name: str, old: Part, *, is_waiting: bool) -> Change:
+    what = f"{old.kind} {name!r} is gone"
+    if old.is_frame:
+        return Change(what, "Spark keeps the positions of DataFrames by their order in the query", _NEW)
+    if old.kind == "spout" and is_waiting:
+        return Change(what, "messages of it are in the inbox, and would never have a verdict", _DRAIN)
+    if old.kind == "bolt" and old.remembers:
+        return _forgotten(name, what)
+    return Change(what)
+
+
+def _forgotten(name: str, what: str) -> Change:
+    return Change(
+        what,
+        "what it remembers would be forgotten",
+        f"bring it back; or to forget it: `python -m acktree reset-state {CHECKPOINT} --component {name}`",
+    )
+
+
+def _changed(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[Change]:
+    if old.kind != new.kind:
+        what = f"{name!r} is a {new.kind} and was a {old.kind}"
+        yield Change(what, "what is kept of it is another kind's", "give it another id")
+    elif new.kind == "spout":
+        yield from _changed_spout(name, old, new, is_waiting=is_waiting)
+    else:
+        yield from _changed_bolt(name, old, new)
+
+
+def _changed_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[Change]:
+    if old.is_frame or new.is_frame:
+        if (old.is_frame, old.streams) != (new.is_frame, new.streams):
+            what = f"spout {name!r} is another DataFrame, or is none any more"
+            yield Change(what, "its position is Spark's, and rows of it may wait for their retry", _NEW)
+        return
+    if old.redelivers != new.redelivers:
+        what = f"spout {name!r} redelivers={new.redelivers} now, and had {old.redelivers}"
+        yield _unless_waiting(what, "would be brought back by nobody, or twice", is_waiting=is_waiting)
+    yield from _streams_of_spout(name, old, new, is_waiting=is_waiting)
+    if len(old.tasks) != len(new.tasks):
+        yield _parallelism_of_spout(name, old, new, is_waiting=is_waiting)
+    if old.remembers != new.remembers:
+        yield _remembers("spout", name, old, new)
+
+
+def _streams_of_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[Change]:
+    for stream in sorted(old.streams.keys() | new.streams.keys()):
+        had, has = old.streams.get(stream), new.streams.get(stream)
+        what = f"stream {stream!r} of spout {name!r} has the fields {_list(has)} and had {_list(had)}"
+        if had is None:
+            yield Change(f"stream {stream!r} of spout {name!r} is new")
+        elif had != has:
+            yield _unless_waiting(what, "have the fields that they had", is_waiting=is_waiting)
+
+
+def _parallelism_of_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Change:
+    what = _parallelism("spout", name, old, new)
+    if not old.redelivers and old.remembers:
+        return Change(what, "each task has a position of its own, which cannot be divided", _NEW)
+    if len(new.tasks) < len(old.tasks):
+        return _unless_waiting(what, "belong to tasks that are no more", is_waiting=is_waiting)
+    return Change(what)
+
+
+def _unless_waiting(what: str, why: str, *, is_waiting: bool) -> Change:
+    return Change(what, f"messages of it that are in the inbox {why}", _DRAIN) if is_waiting else Change(what)
+
+
+def _changed_bolt(name: str, old: Part, new: Part) -> Iterator[Change]:
+    if old.remembers != new.remembers:
+        is_forgotten = bool(old.remembers) and not new.remembers
+        change = _remembers("bolt", name, old, new)
+        yield _forgotten(name, change.what) if is_forgotten else change
+    has_memory = bool(old.remembers and new.remembers)
+    if len(old.tasks) != len(new.tasks):
+        yield _parallelism_of_bolt(name, old, new, has_memory=has_memory)
+    if old.inputs != new.inputs:
+        yield _inputs(name, old, new, is_bound=has_memory and len(new.tasks) > 1)
+    if old.streams != new.streams:
+        yield Change(f"bolt {name!r} has other streams or fields")
+
+
+def _parallelism_of_bolt(name: str, old: Part, new: Part, *, has_memory: bool) -> Change:
+    what = _parallelism("bolt", name, old, new)
+    if not has_memory:
+        return Change(what)
+    command = (
+        f"python -m acktree rebalance {CHECKPOINT} --component {name} --parallelism {len(new.tasks)} "
+        "--by-key ATTRIBUTE"
+    )
+    return Change(
+        what,
+        "what its tasks remember would not be where their tuples go",
+        f"set parallelism={len(old.tasks)}; or stop, and move its memory: `{command}`",
+    )
+
+
+def _inputs(name: str, old: Part, new: Part, *, is_bound: bool) -> Change:
+    gone = [read for read in old.inputs if read not in new.inputs]
+    groupings = {(read.grouping, read.fields) for read in old.inputs}
+    fresh = [read for read in new.inputs if read not in old.inputs]
+    strange = [read for read in fresh if (read.grouping, read.fields) not in groupings]
+    if not (is_bound and gone and strange):
+        return Change(f"bolt {name!r} reads other streams, or by other groupings")
+    (was, *_), (read, *_) = gone, strange
+    return Change(
+        f"bolt {name!r} reads {read.source!r} by {_grouping(read.grouping, read.fields)}, and read "
+        f"{was.source!r} by {_grouping(was.grouping, was.fields)}",
+        "what its tasks remember would not be where their tuples go",
+        f"group as before; or to forget it: `python -m acktree reset-state {CHECKPOINT} --component {name}`",
+    )
+
+
+def _tracked(before: Shape, now: Shape) -> Change:
+    what = "messages are tracked now" if now.is_tracked else "messages are not tracked any more"
+    keeping = [name for name, part in before.parts.items() if part.kind == "spout" and not part.redelivers]
+    if now.is_tracked or not keeping:
+        return Change(what)
+    return Change(
+        what,
+        f"what is open of spout {keeping[0]!r} would never have a verdict",
+        f"leave acker_executors as it was; or {_NEW}",
+    )
+
+
+def _moved(before: Shape, now: Shape) -> Iterator[Change]:
+    """Whether Spark finds each memory where it left it."""
+    if before.state is None or now.state is None:
+        return
+    for bolt in sorted({bolt for level in before.state for bolt in level}):
+        (was,) = (at for at, level in enumerate(before.state) if bolt in level)
+        at = next((at for at, level in enumerate(now.state) if bolt in level), None)
+        if at != was:
+            yield Change(
+                f"bolt {bolt!r} remembers on level {at} of those with memory now, and did on {was}",
+                "Spark keeps memory by the level's place",
+                f"{_AGAIN}, which lets memory go to any level",
+            )
+            return
+    if len(before.state) != len(now.state):
+        yield Change(
+            f"{len(now.state)} levels have memory now, and {len(before.state)} had",
+            "Spark keeps memory by the level's place, and takes no new one",
+            f"{_AGAIN}, which lets memory go to any level",
+        )
+
+
+def _parallelism(kind: str, name: str, old: Part, new: Part) -> str:
+    return f"{kind} {name!r} has parallelism {len(new.tasks)} now, and had {len(old.tasks)}"
+
+
+def _remembers(kind: str, name: str, old: Part, new: Part) -> Change:
+    return Change(
+        f"{kind} {name!r} remembers {_list(new.remembers)} now, and remembered {_list(old.remembers)}"
+    )
+
+
+def _grouping(name: str, fields: tuple[str, ...]) -> str:
+    return f"{name} grouping on {list(fields)}" if fields else f"{name} grouping"
+
+
+def _list(names: tuple[str, ...] | None) -> str:
+    return "nothing" if not names else str(list(names))

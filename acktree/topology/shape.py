@@ -1,0 +1,184 @@
+"""What of a topology a checkpoint is bound to: its shape, which the next run is compared with.
+
+Rules of this file
+------------------
+1. A task's number is for ever: memory, messages and dead letters are found by it. A component that was there
+   keeps its numbers, a new one is given numbers that nobody had.
+2. Only what something in a checkpoint depends on is in a shape: no code, no settings, no retry policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from acktree.core.groupings import Fields, Grouping, PartialKey
+from acktree.core.ids import MAX_SPOUT_TASK
+from acktree.errors import CheckpointError
+from acktree.spout import DataFrameSpout, Spout
+from acktree.topology.component import Component, Kind
+from acktree.topology.model import Topology
+
+__all__ = ["Input", "Part", "Shape", "numbered"]
+
+_ANY_TASK: Final = frozenset({"shuffle", "local_or_shuffle", "none"})
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a bolt reads.
+
+    Attributes:
+        source: Who emits.
+        stream: On which stream.
+        grouping: Storm's word for how tasks are chosen; ``shuffle`` for all that may choose any.
+        fields: What a fields or partial key grouping goes by.
+    """
+
+    source: str
+    stream: str
+    grouping: str
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component.
+
+    Attributes:
+        tasks: Its task ids, ascending.
+        remembers: Attributes that live on, sorted.
+        streams: Stream -> fields.
+        inputs: What a bolt reads, sorted.
+        redelivers: Whether a spout's queue brings back what was open; True for a bolt.
+        is_frame: Whether it is a ``DataFrameSpout``.
+    """
+
+    kind: Kind
+    tasks: tuple[int, ...]
+    remembers: tuple[str, ...]
+    streams: Mapping[str, tuple[str, ...]]
+    inputs: tuple[Input, ...]
+    redelivers: bool
+    is_frame: bool
+
+    @classmethod
+    def of(cls, component: Component) -> Part:
+        """The part that a component is."""
+        spout = component.user_object
+        inputs = (Input(edge.source, edge.stream, *_choice_of(edge.grouping)) for edge in component.inputs)
+        return cls(
+            component.kind,
+            component.task_ids,
+            tuple(sorted(component.remembers)),
+            {name: stream.fields for name, stream in component.streams.items()},
+            tuple(sorted(inputs, key=lambda read: (read.source, read.stream))),
+            spout.redelivers if isinstance(spout, Spout) else True,
+            isinstance(spout, DataFrameSpout),
+        )
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Part:
+        """Read what :meth:`Shape.to_json` made of one."""
+        inputs = tuple(
+            Input(one["source"], one["stream"], one["grouping"], tuple(one["fields"]))
+            for one in read["inputs"]
+        )
+        return cls(
+            read["kind"],
+            tuple(read["tasks"]),
+            tuple(read["remembers"]),
+            {name: tuple(fields) for name, fields in read["streams"].items()},
+            inputs,
+            read["redelivers"],
+            read["is_frame"],
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All components, and where Spark keeps what they remember.
+
+    Attributes:
+        parts: Component id -> what it is.
+        state: The remembering bolts of each level that has some, from the source upwards: Spark finds their
+            memory by that place. None when Spark keeps nothing yet, so that any places will do.
+        is_tracked: Whether messages have verdicts.
+        tasks_given: The highest task id that any component ever had.
+    """
+
+    parts: Mapping[str, Part]
+    state: tuple[tuple[str, ...], ...] | None
+    is_tracked: bool
+    tasks_given: int
+
+    @classmethod
+    def of(
+        cls, topology: Topology, partitions: int, *, is_tracked: bool, before: Shape | None = None
+    ) -> Shape:
+        """The shape of a topology whose tasks have the numbers that they shall have."""
+        parts = {name: Part.of(component) for name, component in topology.components.items()}
+        state = tuple(
+            tuple(bolt for bolt in level.bolts if topology.components[bolt].remembers)
+            for level in topology.levels(partitions)
+            if level.stateful
+        )
+        given = max((task for part in parts.values() for task in part.tasks), default=0)
+        return cls(parts, state, is_tracked, max(given, before.tasks_given if before else 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it; :meth:`from_json` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Shape:
+        """Read what :meth:`to_json` wrote."""
+        state = read["state"]
+        return cls(
+            {name: Part.from_json(part) for name, part in read["parts"].items()},
+            None if state is None else tuple(map(tuple, state)),
+            read["is_tracked"],
+            read["tasks_given"],
+        )
+
+    def with_part(self, name: str, part: Part | None) -> Shape:
+        """With another part in the place of one, or with none there."""
+        parts = {other: its for other, its in self.parts.items() if other != name}
+        if part is None:
+            return replace(self, parts=parts)
+        return replace(self, parts=parts | {name: part}, tasks_given=max(self.tasks_given, *part.tasks))
+
+
+def numbered(topology: Topology, before: Shape) -> Topology:
+    """The topology with the task ids of an earlier run: who was there keeps its own.
+
+    A component with fewer tasks than before loses its last ones; one with more is given new ones, as a new
+    component is.
+
+    Raises:
+        CheckpointError: A spout would be given a task id that no root can name.
+    """
+    given = before.tasks_given
+    components: dict[str, Component] = {}
+    for name, component in topology.components.items():
+        part = before.parts.get(name)
+        had = part.tasks if part is not None else ()
+        tasks = had[: component.parallelism]
+        fresh = component.parallelism - len(tasks)
+        tasks += tuple(range(given + 1, given + 1 + fresh))
+        given += fresh
+        if component.kind == "spout" and tasks[-1] > MAX_SPOUT_TASK:
+            raise CheckpointError(
+                f"spout {name!r} would have task {tasks[-1]}, and a spout's tasks end at {MAX_SPOUT_TASK}: "
+                f"{before.tasks_given} were given on this checkpoint, and none is given twice",
+                f"topology {topology.name!r}",
+                "give it a new checkpoint",
+            )
+        components[name] = replace(component, task_ids=tasks)
+    return replace(topology, components=components)
+
+
+def _choice_of(grouping: Grouping) -> tuple[str, tuple[str, ...]]:
+    fields = grouping.fields if isinstance(grouping, Fields | PartialKey) else ()
+    return ("shuffle" if grouping.name in _ANY_TASK else grouping.name), fields

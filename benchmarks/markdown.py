@@ -1,0 +1,42 @@
+"""Tables and pictures in the pages of ``docs``, between two marks that say whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.pictures import FOLDER
+
+BEGIN: Final = "<!-- measured: written by `python -m benchmarks table --write` -->"
+END: Final = "<!-- end of measured -->"
+MISSING: Final = "not measured yet"
+
+Line = Mapping[str, Any]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; without rows it says that nothing was measured."""
+    rows = list(rows)
+    if not rows:
+        return f"{MISSING.capitalize()}.\n"
+    out = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in out)
+
+
+def when(line: Line) -> str:
+    """The day of a measurement, and what was measured."""
+    return f"{line['at'][:10]}, {line['machine']['acktree']}"
+
+
+def picture(name: str) -> str:
+    """A picture that is drawn; nothing where it is not."""
+    return f"![{name}](pictures/{name}.svg)" if (FOLDER / f"{name}.svg").exists() else ""
+
+
+def written(page: Path, tables: str) -> str:
+    """The page with its tables as they are now."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    assert mark, f"{page.name} has lost its marks: {BEGIN} and {END}"
+    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"

@@ -1,0 +1,63 @@
+"""A driver with executors: ``python -m tests.spark.cluster_driver FOLDER COUNT``, on two of one core each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
+from tests.chaos.driver import session_of
+from tests.spark.topologies import Notebook, Tally, ToldIterableSpout
+
+MASTER = "local-cluster[2,1,1024]"
+PAYLOAD = "x" * 1000
+"""Some dozens of these make a row that travels in a file of its own."""
+
+
+class KillsItsExecutorOnce(BasicBolt):
+    """Kills the JVM that its process belongs to, in mid-batch, when it sees a certain number."""
+
+    outputs = ["key", "payload"]
+
+    def __init__(self, number: int, mark: Path):
+        self.number, self.mark = number, mark
+
+    def execute(self, tup, collector):
+        if tup["n"] == self.number and not self.mark.exists():
+            executor = parent_of(os.getppid())  # above us is the daemon that forked us
+            self.mark.write_text(str(executor))
+            os.kill(executor, signal.SIGKILL)
+        collector.emit([f"key {tup['n'] % 10}", tup["payload"]])
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def topology_in(folder: Path, count: int) -> Topology:
+    """numbers -> ten keys -> a remembered count, and every count in a notebook."""
+    (folder / "notes").mkdir(exist_ok=True)
+    numbers = ToldIterableSpout([[n, PAYLOAD] for n in range(count)], ["n", "payload"], folder / "told")
+    builder = TopologyBuilder("executors")
+    builder.set_spout("numbers", numbers)
+    killer = KillsItsExecutorOnce(count // 2, folder / "killed")
+    builder.set_bolt("killer", killer, parallelism=2).shuffle_grouping("numbers")
+    builder.set_bolt("tally", Tally(), parallelism=2).fields_grouping("killer", ["key"])
+    builder.set_bolt("notes", Notebook(folder / "notes"), parallelism=2).fields_grouping("tally", ["key"])
+    return builder.create_topology()
+
+
+if __name__ == "__main__":
+    place, numbers = sys.argv[1:]
+    folder = Path(place)
+    spark = session_of(MASTER, str(folder / "local"))
+    config = Config(max_spout_pending=500)
+    topology = topology_in(folder, int(numbers))
+    with submit(topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
+        assert running._sink.scratch is not None, "driver and executors are on one machine"
+        assert running.await_termination(timeout_secs=240)
+        numbers_told = running.stats()["numbers"].total
+        assert (numbers_told.failed, numbers_told.timed_out) == (0, 0)
+    spark.stop()

@@ -1,0 +1,68 @@
+"""A slow bolt lengthens nothing without end: micro-batches keep their time, and a spout waits for room."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import BasicBolt, Config, Spout, TopologyBuilder, submit
+from tests.spark.test_running import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT = 1000
+"""``inbox_max_messages``."""
+SLEEP_SECS = 0.004
+INTERVAL_SECS = 1.0
+
+
+class Endless(Spout):
+    """Emits as often as it is asked."""
+
+    outputs = ["n"]
+
+    def __init__(self, *, tracked: bool):
+        self.tracked = tracked
+
+    def open(self, config, context, collector):
+        self.collector, self.n = collector, 0
+
+    def next_tuple(self):
+        self.n += 1
+        self.collector.emit([self.n], message_id=self.n if self.tracked else None)
+
+
+class Sleepy(BasicBolt):
+    outputs = []
+
+    def execute(self, tup, collector):
+        time.sleep(SLEEP_SECS)
+
+
+@pytest.mark.parametrize("tracked", [False, True], ids=["untracked", "tracked"])
+def test_micro_batches_keep_their_time_and_the_inbox_its_limit(
+    spark: SparkSession, tmp_path: Path, *, tracked: bool
+) -> None:
+    builder = TopologyBuilder("sleepy")
+    builder.set_spout("endless", Endless(tracked=tracked))
+    builder.set_bolt("sleepy", Sleepy()).shuffle_grouping("endless")
+    config = Config(inbox_max_messages=LIMIT, batch_interval_secs=INTERVAL_SECS)
+    with submit(builder.create_topology(), checkpoint=tmp_path, spark=spark, config=config) as running:
+        [thread] = running._threads.values()
+        waiting: list[int] = []
+        batches: set[int] = set()
+
+        def settled() -> bool:
+            waiting.append(running._inbox._waiting + thread.task.buffered_count)
+            batches.add(running._sink.ended.batch_id)
+            return len(batches) >= 9
+
+        wait_until(settled, secs=200)
+        took = [each["durationMs"]["triggerExecution"] for each in running._query.recentProgress]
+    assert LIMIT // 2 <= max(waiting) <= LIMIT
+    # The sleep is nearly all of it: a micro-batch that admits what fits takes about the interval.
+    assert sorted(took[-4:])[1] <= 2500 * INTERVAL_SECS, took

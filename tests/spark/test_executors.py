@@ -1,0 +1,29 @@
+"""Executors in JVMs of their own: one is killed in mid-batch, and its work is done by others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.spark.test_crashes import ROOT, told
+from tests.spark.topologies import notes
+
+COUNT = 2000
+
+
+def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.cluster_driver", str(tmp_path), str(COUNT)]
+    with (tmp_path / "driver.log").open("w") as log:
+        run = subprocess.run(command, cwd=ROOT, check=False, stdout=log, stderr=log, timeout=280)
+    assert run.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    executor = int((tmp_path / "killed").read_text())
+    assert not Path(f"/proc/{executor}").exists()
+    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))
+    assert told(tmp_path, "failed") == []
+    # What is remembered holds each number once; what was written outside may be there twice.
+    highest: Counter[str] = Counter()
+    for key, count in notes(tmp_path / "notes", "notes"):
+        highest[key] = max(highest[key], int(count))
+    assert highest == {f"key {key}": COUNT // 10 for key in range(10)}

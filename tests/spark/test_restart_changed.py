@@ -1,0 +1,127 @@
+"""A topology that is changed between two runs on one checkpoint, on Spark: what docs/running.md promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
+from acktree.cli.main import main
+from acktree.errors import CheckpointError
+from acktree.testing import FeederSpout
+from tests.spark.topologies import Hoard, Notebook, Tally, ToldIterableSpout, notes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS = [f"key {n}" for n in range(40)]
+TWO = Config(partitions=2, message_timeout_secs=600)
+
+
+class NegativeTally(Tally):
+    """Other code, the same memory."""
+
+    def execute(self, tup, collector):
+        key = tup["key"]
+        self.counts[key] = self.counts.get(key, 0) + 1
+        collector.emit([key, -self.counts[key]])
+
+
+class Relay(BasicBolt):
+    """Passes on what it is given."""
+
+    outputs = ["key"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["key"]])
+
+
+class Pairs(Hoard):
+    """Joins two where its elder joined four."""
+
+    def execute(self, tup):
+        self.held.append(tup)
+        if len(self.held) == 2:
+            self.collector.emit([sum(held["n"] for held in self.held)], anchors=self.held)
+            for held in self.held:
+                self.collector.ack(held)
+            self.held = []
+
+
+def tallied(feeder: FeederSpout, place: Path, parallelism: int = 2) -> Topology:
+    """keys -> a remembered count -> a notebook."""
+    place.mkdir()
+    builder = TopologyBuilder("tallied")
+    builder.set_spout("keys", feeder)
+    builder.set_bolt("tally", Tally(), parallelism).fields_grouping("keys", ["key"])
+    builder.set_bolt("notes", Notebook(place), parallelism=2).fields_grouping("tally", ["key"])
+    return builder.create_topology()
+
+
+def run(topology: Topology, feeder: FeederSpout, spark: SparkSession, checkpoint: Path) -> set[int]:
+    """Feed all keys once, to the end of each; returns the tasks that tallied."""
+    with submit(topology, checkpoint=checkpoint, spark=spark, config=TWO) as running:
+        for number, key in enumerate(KEYS):
+            feeder.feed([key], message_id=number)
+        assert running.await_idle(timeout_secs=240)
+        assert sorted(feeder.acked) == list(range(len(KEYS)))
+        return {task for task, numbers in running.stats()["tally"].tasks.items() if numbers.total.executed}
+
+
+def test_changed_code_goes_on_with_its_memory_also_on_another_level(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder, checkpoint = FeederSpout(["key"]), tmp_path / "checkpoint"
+    before = run(tallied(feeder, tmp_path / "first"), feeder, spark, checkpoint)
+    feeder = FeederSpout(["key"])
+    (tmp_path / "second").mkdir()
+    builder = TopologyBuilder("tallied")
+    builder.set_spout("keys", feeder)
+    builder.set_bolt("a relay", Relay(), parallelism=2).fields_grouping("keys", ["key"])
+    builder.set_bolt("tally", NegativeTally(), parallelism=2).fields_grouping("a relay", ["key"])
+    builder.set_bolt("notes", Notebook(tmp_path / "second")).fields_grouping("tally", ["key"])
+    assert run(builder.create_topology(), feeder, spark, checkpoint) == before
+    assert sorted(notes(tmp_path / "second", "notes")) == sorted([key, "-2"] for key in KEYS)
+
+
+def test_a_count_is_kept_exactly_when_its_bolt_is_given_another_task_and_the_levels_another_partition(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    feeder, checkpoint = FeederSpout(["key"]), tmp_path / "checkpoint"
+    assert len(run(tallied(feeder, tmp_path / "two"), feeder, spark, checkpoint)) == 2
+    feeder = FeederSpout(["key"])
+    three = tallied(feeder, tmp_path / "three", parallelism=3)
+    with pytest.raises(CheckpointError, match=r"rebalance .* --component tally --parallelism 3"):
+        submit(three, checkpoint=checkpoint, spark=spark, config=TWO)
+    command = ["rebalance", str(checkpoint), "--component", "tally", "--parallelism", "3"]
+    assert main(command) == 1
+    assert "--by-key counts" in capsys.readouterr().err
+    assert main([*command, "--by-key", "counts", "--partitions", "3"]) == 0
+    for times, folder in ((2, "three"), (3, "again")):  # what was moved, and what Spark kept of it since
+        if times == 3:
+            feeder = FeederSpout(["key"])
+            three = tallied(feeder, tmp_path / folder, parallelism=3)
+        assert len(run(three, feeder, spark, checkpoint)) == 3
+        assert sorted(notes(tmp_path / folder, "notes")) == sorted([key, str(times)] for key in KEYS)
+
+
+def test_a_reset_forgets_what_bolts_remember_and_loses_nothing_that_is_open(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint, told = tmp_path / "checkpoint", tmp_path / "told"
+    for bolt in (Hoard(), Pairs()):  # the first keeps two of six, and waits for more in vain
+        builder = TopologyBuilder("hoarded")
+        builder.set_spout("numbers", ToldIterableSpout(range(6), ["n"], told))
+        builder.set_bolt("hoard", bolt).global_grouping("numbers")
+        with submit(builder.create_topology(), checkpoint=checkpoint, spark=spark, config=TWO) as running:
+            if isinstance(bolt, Pairs):
+                assert running.await_termination(timeout_secs=240)
+            else:
+                while running.stats()["numbers"].total.acked < 4:
+                    assert not running.await_termination(timeout_secs=0.1)
+                assert running.stats()["numbers"].open == 2
+        if isinstance(bolt, Hoard) and not isinstance(bolt, Pairs):
+            assert main(["reset-state", str(checkpoint)]) == 0
+    assert sorted(told.read_text().splitlines()) == [f"acked {n}" for n in range(6)]

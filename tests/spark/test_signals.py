@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM at a real driver: how it ends, what it says, and that nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.spark.test_crashes import COUNT, ROOT, run_to_the_end, told
+from tests.spark.test_running import wait_until
+from tests.spark.topologies import notes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def driver(spout: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver in a process of its own, which a terminal's signals reach; what it prints is in driver.log."""
+    command = [sys.executable, "-m", "tests.spark.driver", spout, str(folder), str(COUNT)]
+    with (folder / "driver.log").open("w") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
+            # A test run in the background ignores Ctrl-C, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing forks here
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said(folder: Path) -> list[str]:
+    return (folder / "driver.log").read_text().splitlines()
+
+
+def complaint(folder: Path) -> str:
+    """What it said, without Java's stacks."""
+    return "\n".join(line for line in said(folder) if not line.lstrip().startswith("at "))[-5000:]
+
+
+def test_sigterm_lets_what_is_open_finish_and_says_how_to_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    with driver("position", tmp_path) as process:
+        wait_until(lambda: process.poll() is not None or len(told(tmp_path, "acked")) > COUNT // 3, secs=200)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=120) == 143, complaint(tmp_path)
+    first, last = said(tmp_path)  # these, and not a word of Spark's
+    assert first.startswith("topology=counted signal=SIGTERM")
+    assert last.startswith("topology=counted is stopped. Open: numbers 0. To go on ")
+    assert str(tmp_path / "checkpoint") in last
+    before = told(tmp_path, "acked")
+    assert sorted(before) == list(range(len(before)))
+    assert COUNT // 3 < len(before) < COUNT
+    run_to_the_end(spark, "position", tmp_path)
+    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))  # each was told once: it was a polite stop
+    counted = Counter(key for key, _ in notes(tmp_path / "notes", "notes"))
+    assert counted == {f"key {key}": COUNT // 10 for key in range(10)}
+
+
+def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "stuck").touch()
+    with driver("held up", tmp_path) as process:
+        wait_until(lambda: process.poll() is not None or 7 in told(tmp_path, "delivered"), secs=200)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: process.poll() is not None or bool(said(tmp_path)), secs=60)
+        asked_again = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130, complaint(tmp_path)
+        assert time.monotonic() - asked_again < 25  # the message timeout is 30
+    first, last = said(tmp_path)
+    acked = set(told(tmp_path, "acked"))
+    assert first.startswith("topology=held up signal=SIGINT")
+    assert f"Open: numbers {len(set(told(tmp_path, 'delivered')) - acked)}. To go on" in last
+    assert 7 not in acked
+    (tmp_path / "stuck").unlink()
+    run_to_the_end(spark, "held up", tmp_path, emptied=True)
+    assert set(told(tmp_path, "acked")) == set(range(COUNT))

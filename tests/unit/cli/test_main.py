@@ -1,0 +1,67 @@
+"""The command line: says what it did, or why it did nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acktree.cli.main import main
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["rebalance"], ["rebalance", "x", "--parallelism", "many"], ["reset"]]
+)
+def test_what_is_no_command_is_answered_with_the_usage(command, capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    assert "usage: acktree" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["rebalance", "reset-state"])
+def test_an_error_of_ours_is_three_lines_and_exit_code_1(command, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("pyspark")
+    assert main([command, str(tmp_path / "typo")]) == 1
+    what, where, fix = capsys.readouterr().err.splitlines()
+    assert what == "acktree: there is no checkpoint"
+    assert where == f"  where: {tmp_path / 'typo'}"
+    assert fix.startswith("  fix:   name the folder")
+
+
+def test_what_was_done_is_said_and_what_to_do_next(tmp_path: Path, capsys, monkeypatch) -> None:
+    offline = pytest.importorskip("acktree.spark.offline")
+    called = []
+    monkeypatch.setattr(offline, "rebalance", lambda *given, **further: called.append((given, further)))
+    monkeypatch.setattr(offline, "reset_state", lambda *given, **further: called.append((given, further)))
+    assert main(["rebalance", "cp"]) == 0
+    assert "submit the topology on it" in capsys.readouterr().out
+    keys = ["--by-key", "counts", "--by-key", "sums", "--forget", "seen"]
+    assert main(["rebalance", "cp", "--component", "count", "--parallelism", "3", *keys]) == 0
+    assert "with parallelism=3 there" in capsys.readouterr().out
+    assert main(["reset-state", "cp"]) == 0
+    assert "what was open is run again" in capsys.readouterr().out
+    assert main(["reset-state", "cp", "--component", "count"]) == 0
+    assert "messages that it held time out" in capsys.readouterr().out
+    none = {"component": None, "parallelism": None, "partitions": None, "by_key": [], "forget": []}
+    moved = {"component": "count", "parallelism": 3, "by_key": ["counts", "sums"], "forget": ["seen"]}
+    assert called == [
+        (("cp",), none), (("cp",), none | moved), (("cp",), {"component": None}),
+        (("cp",), {"component": "count"}),
+    ]  # fmt: skip
+
+
+def test_help_needs_no_spark() -> None:
+    program = """
+import runpy, sys
+sys.argv = ["acktree", "--help"]
+try:
+    runpy.run_module("acktree", run_name="__main__")
+except SystemExit:
+    print("pyspark" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "rebalance" in done.stdout
+    assert done.stdout.endswith("False\n")

@@ -1,0 +1,319 @@
+"""What is done to a checkpoint that nobody runs, whatever moment its driver died at."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
+from acktree.core.state import MemoryStore
+from acktree.errors import CheckpointError
+from acktree.spark import offline
+from acktree.spark.acker import DurableAcker
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.memories import SeededStore, read_memory, write_memories
+from acktree.spark.offline import rebalance, reset_state
+from tests.unit.spark.small_spark import World, live
+from tests.unit.spark.test_checkpoint import Counting, counting, of_version_1, run_once, swallow
+from tests.unit.spark.test_crash_windows import COUNT, POINTS, check, live_driver
+
+NO_SPARK = object()
+"""The session that reads nothing: the small Spark's state is read instead."""
+
+
+def small_blobs(session: object, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:
+    """What the small Spark has committed of state."""
+    for store in pickle.loads((folder / "state" / str(batch_id)).read_bytes()).values():
+        yield from store.blobs.items()
+
+
+@pytest.fixture(autouse=True)
+def small_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline, "_blobs", small_blobs)
+
+
+def lives_until(world: World, point: str) -> None:
+    """Run until the driver dies there, and nobody comes after it; or is done, if it never gets there."""
+
+    class OneDriver(World):
+        """Its driver is not started again."""
+
+        def passed(self, at: str) -> None:
+            if not self.deaths:
+                raise LastDeathError
+            super().passed(at)
+
+    world.lives_until(point)
+    world.__class__ = OneDriver
+    with suppress(LastDeathError):
+        live(world)
+    world.__class__ = World
+    world.deaths = []
+    live_driver(world).close()
+
+
+class LastDeathError(Exception):
+    """The driver died, and is not started again."""
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest):
+    redelivers, retry = request.param
+    made = World(tmp_path, COUNT, redelivers=redelivers, retry=retry)
+    yield made
+    live_driver(made).close()
+
+
+RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
+KINDS = pytest.mark.parametrize(
+    "world",
+    [(True, None), (False, RETRY)],
+    indirect=True,
+    ids=["queue", "position with retry"],
+)
+
+
+def some_weather(world: World) -> None:
+    if world.retry is not None:
+        world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+
+
+@KINDS
+@pytest.mark.parametrize("point", POINTS)
+def test_memory_that_was_moved_holds_what_it_held_and_everything_open_goes_on(
+    world: World, point: str
+) -> None:
+    some_weather(world)
+    lives_until(world, f"{point}*3")
+    for _ in range(2):
+        rebalance(world.folder / "checkpoint", spark=NO_SPARK)
+    live(world)
+    check(world)  # once each, as if nothing had happened: held tuples too
+
+
+def check_reset(world: World) -> None:
+    """Nothing is lost, though what was held may be processed twice."""
+    assert {number for _, number in world.told} == set(range(COUNT)), world.died_at
+    assert world.told_before_commit == []
+    driver = live_driver(world)
+    assert driver.sink.ended.open_count == 0
+    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0
+    effects = world.committed_effects(driver.held.last_committed())
+    assert all(effects[number] for verdict, number in world.told if verdict == "acked")
+    if not world.redelivers:
+        assert driver.inbox.oldest_kept > driver.inbox.last_number
+
+
+@KINDS
+@pytest.mark.parametrize("point", POINTS)
+def test_a_reset_forgets_what_bolts_held_and_runs_their_messages_again(world: World, point: str) -> None:
+    some_weather(world)
+    lives_until(world, f"{point}*3")
+    reset_state(world.folder / "checkpoint")
+    live(world)
+    check_reset(world)
+
+
+@pytest.mark.parametrize("point", ["emitted*2", "handed over*2", "handed over*3", "any*16", "any*45"])
+def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwhile(
+    tmp_path: Path, point: str
+) -> None:
+    world = World(tmp_path, COUNT, redelivers=False)
+    lives_until(world, "told*3")
+    reset_state(tmp_path / "checkpoint")
+    lives_until(world, point)
+    live(world)
+    check_reset(world)
+    effects = world.committed_effects(live_driver(world).held.last_committed())
+    assert max(effects.values()) <= 2  # once before the reset, once after
+    assert max(Counter(told for _, told in world.told).values()) <= 1 + len(world.died_at)
+    live_driver(world).close()
+
+
+@settings(max_examples=10)
+@given(
+    redelivers=st.booleans(),
+    plan=st.lists(
+        st.tuples(st.sampled_from(["reset", "rebalance", "none"]), st.integers(1, 120)),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_whatever_is_done_between_deaths_nothing_is_lost(redelivers, plan) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), COUNT, redelivers=redelivers)
+        for tool, nth in plan:
+            lives_until(world, f"any*{nth}")
+            if tool == "reset":
+                reset_state(world.folder / "checkpoint")
+            elif tool == "rebalance":
+                rebalance(world.folder / "checkpoint", spark=NO_SPARK)
+        live(world)
+        check_reset(world)
+        live_driver(world).close()
+
+
+def test_memory_is_taken_in_once_and_lives_in_the_state_from_then_on(tmp_path: Path) -> None:
+    write_memories(tmp_path / "memory-2", {3: {"attribute/n": b"old", "gone": b"x"}, 5: {}})
+    state = MemoryStore()
+    store = SeededStore(state, tmp_path / "memory-2")
+    assert store.get("task/3/attribute/n") == b"old"
+    store.put("task/3/attribute/n", b"new")
+    store.delete("task/3/gone")
+    assert store.get("task/4/attribute/n") is None  # a task that there was not
+    again = SeededStore(state, tmp_path / "memory-2")  # the next micro-batch
+    again.put("task/5/attribute/n", b"first")
+    assert again.get("task/3/attribute/n") == b"new"
+    assert again.get("task/3/gone") is None
+    assert again.get("task/5/attribute/n") == b"first"
+
+
+def test_a_delete_takes_in_what_the_other_blobs_are(tmp_path: Path) -> None:
+    write_memories(tmp_path / "memory-2", {3: {"one": b"1", "two": b"2"}})
+    state = MemoryStore()
+    SeededStore(state, tmp_path / "memory-2").delete("task/3/one")
+    assert SeededStore(state, tmp_path / "memory-2").get("task/3/two") == b"2"
+    assert SeededStore(state, tmp_path / "memory-2").get("task/3/one") is None
+
+
+def test_memory_whose_file_is_gone_is_not_forgotten_in_silence(tmp_path: Path) -> None:
+    folder = tmp_path / "memory-2"
+    write_memories(folder, {3: {"one": b"1"}})
+    (folder / "3").unlink()
+    with pytest.raises(CheckpointError, match="what task 3 remembers is not there"):
+        read_memory(folder, 3)
+    (folder / "tasks").unlink()
+    with pytest.raises(CheckpointError, match="what task 4 remembers is not there"):
+        SeededStore(MemoryStore(), folder).get("task/4/one")
+
+
+REFUSED = [
+    (lambda folder: rebalance(folder / "typo"), "there is no checkpoint"),
+    (lambda folder: reset_state(folder, component="cuont"), r"knows no component 'cuont'\n.*\n.*'count'"),
+    (lambda folder: reset_state(folder, component="numbers"), "spout 'numbers' is no bolt that remembers"),
+    (
+        lambda folder: rebalance(folder, component="show", parallelism=3),
+        "bolt 'show' is no bolt that remembers",
+    ),
+    (lambda folder: rebalance(folder, component="count"), "a component and its parallelism go together"),
+    (lambda folder: rebalance(folder, parallelism=3), "a component and its parallelism go together"),
+    (lambda folder: rebalance(folder, component="count", parallelism=0), "less than one"),
+    (lambda folder: rebalance(folder, partitions=0), "less than one"),
+    (
+        lambda folder: rebalance(folder, component="count", parallelism=3, by_key=["cuonts"]),
+        r"bolt 'count' does not remember 'cuonts'\n.*\n.*did you mean 'counts'",
+    ),
+    (
+        lambda folder: rebalance(folder, component="all", parallelism=3, by_key=["counts"]),
+        "bolt 'all' is not grouped by fields",
+    ),
+]
+
+
+def three_counts() -> Topology:
+    builder = TopologyBuilder("counting")
+    builder.set_spout("numbers", IterableSpout([], ["n"]))
+    builder.set_bolt("count", Counting(), 2).fields_grouping("numbers", ["n"])
+    builder.set_bolt("all", Counting(), 2).all_grouping("numbers")
+    builder.set_bolt("show", swallow).shuffle_grouping("numbers")
+    return builder.create_topology()
+
+
+@pytest.mark.parametrize(("command", "why"), REFUSED)
+def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path: Path, command, why: str) -> None:
+    run_once(tmp_path, three_counts())
+    before = (tmp_path / "acktree.json").read_text()
+    with pytest.raises(CheckpointError, match=why):
+        command(tmp_path)
+    assert (tmp_path / "acktree.json").read_text() == before
+    assert not (tmp_path / "typo").exists()
+    run_once(tmp_path, three_counts())  # the lock was let go of
+
+
+def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Path) -> None:
+    run_once(tmp_path / "held", counting(2))
+    with closing(Checkpoint(tmp_path / "held")), pytest.raises(CheckpointError, match="another driver runs"):
+        reset_state(tmp_path / "held")
+    run_once(tmp_path / "ended", counting(2))
+    with closing(Checkpoint(tmp_path / "ended")) as ended:
+        ended.mark_ended()
+    with pytest.raises(CheckpointError, match="has ended"):
+        reset_state(tmp_path / "ended")
+    (tmp_path / "old").mkdir()
+    of_version_1(tmp_path / "old")
+    with pytest.raises(CheckpointError, match="submit the topology once as it was"):
+        rebalance(tmp_path / "old")
+
+
+def test_where_a_dataframe_is_a_spout_what_spark_has_is_not_left_behind(tmp_path: Path) -> None:
+    run_once(tmp_path, counting(2))
+    facts = json.loads((tmp_path / "acktree.json").read_text())
+    facts["shape"]["parts"]["numbers"]["is_frame"] = True
+    (tmp_path / "acktree.json").write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match="spout 'numbers' is a DataFrame"):
+        reset_state(tmp_path)
+
+
+def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(tmp_path: Path) -> None:
+    before = run_once(tmp_path, three_counts()).tasks
+    (tmp_path / "spark" / "commits").mkdir()
+    (tmp_path / "spark" / "offsets").mkdir()
+    (tmp_path / "spark" / "state").mkdir()
+    (tmp_path / "spark" / "commits" / "0").touch()
+    (tmp_path / "spark" / "offsets" / "0").write_text('{"chunk":4}')
+    one, other = before["count"][0], before["all"][0]
+    store = MemoryStore()
+    store.blobs = {f"task/{one}/x": b"1", f"task/{other}/x": b"2", f"task/{other}/taken in": b"{}"}
+    (tmp_path / "spark" / "state" / "0").write_bytes(pickle.dumps({0: store}))
+    reset_state(tmp_path, component="count", spark=NO_SPARK)
+    after = run_once(tmp_path, three_counts()).tasks
+    assert after["all"] == before["all"]
+    assert not {*after["count"]} & {task for tasks in before.values() for task in tasks}
+    with closing(Checkpoint(tmp_path)) as held:
+        assert (held.first_batch, held.begins_after, held.acker_from) == (1, 4, 0)
+        assert (held.last_committed(), held.admitted()) == (0, 4)
+        assert held.spark == tmp_path / "spark-2"
+        assert held.memory == tmp_path / "memory-2"
+        assert read_memory(held.memory, other) == {"x": b"2"}
+        assert read_memory(held.memory, one) == {}
+    assert not (tmp_path / "spark").exists()
+
+
+def test_other_partitions_are_those_of_the_next_run(tmp_path: Path) -> None:
+    run_once(tmp_path, counting(2))
+    rebalance(tmp_path, partitions=5, component="count", parallelism=3, forget=["counts"])
+    with closing(Checkpoint(tmp_path)) as held:
+        assert held.begin_run(counting(3), Config(), 2).tasks["count"] == (1, 2, 4)
+        assert held.partitions == 5
+
+
+def test_a_tool_that_died_before_the_last_step_has_done_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_once(tmp_path, counting(2))
+    before = (tmp_path / "acktree.json").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rebalance(tmp_path)
+    assert (tmp_path / "acktree.json").read_text() == before
+    assert (tmp_path / "spark").is_dir()
+    rebalance(tmp_path)  # writes over what the other left
+    with closing(Checkpoint(tmp_path)) as held:
+        assert held.spark == tmp_path / "spark-2"
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,80 @@
+"""What is said and done when a signal stops a topology, with a topology that only looks like one."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from acktree import Config
+from acktree.core.statistics import Counters, OpenMessages, Stats
+from acktree.spark.polite_stop import heeding_signals, stop_politely
+from acktree.spark.signals import StoppedBySignal
+
+
+class Running:
+    """Two spouts with open messages. ``ends``: a kill ends it; ``broken_off``: by a second signal."""
+
+    name, checkpoint, is_running = "orders", Path("/checkpoints/orders"), True
+    plan = SimpleNamespace(
+        config=Config(message_timeout_secs=7),
+        topology=SimpleNamespace(spouts=[SimpleNamespace(id="a"), SimpleNamespace(id="b")]),
+    )
+
+    def __init__(self, *, ends: bool = True, broken_off: bool = False) -> None:
+        self.ends, self.broken_off, self.open = ends, broken_off, 1204
+
+    def stats(self) -> Stats:
+        return Stats.of(Counters(), spouts={"a": OpenMessages(self.open), "b": OpenMessages(0)})
+
+    def kill(self) -> None:
+        self.open, self.is_running = 3, not self.ends
+        if self.broken_off:
+            raise StoppedBySignal(signal.SIGTERM)
+
+
+def stopped(running: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
+    with caplog.at_level(logging.WARNING, "acktree"):
+        try:
+            stop_politely(running, StoppedBySignal(signal.SIGTERM))
+        except StoppedBySignal:
+            assert running.broken_off
+        else:
+            assert not running.broken_off
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("broken_off", [False, True])
+def test_it_is_said_what_is_waited_for_and_what_is_open_at_the_end_of_each_spout(
+    caplog: pytest.LogCaptureFixture, *, broken_off: bool
+) -> None:
+    first, last = stopped(Running(broken_off=broken_off), caplog)
+    assert "signal=SIGTERM" in first
+    assert "what is open (a 1,204, b 0) has 7 s" in first
+    assert last.startswith("topology=orders is stopped. Open: a 3, b 0. To go on submit it again on ")
+    assert last.endswith("checkpoint=/checkpoints/orders")
+
+
+def test_what_could_not_be_stopped_in_time_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+    _, last = stopped(Running(ends=False, broken_off=True), caplog)
+    assert "did not stop in time, and is left as after a crash. Open: a 3" in last
+
+
+def test_a_topology_that_is_over_is_not_stopped_again(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running()
+    running.is_running = False
+    assert stopped(running, caplog) == []
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_signal_while_the_program_waits_stops_it_there_unless_a_block_will(*, stops: bool) -> None:
+    running: Any = Running()
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(StoppedBySignal), heeding_signals(running, stops=stops):
+        signal.raise_signal(signal.SIGTERM)
+    assert running.is_running == (not stops)
+    assert signal.getsignal(signal.SIGTERM) is before
