@@ -1,8 +1,8 @@
 """The mark: which row is being executed, in a small mapped file that outlives the process.
 
 One store a tuple. Whoever finds the mark of a dead process knows whom to suspect; what is known of suspects
-is kept beside it, by micro-batch. An eye is kept on the clock too: a row that stays marked for longer than its
-bolt's ``execute_timeout_secs`` is interrupted.
+is kept beside it, by micro-batch. An eye is kept on the clock too: a row that stays marked for longer than
+its bolt's ``execute_timeout_secs`` is interrupted.
 """
 
 from __future__ import annotations
