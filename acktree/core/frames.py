@@ -180,8 +180,7 @@ def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
         group.append(frame)
         rows += len(frame) if is_small else FULL  # a large one stays alone
         size += more
-    if group:
-        yield group
+    yield group
 
 
 def _one(frames: Sequence[Frame]) -> Frame:

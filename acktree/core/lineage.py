@@ -106,6 +106,7 @@ class Runs(Lineage):
         roots: Root of each run, shape (r,).
         starts: First row of each run and, last, the number of rows; ascending, shape (r + 1,).
         run_attempts: Attempt of each run, shape (r,), or None when all are 1.
+        has_edges: Whether the rows were named one by one, and their edges do not follow from the sums.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Runs(Lineage):
     ) -> None:
         """From the edges, shape (n,), or where nobody has them yet from the sum of each run's, shape (r,)."""
         self.roots, self.starts, self.run_attempts = roots, starts, attempts
+        self.has_edges = edges is not None
         self._edges, self._sums = edges, sums
 
     @classmethod
@@ -128,11 +130,6 @@ class Runs(Lineage):
         firsts = starts[:-1]
         attempts = None if attempts is None else attempts[firsts]
         return cls(roots[firsts], starts, edges=edges, attempts=attempts)
-
-    @property
-    def has_edges(self) -> bool:
-        """Whether somebody has named the rows one by one."""
-        return self._sums is None
 
     @property
     def edges(self) -> Int64s:
