@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -144,11 +144,13 @@ class Retries:
             found.append(LastWill(component, task, place, failure, root, row, target, now_ms))
         return found
 
-    def reprieve(self, now_ms: int) -> None:
-        """What was given up shall not be buried: it is due now, as a first attempt."""
-        for place, _, _ in self.wills:
-            self.add(now_ms, replace(place, attempt=0))
-        self.bury()
+    def reprieve(self, now_ms: int, but: Set[int]) -> None:
+        """What was given up shall not be buried: it is due now, as a first attempt; but not these roots."""
+        for place, _, root in self.wills:
+            if root not in but:
+                self.add(now_ms, replace(place, attempt=0))
+                self._forget(place.chunk)
+        self.wills = [will for will in self.wills if will[2] in but]
 
     def may_bury(self, now_ms: int) -> bool:
         """Whether something waits to be buried, and it is not too early to try that again."""

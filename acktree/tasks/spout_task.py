@@ -325,18 +325,17 @@ class SpoutTask:
 
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
-        given_up = self._retries.wills
         letters = self._retries.last_wills(self.component.id, self.task, now_ms, self._around.inbox.read)
         try:
             self._around.bury(letters)
-        except DeadLetterLimitError:  # the topology stops, and these shall be there when it comes again
-            self._retries.reprieve(now_ms)
-            return
+        except DeadLetterLimitError as reached:
+            # The topology stops, and these shall be there when it comes again; but a letter stays dead.
+            self._retries.reprieve(now_ms, reached.buried)
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
             self._report(error)
             self._retries.bury_later(now_ms)
             return
-        chunks = self._retries.bury()
+        given_up, chunks = self._retries.wills, self._retries.bury()
         self._settle([place.message_id for place, _, _ in given_up], now_ms)
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if told:
