@@ -55,13 +55,15 @@ class Burial:
         what a run stored that died before it had noted that its source was told.
 
         Raises:
-            DeadLetterLimitError: They are too many, or others were before; none was stored by this call. Those
-                it names as ``buried`` are letters nevertheless, and must not be tried again.
+            DeadLetterLimitError: They are too many, or others were before; none was stored by this call. What
+                it names as ``buried`` is a letter nevertheless, and must not be tried again.
             AcktreeError: The store refused them, or cannot be asked.
         """
         if not wills:
             return
-        buried = self._buried(wills)
+        # Where there is no limit nobody needs to know.
+        is_limited = self._config.dead_letter_limit_count is not None
+        buried = self.letters_among([will.root for will in wills]) if is_limited else frozenset()
         fresh = self._fresh(wills, buried)
         limit, admitted = self._admit(fresh, wills[-1].component, buried)
         try:
@@ -75,25 +77,20 @@ class Burial:
         with self._lock:
             self._in_doubt.difference_update(will.root for will in wills)
 
+    def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
+        """Those of the roots that are dead letters of this topology."""
+        return frozenset(self._letters.known_roots(self._topology.name, roots))
+
     def settle(self, letter_ids: Sequence[int], now_ms: int) -> None:
         """What these letters were sent again as came to its end."""
         self._letters.mark_settled(letter_ids, now_ms)
-
-    def _buried(self, wills: Sequence[LastWill]) -> frozenset[int]:
-        """The roots among them that are letters; nobody asks where there is no limit."""
-        if self._config.dead_letter_limit_count is None:
-            return frozenset()
-        roots = [will.root for will in wills]
-        return frozenset(self._letters.known_roots(self._topology.name, roots))
 
     def _fresh(self, wills: Sequence[LastWill], buried: frozenset[int]) -> list[LastWill]:
         """Those that count against the limit."""
         with self._lock:
             before = buried - self._in_doubt
         return [
-            will
-            for will in wills
-            if will.root not in before and not redriven_ids([will.attempt.message_id])
+            will for will in wills if will.root not in before and not redriven_ids([will.attempt.message_id])
         ]
 
     def _admit(
@@ -130,8 +127,8 @@ class Burial:
             f"spout {last.component!r} gave up {limit.dead_count + len(fresh)} messages within "
             f"{limit.window_ms / 1000:g} s, while {limit.acked_count} were acked: more than "
             f"dead_letter_limit_count={limit.count} and dead_letter_limit_ratio={limit.ratio:g} allow",
-            f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any more "
-            f"failed {blamed}: {failure.reason:.{_REASON_CHARS}}",
+            f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any "
+            f"more failed {blamed}: {failure.reason:.{_REASON_CHARS}}",
             "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
             "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
         )

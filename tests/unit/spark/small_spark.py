@@ -286,7 +286,10 @@ class Driver:
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
         )  # fmt: skip
-        around = Surroundings(self.inbox, self.bury, lambda *_: None, self.held.reserve)
+        around = Surroundings(
+            self.inbox, self.bury, lambda *_: None, self.held.reserve,
+            letters_among=self.burial.letters_among,
+        )  # fmt: skip
         [task_id] = topology.components["numbers"].task_ids
         bare = self.plan.topology.components["numbers"]
         self.task = SpoutTask(spout, bare, task_id, self.plan, around, self.held.first_sequence)
