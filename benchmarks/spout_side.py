@@ -57,9 +57,9 @@ class BytesInbox:
         """As many as come."""
         return 1 << 30
 
-    def has_room(self, more: int = 0) -> bool:
-        """Always."""
-        return True
+    def room(self, wanted: int = 1) -> int:
+        """As much as is wanted."""
+        return wanted
 
     def release(self, number: int) -> None:
         """Forget a chunk."""

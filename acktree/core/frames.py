@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.lineage import Lineage, concat_lineages, lineage_from_bytes, starts_of_runs
+from acktree.core.lineage import Lineage, lineage_from_bytes, starts_of_runs
+from acktree.core.lineages import concat_lineages
 from acktree.core.packing import Buffer, int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 
@@ -179,8 +180,7 @@ def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
         group.append(frame)
         rows += len(frame) if is_small else FULL  # a large one stays alone
         size += more
-    if group:
-        yield group
+    yield group
 
 
 def _one(frames: Sequence[Frame]) -> Frame:

@@ -106,6 +106,7 @@ class Runs(Lineage):
         roots: Root of each run, shape (r,).
         starts: First row of each run and, last, the number of rows; ascending, shape (r + 1,).
         run_attempts: Attempt of each run, shape (r,), or None when all are 1.
+        has_edges: Whether the rows were named one by one, and their edges do not follow from the sums.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Runs(Lineage):
     ) -> None:
         """From the edges, shape (n,), or where nobody has them yet from the sum of each run's, shape (r,)."""
         self.roots, self.starts, self.run_attempts = roots, starts, attempts
+        self.has_edges = edges is not None
         self._edges, self._sums = edges, sums
 
     @classmethod
@@ -128,11 +130,6 @@ class Runs(Lineage):
         firsts = starts[:-1]
         attempts = None if attempts is None else attempts[firsts]
         return cls(roots[firsts], starts, edges=edges, attempts=attempts)
-
-    @property
-    def has_edges(self) -> bool:
-        """Whether somebody has named the rows one by one."""
-        return self._sums is None
 
     @property
     def edges(self) -> Int64s:
@@ -351,47 +348,6 @@ class Sparse(Lineage):
     def to_bytes(self) -> bytes:
         attempts = b"" if self.pair_attempts is None else self.pair_attempts
         return pack(np.array([_SPARSE]), self.offsets, self.roots, self.edges, attempts)
-
-
-def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
-    """The rows of one after those of the other; at least one. Neighbours of one root may then be two runs."""
-    runs = [part for part in parts if isinstance(part, Runs)]
-    if len(runs) < len(parts):
-        return _concat_sparse([part.sparse() for part in parts])
-    attempts = [part.run_attempts for part in runs]
-    starts = _one_after_the_other([part.starts for part in runs])
-    roots = np.concatenate([part.roots for part in runs])
-    together = _concat_attempts(attempts, [len(part.roots) for part in runs])
-    if any(part.has_edges for part in runs):
-        return Runs(roots, starts, edges=np.concatenate([part.edges for part in runs]), attempts=together)
-    return Runs(roots, starts, sums=np.concatenate([part.sums for part in runs]), attempts=together)
-
-
-def _concat_sparse(parts: Sequence[Sparse]) -> Sparse:
-    return Sparse(
-        _one_after_the_other([part.offsets for part in parts]),
-        np.concatenate([part.roots for part in parts]),
-        np.concatenate([part.edges for part in parts]),
-        _concat_attempts([part.pair_attempts for part in parts], [len(part.roots) for part in parts]),
-    )
-
-
-def _one_after_the_other(offsets: Sequence[Int64s]) -> Int64s:
-    """Offsets, each from 0 to a length, as those of all these lengths together."""
-    shifts = np.cumsum([0, *(part[-1] for part in offsets)])
-    moved = [part[1:] + shift for part, shift in zip(offsets, shifts[:-1].tolist(), strict=True)]
-    return np.concatenate([np.zeros(1, dtype=np.int64), *moved])
-
-
-def _concat_attempts(attempts: Sequence[Int32s | None], lengths: Sequence[int]) -> Int32s | None:
-    if all(each is None for each in attempts):
-        return None
-    return np.concatenate(
-        [
-            np.ones(length, dtype=np.int32) if each is None else each
-            for each, length in zip(attempts, lengths, strict=True)
-        ]
-    )
 
 
 def lineage_from_bytes(blob: Buffer) -> Lineage:

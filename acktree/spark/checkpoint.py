@@ -40,8 +40,8 @@ from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.inbox import waiting_spouts
+from acktree.spark.layout import FRESH, check_version
 from acktree.spark.scratch import scratch_folder
-from acktree.spark.upgrade import FRESH, check_shape_1, upgraded
 from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
@@ -209,7 +209,7 @@ class Checkpoint:
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of the topology that ran last; None where none did, with this release."""
+        """The shape of the topology that ran last; None where none did."""
         return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
@@ -234,9 +234,7 @@ class Checkpoint:
                 "run": 0,
                 "reserved": 0,
             }
-        elif before is None:
-            check_shape_1(self._facts.pop("shape_1"), topology, self.partitions, is_tracked=is_tracked)
-        else:
+        elif before is not None:
             topology = numbered(topology, before)
             self._compare(topology.name, before, Shape.of(topology, self.partitions, is_tracked=is_tracked))
         if config.partitions not in (None, self.partitions):
@@ -359,7 +357,8 @@ class Checkpoint:
                 str(self.folder),
                 "bring it back from a copy, or give the topology a new checkpoint",
             ) from error
-        return upgraded(facts, self.folder)
+        check_version(facts, self.folder)
+        return dict(facts)
 
     def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / "acktree.json.new"

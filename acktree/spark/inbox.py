@@ -187,13 +187,18 @@ class FileInbox:
         """A chunk that was not released."""
         return read_chunk(self._folder, self._entries[number][0].name)
 
-    def has_room(self, more: int = 0) -> bool:
-        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
-        return self._has_room(more) or (self._look() and self._has_room(more))
+    def room(self, wanted: int = 1) -> int:
+        """How many messages a spout task may have that it did not hand over yet; it may emit below that.
 
-    def _has_room(self, more: int) -> bool:
+        Args:
+            wanted: With less room than this it is seen whether more was made meanwhile, which costs a file.
+        """
+        room = self._room()
+        return self._room() if room < wanted and self._look() else room
+
+    def _room(self) -> int:
         most = min(self._max_messages, AHEAD * self._taken.allowance)
-        return self._waiting + more < most and self._bytes < self._max_bytes
+        return max(0, most - self._waiting) if self._bytes < self._max_bytes else 0
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""

@@ -113,9 +113,7 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
         shape = held.shape
         if shape is None:
             raise CheckpointError(
-                "an older release ran on this checkpoint last",
-                str(folder),
-                "submit the topology once as it was, with this release, and kill() it",
+                "no topology has run on this checkpoint", str(folder), "name one that was given to submit()"
             )
         if held.has_ended:
             raise CheckpointError(

@@ -166,6 +166,7 @@ class SpoutTask:
     def _ask(self, enough: int, until: float) -> bool:
         limit = self.plan.config.max_spout_pending or maxsize
         room = limit - self._pending.open_count - len(self._retries)
+        enough = min(enough, self._around.inbox.room(enough))
         try:
             self._collector.fill(
                 self.spout.next_tuple, enough, room, lambda: bool(self._mailbox) or monotonic() >= until
@@ -181,7 +182,7 @@ class SpoutTask:
         return (
             self.is_active
             and not self.has_ended
-            and self._around.inbox.has_room(self._collector.row_count)
+            and self._around.inbox.room(self._collector.row_count + 1) > self._collector.row_count
             and self._pending.has_room(
                 self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
             )

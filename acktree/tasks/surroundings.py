@@ -20,8 +20,12 @@ class Inbox(Protocol):
     def read(self, number: int) -> Chunk:
         """A chunk that was not released."""
 
-    def has_room(self, more: int = 0) -> bool:
-        """Whether a spout task may emit that has so many messages which it did not hand over yet."""
+    def room(self, wanted: int = 1) -> int:
+        """How many messages a spout task may have that it did not hand over yet; it may emit below that.
+
+        Args:
+            wanted: Fewer are looked at twice, more are not asked for.
+        """
 
     @property
     def chunk_rows(self) -> int:

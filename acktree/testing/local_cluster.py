@@ -149,8 +149,8 @@ class _LocalInbox:
     def read(self, number: int) -> Chunk:
         return Chunk.from_bytes(self.chunks[number])
 
-    def has_room(self, more: int = 0) -> bool:  # noqa: ARG002  # a round takes all
-        return True
+    def room(self, wanted: int = 1) -> int:
+        return wanted  # a round takes all
 
     @property
     def chunk_rows(self) -> int:

@@ -53,7 +53,7 @@ if __name__ == "__main__":
     place, numbers = sys.argv[1:]
     folder = Path(place)
     spark = session_of(MASTER, str(folder / "local"))
-    config = Config(max_spout_pending=500)
+    config = Config(max_spout_pending=100)
     topology = topology_in(folder, int(numbers))
     with submit(topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
         assert running._sink.scratch is not None, "driver and executors are on one machine"

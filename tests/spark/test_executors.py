@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.spark.test_crashes import ROOT, told
 from tests.spark.topologies import notes
 
-COUNT = 2000
+COUNT = 600
 
 
 def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_else(tmp_path: Path) -> None:

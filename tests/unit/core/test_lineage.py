@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from acktree.core.ids import edge_ids, fold, root_ids
 from acktree.core.lineage import Lineage, Runs, Sparse, lineage_from_bytes, siblings
+from acktree.core.lineages import concat_lineages
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
 few_roots = st.sampled_from([3, -3, 4, 1 << 62, -(1 << 63)])
@@ -245,6 +246,19 @@ def test_bundles_below_rows_are_their_children(data):
         expected[root] = expected.get(root, 0) ^ sum_
     assert sums(*made.acks(None, None)) == expected
     check(made, [made.anchors(row) for row in range(len(made))], tries, data)
+
+
+@given(st.data())
+def test_several_lineages_as_one_say_what_each_said_one_after_the_other(data):
+    tries = data.draw(attempts_of_roots())
+    form = data.draw(st.sampled_from([None, Runs]))
+    several = data.draw(st.lists(lineages(tries, form) | bundled(tries), min_size=1, max_size=4))
+    together = concat_lineages([lineage for lineage, _ in several])
+    rows = [row for _, part in several for row in part]
+    check(together, rows, tries, data)
+    check(lineage_from_bytes(together.to_bytes()), rows, tries, data)
+    if all(isinstance(lineage, Runs) and not lineage.has_edges for lineage, _ in several):
+        assert not together.has_edges  # nobody spoke of one sibling alone
 
 
 def test_neighbours_of_one_root_are_one_run_and_one_delta():

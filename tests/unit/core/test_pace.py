@@ -28,6 +28,33 @@ def test_under_load_micro_batches_settle_near_the_interval(interval, fixed, per_
     assert last >= 0.5 * interval or one > 0.5 * interval
 
 
+@given(st.floats(0.1, 10), st.floats(1, 50), st.floats(1e-7, 1e-2))
+def test_where_the_fixed_cost_alone_takes_the_interval_messages_get_their_share_of_the_time(
+    interval, fixed, per_message
+):
+    pace = Pace(interval)
+    *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
+    least = fixed * interval + per_message
+    assert 1.1 * fixed * interval <= last <= max(2.5 * fixed * interval, 1.5 * interval, 1.1 * least)
+
+
+def test_a_machine_that_was_busy_for_a_while_is_taken_at_its_word_again():
+    pace = Pace(2)
+    run(pace, 30, fixed_secs=0.2, per_message_secs=1e-4)
+    run(pace, 30, fixed_secs=12.0, per_message_secs=3e-3)
+    assert pace.allowance > 500
+    took = run(pace, 30, fixed_secs=0.2, per_message_secs=1e-4)
+    assert 1 < took[-1] < 3
+
+
+def test_the_slow_first_micro_batch_of_a_fresh_jvm_is_forgotten():
+    pace = Pace(2)
+    pace.ran(100, 9.0)
+    pace.ran(8192, 1.5)
+    took = run(pace, 100, fixed_secs=0.2, per_message_secs=1e-4)
+    assert took[-1] < 2.5
+
+
 def test_a_slow_bolt_does_not_make_them_grow_without_end():
     pace = Pace(2)
     run(pace, 20, fixed_secs=0.2, per_message_secs=1e-6)

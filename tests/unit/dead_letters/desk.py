@@ -68,8 +68,8 @@ class Inbox:
     def read(self, number):
         return Chunk.from_bytes(self.chunks[number])
 
-    def has_room(self, more=0):
-        return True
+    def room(self, wanted=1):
+        return wanted
 
     def release(self, number):
         self.released.append(number)

@@ -107,44 +107,17 @@ def test_other_partitions_than_the_checkpoint_has_are_warned_of(
     assert f"python -m acktree rebalance {tmp_path} --partitions 3" in caplog.text
 
 
-def of_version_1(folder: Path, **changed: object) -> None:
-    """A checkpoint of `counting(2)` as version 1 wrote it."""
-    shape = {
-        "the level of 'count'": 1,
-        "the kind of 'count'": "bolt",
-        "the task ids of 'count'": [1, 2],
-        "what 'count' remembers": ["counts"],
-        "the kind of 'numbers'": "spout",
-        "the task ids of 'numbers'": [3],
-        "what 'numbers' remembers": ["position"],
-        "whether messages are tracked": True,
-        "the stateful levels": [1],
-    }
-    facts = {"version": 1, "run_salt": 7, "partitions": 2, "run": 4, "reserved": 5 * BLOCK, "shape": shape}
-    (folder / "acktree.json").write_text(json.dumps(facts | {"first_sequence": 0} | changed))
+def of_version_1(folder: Path) -> None:
+    """A checkpoint as version 1 wrote it."""
+    facts = {"version": 1, "run_salt": 7, "partitions": 2, "run": 4, "reserved": 5 * BLOCK, "shape": {}}
+    (folder / "acktree.json").write_text(json.dumps(facts | {"first_sequence": 0}))
 
 
-def test_a_checkpoint_of_version_1_goes_on_with_the_topology_as_it_was(tmp_path: Path) -> None:
-    of_version_1(tmp_path)
-    with closing(Checkpoint(tmp_path)) as held:
-        assert held.shape is None
-        held.begin_run(counting(2), Config(), 9)
-        assert (held.run_salt, held.partitions, held.run, held.first_sequence) == (7, 2, 5, 5 * BLOCK)
-        assert held.spark == tmp_path / "spark"
-        assert (held.last_committed(), held.admitted()) == (-1, -1)
-    facts = json.loads((tmp_path / "acktree.json").read_text())
-    assert facts["version"] == 2
-    assert "shape_1" not in facts
-    run_once(tmp_path, counting(2))
-
-
-def test_a_checkpoint_of_version_1_is_refused_a_changed_topology_by_name(tmp_path: Path) -> None:
+def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match=r"the task ids of 'count' is \[1, 2, 3\] now and was \[1, 2\]"):
-        run_once(tmp_path, counting(3))
-    with pytest.raises(CheckpointError, match="submit it once as it was"):
-        run_once(tmp_path, counting(2), Config(acker_executors=0))
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads version 2"):
+        run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
 
@@ -198,7 +171,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 1 to 2"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads version 2"):
         Checkpoint(tmp_path)
 
 
@@ -238,6 +211,26 @@ def test_an_ended_topology_is_not_given_a_session(tmp_path: Path, monkeypatch: p
         running.kill()
 
 
+def test_a_reservation_that_found_no_room_is_none_for_the_next_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoint = begun(tmp_path)
+    first = checkpoint.first_sequence
+    with monkeypatch.context() as patched:
+        patched.setattr("acktree.spark.checkpoint.write_private", full)
+        for _ in range(2):
+            with pytest.raises(CheckpointError, match="no space left on a disk"):
+                checkpoint.reserve(first)
+    assert checkpoint.reserve(first) == first + BLOCK
+    checkpoint.close()
+    again = begun(tmp_path)
+    assert again.first_sequence == first + BLOCK
+    again.close()
+
+
 @pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}", "file://localhost{}"])
 def test_a_path_and_a_file_url_name_the_same_folder(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "with a %"
@@ -265,23 +258,3 @@ def test_a_url_of_no_folder_is_refused_and_no_folder_of_its_name_is_made(
     with pytest.raises(ConfigError, match="a checkpoint is a folder"):
         submit(topology(), checkpoint=url)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_reservation_that_found_no_room_is_none_for_the_next_to_ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    checkpoint = begun(tmp_path)
-    first = checkpoint.first_sequence
-    with monkeypatch.context() as patched:
-        patched.setattr("acktree.spark.checkpoint.write_private", full)
-        for _ in range(2):
-            with pytest.raises(CheckpointError, match="no space left on a disk"):
-                checkpoint.reserve(first)
-    assert checkpoint.reserve(first) == first + BLOCK
-    checkpoint.close()
-    again = begun(tmp_path)
-    assert again.first_sequence == first + BLOCK
-    again.close()

@@ -64,12 +64,12 @@ def test_a_file_goes_when_it_was_committed_and_let_go_of_in_either_order(
 def test_room_that_a_commit_makes_is_there_without_another_micro_batch(tmp_path: Path) -> None:
     inbox = FileInbox(tmp_path, -1, max_messages=100, max_bytes=1)
     inbox.append([chunk_of(1)])
-    assert not inbox.has_room()
+    assert not inbox.room()
     inbox.release(0)
     inbox.consumed(0)
-    assert not inbox.has_room()  # the bytes are still there
+    assert not inbox.room()  # the bytes are still there
     inbox.committed(0)
-    assert inbox.has_room()
+    assert inbox.room()
     inbox.close()
 
 
@@ -79,9 +79,9 @@ def test_a_position_takes_no_room(tmp_path: Path) -> None:
     inbox.release(0)
     inbox.consumed(0)
     inbox.committed(0)
-    assert inbox.has_room()
+    assert inbox.room()
     inbox.close()
-    assert FileInbox(tmp_path, 0, max_messages=100, max_bytes=1).has_room()
+    assert FileInbox(tmp_path, 0, max_messages=100, max_bytes=1).room()
 
 
 def test_of_the_newest_position_only_the_position_stays(inbox: FileInbox, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_threads_that_append_at_the_same_time_leave_no_gap_and_lose_nothing(
     kept = numbers_in(tmp_path)
     assert len(kept) == 3 * (20 + 10)
     assert all(len(inbox.read(number)) == 1 for number in kept)
-    assert inbox.has_room()
+    assert inbox.room()
 
 
 def test_beats_and_the_beginning_of_a_run_go_with_their_commit(inbox: FileInbox, tmp_path: Path) -> None:
@@ -326,8 +326,7 @@ class InboxBesideADict(RuleBasedStateMachine):
                 assert chunk.values.column("n").to_pylist() == list(values)
         with_messages = [number for number, (_, values, _) in self.kept.items() if values]
         assert self.inbox.oldest_kept == min(with_messages, default=self.next)
-        assert self.inbox.has_room() == (self.waiting < 20)
-        assert self.inbox.has_room(5) == (self.waiting + 5 < 20)
+        assert self.inbox.room() == self.inbox.room(5) == max(0, 20 - self.waiting)
         assert self.inbox.is_drained == (self.ran >= self.next - 1)
 
 

@@ -21,7 +21,8 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
-from acktree.spark.isolation import UNGUARDED, Isolation, Suspects
+from acktree.spark.isolation import UNGUARDED, Isolation
+from acktree.spark.marks import Suspects
 from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 

@@ -191,11 +191,11 @@ def test_what_was_taken_waits_no_more_and_spouts_may_be_ahead_by_two(
     inbox.append([chunk_of(*range(10)) for _ in range(2)])
     assert latest(reader, -1) == 0
     inbox.consumed(-1)  # every micro-batch looks at what the source says
-    assert inbox.has_room()  # ten wait, and ten run
+    assert inbox.room()  # ten wait, and ten run
     inbox.append([chunk_of(*range(10))])
-    assert inbox.has_room() is False
+    assert not inbox.room()
     reader._running = None
     assert inbox.chunk_rows == 10 // 8
     assert latest(reader, 0) == 1
-    assert inbox.has_room()
+    assert inbox.room()
     inbox.close()

@@ -86,7 +86,7 @@ class Inbox:
     """Chunks in a list."""
 
     def __init__(self):
-        self.chunks, self.released, self.room = {}, [], True
+        self.chunks, self.released, self.has_room = {}, [], True
 
     chunk_rows = most = 10**9
 
@@ -100,8 +100,8 @@ class Inbox:
         assert number not in self.released, f"chunk {number} was released"
         return Chunk.from_bytes(self.chunks[number])
 
-    def has_room(self, more=0):
-        return self.room and more < self.most
+    def room(self, wanted=1):
+        return self.most if self.has_room else 0
 
     def release(self, number):
         assert number not in self.released, f"chunk {number} was released twice"
@@ -313,11 +313,11 @@ def test_what_is_emitted_from_fail_after_the_end_is_a_new_message():
 
 def test_emit_never_blocks_room_is_asked_for_before_next_tuple():
     desk = Desk(Source(emits(*((n, n) for n in range(1000))), emits(("more", "m"))))
-    desk.inbox.room = False
+    desk.inbox.has_room = False
     assert desk.run() == []
-    desk.inbox.room = True
+    desk.inbox.has_room = True
     desk.task.step(0)
-    desk.inbox.room = False  # full while it emits: what it emitted is there all the same
+    desk.inbox.has_room = False  # full while it emits: what it emitted is there all the same
     assert desk.task.buffered_count == 1000
     desk.task.step(0)
     assert not desk.task.may_emit()
@@ -333,6 +333,10 @@ def test_what_is_not_handed_over_yet_takes_room_too():
     desk.task.flush(0)
     desk.task.step(0)
     assert desk.task.buffered_count == 1
+    desk.task.step(
+        0, enough=100, until=monotonic() + 60
+    )  # nor does one that is asked again and again pass it
+    assert desk.task.buffered_count == 3
 
 
 def one_each(count):

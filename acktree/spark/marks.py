@@ -1,0 +1,200 @@
+"""The mark: which row is being executed, in a small mapped file that outlives the process.
+
+One store a tuple. Whoever finds the mark of a dead process knows whom to suspect; what is known of suspects
+is kept beside it, by micro-batch. An eye is kept on the clock too: a row that stays marked for longer than
+its bolt's ``execute_timeout_secs`` is interrupted.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import mmap
+import os
+import signal
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from acktree.core.verdicts import FailureCause
+from acktree.errors import ExecuteTimeoutError
+from acktree.tasks.sentry import LeftOut, Sentry
+from acktree.topology.model import Component
+
+DEATHS: Final = 2
+"""A row is left out when so many workers died over it."""
+MARK: Final = struct.Struct("@4q")
+"""What a mark says: the row, the frame's number, how many rows it has, the name of its first."""
+NOBODY: Final = -1
+TOGETHER: Final = -2
+"""The mark of a frame that is executed whole."""
+SENDING: Final = -3
+"""The mark of a frame whose tuples were executed, while what they emitted is made ready."""
+HOOK: Final = -4
+"""The mark of a hook that has no tuple to blame."""
+_TICKS: Final = 4
+"""A clock looks so often in ``execute_timeout_secs``."""
+_PATIENCE: Final = 1.5
+"""Code that cannot be interrupted loses its process after so many times the timeout."""
+
+
+@dataclass
+class Suspects:
+    """What is known of the rows of one micro-batch, level and partition.
+
+    Attributes:
+        deaths: Row (by name) -> how many workers died over it.
+        left_out: Row -> cause and reason.
+        cuts: Rows before which a frame is cut.
+    """
+
+    file: Path
+    deaths: dict[int, int] = field(default_factory=dict)
+    left_out: dict[int, tuple[FailureCause, str]] = field(default_factory=dict)
+    cuts: set[int] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, file: Path) -> Suspects:
+        """What was written, or nothing."""
+        try:
+            deaths, left_out, cuts = json.loads(file.read_text())
+        except FileNotFoundError:
+            return cls(file)
+        out = {int(name): (FailureCause(cause), reason) for name, (cause, reason) in left_out.items()}
+        return cls(file, {int(name): count for name, count in deaths.items()}, out, set(cuts))
+
+    def __bool__(self) -> bool:
+        return bool(self.deaths or self.left_out or self.cuts)
+
+    def blame(self, names: Sequence[int], cause: FailureCause, how: str) -> None:
+        """A process died while it executed these rows."""
+        if len(names) > 1:
+            self.cuts |= {names[len(names) // 2]}
+        else:
+            (name,) = names
+            self.deaths[name] = self.deaths.get(name, 0) + 1
+            if self.deaths[name] >= DEATHS:
+                times = f"{self.deaths[name]} times over this tuple"
+                self.left_out[name] = cause, f"{how}, {times}: it is not executed any more"
+        new = self.file.with_name(f"new-{self.file.name}")
+        new.touch(mode=0o600)
+        new.write_text(json.dumps((self.deaths, self.left_out, sorted(self.cuts))))
+        new.rename(self.file)
+
+
+class MarkingSentry(Sentry):
+    """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
+
+    def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
+        """Begin with a clean mark; the timeout is for bolts that have none of their own."""
+        super().__init__()
+        self._suspects = suspects
+        self._usual_secs = self._timeout_secs = timeout_secs
+        self._bolt = ""
+        self._is_on_watch = False
+        self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, bytes(MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
+        self._map = mmap.mmap(self._file, MARK.size)
+        self._hung_file = file.with_suffix(".hung").open("w")
+        self._fields = memoryview(self._map).cast("q")
+        self._fields[0] = NOBODY
+        self.mark = self._fields
+        self._frames = 0
+        self._seen: tuple[int, int, float] = (NOBODY, 0, 0.0)
+
+    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
+        self._fields[0] = NOBODY
+        self._bolt = component.id
+        self._keep_time(component.execute_timeout_secs or self._usual_secs)
+        self._frames += 1
+        self._fields[1], self._fields[2], self._fields[3] = self._frames, count, first
+        self._fields[0] = TOGETHER if together else NOBODY
+
+    def sending(self) -> None:
+        self._fields[0] = SENDING
+
+    def end(self) -> None:
+        self._fields[0] = NOBODY
+        self._keep_time(self._usual_secs)  # what follows is ours, and no bolt's
+
+    def enter(self, component: Component, hook: str) -> None:
+        self._fields[0] = NOBODY
+        said = json.dumps((component.id, hook)).encode()
+        os.pwrite(self._file, said, MARK.size)
+        self._fields[2] = len(said)
+        self._fields[0] = HOOK
+
+    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:
+        known = self._suspects.left_out
+        return [LeftOut(name - first, *known[name]) for name in _within(first, count, known)]
+
+    def cuts(self, first: int, count: int) -> Sequence[int]:
+        return [name - first for name in _within(first, count, self._suspects.cuts)]
+
+    @contextmanager
+    def on_watch(self) -> Iterator[None]:
+        """While a level runs: interrupt what takes too long. Only a main thread can be."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._look)
+        self._is_on_watch = True
+        self._keep_time(self._usual_secs, anew=True)
+        try:
+            yield
+        finally:
+            self._is_on_watch = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.cancel_dump_traceback_later()
+            signal.signal(signal.SIGALRM, before)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.mark = [NOBODY]
+        self._fields.release()
+        self._map.close()
+        self._hung_file.close()
+        os.close(self._file)
+
+    def _keep_time(self, secs: float | None, *, anew: bool = False) -> None:
+        """Set the clock to a timeout, or stop it where there is none."""
+        if secs == self._timeout_secs and not anew:
+            return
+        self._timeout_secs = secs
+        if self._is_on_watch:
+            tick = 0 if secs is None else secs / _TICKS
+            signal.setitimer(signal.ITIMER_REAL, tick, tick)
+            faulthandler.cancel_dump_traceback_later()
+            if secs is not None:
+                self._let_go_on(secs)
+
+    def _look(self, *_: object) -> None:
+        """The clock's tick."""
+        if self._timeout_secs is None:
+            return  # it was stopped just now
+        row, frame, now = self._fields[0], self._fields[1], time.monotonic()
+        if (row, frame) != self._seen[:2] or row in {NOBODY, SENDING, HOOK}:
+            self._seen = row, frame, now
+            self._let_go_on(self._timeout_secs)
+        elif now - self._seen[2] >= self._timeout_secs:
+            self._seen = row, frame, now
+            raise ExecuteTimeoutError(
+                f"execute took longer than execute_timeout_secs={self._timeout_secs:g}",
+                f"bolt {self._bolt!r}",
+                "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
+            )
+
+    def _let_go_on(self, secs: float) -> None:
+        """Something moved: code that holds the interpreter has so long again before its process goes."""
+        faulthandler.dump_traceback_later(_PATIENCE * secs + 1, exit=True, file=self._hung_file)
+
+
+def _within(first: int, count: int, known: Iterable[int]) -> list[int]:
+    """Which of some names are of these rows, ascending."""
+    return sorted(name for name in known if first <= name < first + count)
