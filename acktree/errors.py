@@ -135,7 +135,15 @@ class DeadLetterLimitError(AcktreeError):
     """More messages were given up than ``Config(dead_letter_limit_count=...)`` allows. Stops the topology.
 
     What was not dead-lettered is open, and comes back when the topology is submitted again.
+
+    Attributes:
+        buried: Roots that were refused with the others, though there is a letter of each: a run that died
+            stored it, and could not note that it told the source.
     """
+
+    def __init__(self, what: str, where: str, fix: str, *, buried: frozenset[int] = frozenset()) -> None:
+        super().__init__(what, where, fix)
+        self.buried = buried
 
 
 class ProtocolError(AcktreeError):

@@ -33,6 +33,8 @@ class Burial:
         self._lock = Lock()
         self._limits: dict[str, LetterLimit] = {}
         self._reached: DeadLetterLimitError | None = None
+        # Roots whose storing failed in this run. They may be letters after all, and count as this run's then.
+        self._in_doubt: set[int] = set()
 
     @property
     def limit_reached(self) -> DeadLetterLimitError | None:
@@ -49,42 +51,63 @@ class Burial:
     def bury(self, wills: Sequence[LastWill]) -> None:
         """Make letters of what one spout task gave up, all or none; durable when this returns.
 
-        What was redriven and is dead again does not count against the limit: it was a letter before.
+        What was a letter before does not count against the limit: what was redriven and is dead again, and
+        what a run stored that died before it had noted that its source was told.
 
         Raises:
-            DeadLetterLimitError: They are too many, or others were before.
-            AcktreeError: The store refused them.
+            DeadLetterLimitError: They are too many, or others were before; none was stored by this call. What
+                it names as ``buried`` is a letter nevertheless, and must not be tried again.
+            AcktreeError: The store refused them, or cannot be asked.
         """
         if not wills:
             return
-        again = redriven_ids(will.attempt.message_id for will in wills)
-        fresh, last = len(wills) - len(again), wills[-1]
-        limit, admitted = self._admit(fresh, last)
+        # Where there is no limit nobody needs to know.
+        is_limited = self._config.dead_letter_limit_count is not None
+        buried = self.letters_among([will.root for will in wills]) if is_limited else frozenset()
+        fresh = self._fresh(wills, buried)
+        limit, admitted = self._admit(fresh, wills[-1].component, buried)
         try:
             self._letters.put(letter_of(will, self._topology) for will in wills)
         except BaseException:
             if limit is not None and admitted is not None:
                 with self._lock:
-                    limit.withdraw(fresh, admitted)
+                    limit.withdraw(len(fresh), admitted)
+                    self._in_doubt.update(will.root for will in fresh)
             raise
+        with self._lock:
+            self._in_doubt.difference_update(will.root for will in wills)
+
+    def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
+        """Those of the roots that are dead letters of this topology."""
+        return frozenset(self._letters.known_roots(self._topology.name, roots))
 
     def settle(self, letter_ids: Sequence[int], now_ms: int) -> None:
         """What these letters were sent again as came to its end."""
         self._letters.mark_settled(letter_ids, now_ms)
 
-    def _admit(self, fresh: int, last: LastWill) -> tuple[LetterLimit | None, int | None]:
+    def _fresh(self, wills: Sequence[LastWill], buried: frozenset[int]) -> list[LastWill]:
+        """Those that count against the limit."""
+        with self._lock:
+            before = buried - self._in_doubt
+        return [
+            will for will in wills if will.root not in before and not redriven_ids([will.attempt.message_id])
+        ]
+
+    def _admit(
+        self, fresh: Sequence[LastWill], spout: str, buried: frozenset[int]
+    ) -> tuple[LetterLimit | None, int | None]:
         is_news = False
         with self._lock:
-            limit, admitted = self._limit_of(last.component), None
-            if limit is not None and self._reached is None:
-                admitted = limit.admit(fresh, last.dead_ms)
+            limit, admitted = self._limit_of(spout), None
+            if limit is not None and self._reached is None and fresh:
+                admitted = limit.admit(len(fresh), fresh[-1].dead_ms)
                 if admitted is None:
-                    self._reached, is_news = self._too_many(limit, fresh, last), True
+                    self._reached, is_news = self._too_many(limit, fresh), True
             reached = self._reached
         if is_news:
             self.on_limit()
         if reached is not None:
-            raise DeadLetterLimitError(*reached.args)
+            raise DeadLetterLimitError(*reached.args, buried=buried)
         return limit, admitted
 
     def _limit_of(self, spout: str) -> LetterLimit | None:
@@ -96,15 +119,16 @@ class Burial:
             self._limits[spout] = LetterLimit(count, self._config.dead_letter_limit_ratio, window_ms)
         return self._limits[spout]
 
-    def _too_many(self, limit: LetterLimit, fresh: int, last: LastWill) -> DeadLetterLimitError:
+    def _too_many(self, limit: LetterLimit, fresh: Sequence[LastWill]) -> DeadLetterLimitError:
+        last = fresh[-1]
         failure = last.failure
         blamed = "nobody knows where" if failure.component is None else f"in {failure.component!r}"
         return DeadLetterLimitError(
-            f"spout {last.component!r} gave up {limit.dead_count + fresh} messages within "
+            f"spout {last.component!r} gave up {limit.dead_count + len(fresh)} messages within "
             f"{limit.window_ms / 1000:g} s, while {limit.acked_count} were acked: more than "
             f"dead_letter_limit_count={limit.count} and dead_letter_limit_ratio={limit.ratio:g} allow",
-            f"topology {self._topology.name!r}; the last of {fresh} that were not dead-lettered any more "
-            f"failed {blamed}: {failure.reason:.{_REASON_CHARS}}",
+            f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any "
+            f"more failed {blamed}: {failure.reason:.{_REASON_CHARS}}",
             "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
             "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
         )

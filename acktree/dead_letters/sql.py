@@ -141,6 +141,10 @@ class SqlTable(Table):
         with self._told("read"), self._connected() as connection:
             return list(map(tuple, connection.execute(query)))
 
+    def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
+        with self._told("read"), self._connected() as connection:
+            return _known_roots(connection, topology, roots)
+
     def count(self, which: Which) -> int:
         query = sa.select(sa.func.count()).select_from(_LETTERS)
         with self._told("read"), self._connected() as connection:
@@ -243,17 +247,24 @@ class SqlTable(Table):
         return masked_text(f"{type(error).__name__}: {line:.300}", self._url)
 
 
+def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int]) -> set[int]:
+    known: set[int] = set()
+    for run in runs_of(roots):
+        query = sa.select(_LETTERS.c.root).where(
+            _LETTERS.c.topology == topology, _LETTERS.c.root.in_(run or ())
+        )
+        known.update(connection.execute(query).scalars())
+    return known
+
+
 def _new(connection: sa.Connection, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Those rows that are not there yet, each root once: the first story told is kept."""
     topology, root = COLUMNS.index("topology"), COLUMNS.index("root")
     first = {(row[topology], row[root]): row for row in reversed(rows)}
-    known: set[tuple[Any, ...]] = set()
+    known: set[tuple[str, int]] = set()
     for name in {row[topology] for row in rows}:
-        for roots in runs_of([row[root] for row in rows if row[topology] == name]):
-            query = sa.select(_LETTERS.c.topology, _LETTERS.c.root).where(
-                _LETTERS.c.topology == name, _LETTERS.c.root.in_(roots or ())
-            )
-            known.update(map(tuple, connection.execute(query)))
+        mine = [row[root] for row in rows if row[topology] == name]
+        known.update((name, number) for number in _known_roots(connection, name, mine))
     fresh = [row for row in rows if first.get(key := (row[topology], row[root])) is row and key not in known]
     return [{name: part for name, part in zip(COLUMNS, row, strict=True) if name != "id"} for row in fresh]
 

@@ -111,6 +111,15 @@ class SqliteTable(Table):
         with self._reading() as connection:
             return connection.execute(query, (after, *values, most)).fetchall()
 
+    def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
+        known: set[int] = set()
+        with self._reading() as connection:
+            for run in runs_of(roots):
+                marks = ", ".join("?" * len(run or ()))
+                query = f"SELECT root FROM dead_letters WHERE topology = ? AND root IN ({marks})"  # noqa: S608
+                known.update(root for (root,) in connection.execute(query, (topology, *(run or ()))))
+        return known
+
     def count(self, which: Which) -> int:
         total = 0
         with self._reading() as connection:

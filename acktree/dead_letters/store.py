@@ -80,6 +80,10 @@ class DeadLetters:
         """
         return self._table.insert([row_of(letter) for letter in letters])
 
+    def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
+        """Those of the roots that have a letter of this topology already: :meth:`put` would leave it be."""
+        return self._table.known_roots(topology, roots)
+
     def __iter__(self) -> Iterator[DeadLetter]:
         return self.find()
 

@@ -133,6 +133,9 @@ class Table(Protocol):
         ``which`` names no more ids than one statement takes: see :func:`runs_of`.
         """
 
+    def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
+        """Those of the roots that have a letter of this topology."""
+
     def count(self, which: Which) -> int:
         """How many fit."""
 

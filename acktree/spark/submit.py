@@ -153,7 +153,9 @@ def _start_in(
 
     sink.on_batch = on_batch
     burial.on_limit = running.changed
-    around = Surroundings(inbox, burial.bury, _reporter(errors), held.reserve, burial.acked, burial.settle)
+    around = Surroundings(
+        inbox, burial.bury, _reporter(errors), held.reserve, burial.acked, burial.settle, burial.letters_among
+    )
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:

@@ -97,7 +97,7 @@ class DataFrameTask(SpoutTask):
             if root in self._parked:  # told anew after a crash, and parked already
                 continue
             message_id = self._message_id(values)
-            fate = policy.decide(failure, root, now_ms, now_ms)
+            fate = None if root in self._buried else policy.decide(failure, root, now_ms, now_ms)
             if isinstance(fate, RetryAt):
                 parked.append(_Parked(fate.due_ms, message_id, values, root))
             else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from acktree.core.ids import Int32s
 from acktree.core.pending import Closed
-from acktree.core.retry import Retry
+from acktree.core.retry import Retry, RetryAt
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.errors import ProtocolError
@@ -127,6 +127,16 @@ class Retries:
         message_id = Redriven(letter.letter_id)
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
+    def decide(self, place: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
+        """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over."""
+        fate = None
+        if self.policy is not None and not is_over:
+            fate = self.policy.decide(failure, root, place.first_emitted_ms, now_ms)
+        if isinstance(fate, RetryAt):
+            self.add(fate.due_ms, place)
+        else:
+            self.give_up(place, replace(failure, final=True), root)
+
     def give_up(self, place: Attempt, failure: Failure, root: int) -> None:
         """There will be no further attempt."""
         self.wills.append((place, failure, root))
@@ -144,11 +154,13 @@ class Retries:
             found.append(LastWill(component, task, place, failure, root, row, target, now_ms))
         return found
 
-    def reprieve(self, now_ms: int) -> None:
-        """What was given up shall not be buried: it is due now, as a first attempt."""
-        for place, _, _ in self.wills:
-            self.add(now_ms, replace(place, attempt=0))
-        self.bury()
+    def reprieve(self, now_ms: int, but: frozenset[int]) -> None:
+        """What was given up shall not be buried: it is due now, as a first attempt; but not these roots."""
+        for place, _, root in self.wills:
+            if root not in but:
+                self.add(now_ms, replace(place, attempt=0))
+                self._forget(place.chunk)
+        self.wills = [will for will in self.wills if will[2] in but]
 
     def may_bury(self, now_ms: int) -> bool:
         """Whether something waits to be buried, and it is not too early to try that again."""

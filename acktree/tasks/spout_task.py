@@ -26,7 +26,6 @@ import numpy as np
 from acktree.core.counters import NO_STREAM, Counters, What
 from acktree.core.ids import root_ids
 from acktree.core.pending import Closed, Pending
-from acktree.core.retry import RetryAt
 from acktree.core.verdicts import Failure, FailureKind
 from acktree.errors import DeadLetterLimitError
 from acktree.spout import EndOfStream, Spout
@@ -70,6 +69,9 @@ class SpoutTask:
         self._heirs = Heirs()
         # Of an earlier run: sequences that it emitted again before it died -> the chunk that says so.
         self._retried: dict[int, int] = {}
+        # Roots that an earlier run's verdicts name and that are dead letters: whatever the policy is now, and
+        # however late it is, that is their fate.
+        self._buried: frozenset[int] = frozenset()
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
         self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
@@ -233,14 +235,18 @@ class SpoutTask:
         Args:
             was_told: Whether the spout heard of them then; else it does at the next :meth:`step`.
         """
+        failed = [root_ids(self.plan.run_salt, self.task, sequences) for sequences, _ in mail.failed]
+        failed += [roots for roots, _ in mail.failed_rows]
+        if failed:
+            self._buried |= self._around.letters_among(np.concatenate(failed).tolist())
         if not was_told:
             self._mailbox.append(mail)
             return
         self._pending.close(mail.acked)
         for sequences, failure in mail.failed:
             for closed in self._pending.close(sequences):
-                self._plan_retries(closed, failure, now_ms)
-        self._retries.bury()  # what was given up then is a dead letter already, and its source knows
+                # What waited then may be too old now; but what was a dead letter then, its source knows of.
+                self._plan_retries(closed, failure, now_ms, told=self._buried)
 
     def _take_mail(self, now_ms: int) -> bool:
         moved = False
@@ -305,38 +311,34 @@ class SpoutTask:
                 self._call(self.spout.fail_batch, told)
         self._plan_retries(closed, failure, now_ms)
 
-    def _plan_retries(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+    def _plan_retries(
+        self, closed: Closed, failure: Failure, now_ms: int, told: frozenset[int] = frozenset()
+    ) -> None:
         """Let failed messages wait for their next attempt, or give them up, as the retry policy says.
 
         Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
         """
-        policy = self.component.retry
         roots = root_ids(self.plan.run_salt, self.task, closed.sequences).tolist()
         for place, root in zip(places_of(closed, self._streams[closed.chunk]), roots, strict=True):
-            if place.sequence in self._retried or (
-                policy is None and not isinstance(place.message_id, Redriven)
-            ):
+            is_its_sources = self.component.retry is None and not isinstance(place.message_id, Redriven)
+            if is_its_sources or place.sequence in self._retried or root in told:
                 continue
             mine = replace(failure, attempt=place.attempt)
-            fate = None if policy is None else policy.decide(mine, root, place.first_emitted_ms, now_ms)
-            if isinstance(fate, RetryAt):
-                self._retries.add(fate.due_ms, place)
-            else:
-                self._retries.give_up(place, replace(mine, final=True), root)
+            self._retries.decide(place, mine, root, now_ms, is_over=root in self._buried)
 
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
-        given_up = self._retries.wills
         letters = self._retries.last_wills(self.component.id, self.task, now_ms, self._around.inbox.read)
         try:
             self._around.bury(letters)
-        except DeadLetterLimitError:  # the topology stops, and these shall be there when it comes again
-            self._retries.reprieve(now_ms)
-            return
+        except DeadLetterLimitError as reached:
+            # The topology stops, and these shall be there when it comes again; but a letter stays dead.
+            self._retries.reprieve(now_ms, reached.buried)
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
             self._report(error)
             self._retries.bury_later(now_ms)
             return
+        given_up = self._retries.wills
         chunks = self._retries.bury()
         self._settle([place.message_id for place, _, _ in given_up], now_ms)
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]

@@ -39,6 +39,11 @@ def _nobody_asks(*_: object) -> None:
     """Neither a limit of dead letters nor a store of them."""
 
 
+def _none_of_them(_: Sequence[int]) -> frozenset[int]:
+    """Who runs it has no earlier runs."""
+    return frozenset()
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a spout task is given by whoever runs it.
@@ -51,6 +56,8 @@ class Surroundings:
         reserve: Told, before any message gets it, the first sequence not reserved yet; returns the next.
         note_acked: Told how many messages of a spout were acked: (component, count, now_ms).
         settle: Told which dead letters' redrive came to its end, and when.
+        letters_among: Those of some roots that are dead letters; asked of what an earlier run left. What it
+            raises stops the run before it begins.
     """
 
     inbox: Inbox
@@ -59,3 +66,4 @@ class Surroundings:
     reserve: Callable[[int], int]
     note_acked: Callable[[str, int, int], None] = _nobody_asks
     settle: Callable[[Sequence[int], int], None] = _nobody_asks
+    letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them

@@ -110,6 +110,10 @@ def _changed_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iter
             what = f"spout {name!r} is another DataFrame, or is none any more"
             yield Change(what, "its position is Spark's, and rows of it may wait for their retry", _NEW)
         return
+    if old.retries != new.retries and not new.redelivers:
+        has, had = ("a", "none") if new.retries else ("no", "one")
+        what = f"spout {name!r} has {has} Retry now, and had {had}"
+        yield _unless_waiting(what, "may have failed already: lost, or tried twice", is_waiting=is_waiting)
     if old.redelivers != new.redelivers:
         what = f"spout {name!r} redelivers={new.redelivers} now, and had {old.redelivers}"
         yield _unless_waiting(what, "would be brought back by nobody, or twice", is_waiting=is_waiting)

@@ -53,6 +53,7 @@ class Part:
         inputs: What a bolt reads, sorted.
         redelivers: Whether a spout's queue brings back what was open; True for a bolt.
         is_frame: Whether it is a ``DataFrameSpout``.
+        retries: Whether a spout has a ``Retry``; what it says may change from run to run.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Part:
     inputs: tuple[Input, ...]
     redelivers: bool
     is_frame: bool
+    retries: bool
 
     @classmethod
     def of(cls, component: Component) -> Part:
@@ -76,6 +78,7 @@ class Part:
             tuple(sorted(inputs, key=lambda read: (read.source, read.stream))),
             spout.redelivers if isinstance(spout, Spout) else True,
             isinstance(spout, DataFrameSpout),
+            component.retry is not None,
         )
 
     @classmethod
@@ -93,6 +96,7 @@ class Part:
             inputs,
             read["redelivers"],
             read["is_frame"],
+            read["retries"],
         )
 
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from acktree import errors
-from acktree.errors import AcktreeError, ConnectorError, nearest
+from acktree.errors import AcktreeError, ConnectorError, DeadLetterLimitError, nearest
 
 ALL = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
 
@@ -31,6 +31,12 @@ def test_a_connector_error_says_whether_trying_again_can_help_also_after_a_pickl
     assert (
         pickle.loads(pickle.dumps(ConnectorError("what", "where", "fix", can_retry=True))).can_retry is True
     )
+
+
+def test_a_limit_of_dead_letters_names_those_that_are_letters_nevertheless_also_after_a_pickle() -> None:
+    assert DeadLetterLimitError("what", "where", "fix").buried == frozenset()
+    named = DeadLetterLimitError("what", "where", "fix", buried=frozenset({7}))
+    assert pickle.loads(pickle.dumps(named)).buried == {7}
 
 
 def test_the_list_of_public_names_is_sorted_and_complete() -> None:

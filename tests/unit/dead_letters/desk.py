@@ -78,7 +78,7 @@ class Inbox:
 class Desk:
     """One spout task with a burial; its clock stands still unless a test moves it."""
 
-    def __init__(self, retry, letters, config, burial=None):
+    def __init__(self, retry, letters, config, burial=None, first_sequence=0):
         builder = TopologyBuilder("desk")
         builder.set_spout("source", Fed(), retry=retry)
         builder.set_spout("other", Fed())
@@ -93,8 +93,9 @@ class Desk:
         around = Surroundings(
             self.inbox, self.burial.bury, lambda *told: self.errors.append(told[2].reason),
             lambda first: first + 1_000, self.burial.acked, self.burial.settle,
+            self.burial.letters_among,
         )  # fmt: skip
-        self.task = SpoutTask(self.spout, component, component.task_ids[0], self.plan, around, 0)
+        self.task = SpoutTask(self.spout, component, component.task_ids[0], self.plan, around, first_sequence)
         self.task.open()
         self.task.activate()
 
@@ -144,16 +145,19 @@ class Desk:
             for n in range(self._strangers - count, self._strangers)
         ]  # fmt: skip
 
-    def resume(self, earlier):
-        """Take up what an earlier desk's inbox holds, as after a restart of a spout that keeps positions."""
+    def resume(self, earlier, *, was_told=True):
+        """Take up what an earlier desk's inbox holds, as after a restart of a spout that keeps positions.
+
+        Unless its verdicts were noted as told, it died before any of its chunks was deleted.
+        """
         self.inbox.chunks = dict(earlier.inbox.chunks)
-        kept = [number for number in self.inbox.chunks if number not in earlier.inbox.released]
+        kept = [n for n in self.inbox.chunks if n not in earlier.inbox.released or not was_told]
         for number in kept:
             self.task.recover(number, self.inbox.read(number))
         for number in kept:
             self.task.must_outlive(number, self.inbox.read(number))
         for mail in earlier.journal:
-            self.task.settle_recovered(mail, self.now_ms, was_told=True)
+            self.task.settle_recovered(mail, self.now_ms, was_told=was_told)
 
     def redrive(self, letters):
         self.task.deliver(Mail(redriven=[redriven_letter(letter) for letter in letters]))

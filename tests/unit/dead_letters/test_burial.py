@@ -125,6 +125,155 @@ def test_letters_that_could_not_be_stored_do_not_count(letters):
     assert (desk.told, desk.burial.limit_reached) == (3, None)
 
 
+def resumed(earlier, letters):
+    """The next run of a desk that died after it stored its letters, before it noted that it had told."""
+    again = Desk(Retry(max_attempts=1), letters, LIMIT, first_sequence=1_000)
+    again.resume(earlier, was_told=False)
+    return again
+
+
+def test_letters_of_a_run_that_died_before_it_noted_its_verdicts_do_not_count(desk, letters):
+    desk.feed("a", "b")
+    desk.fail_all()
+    again = resumed(desk, letters)
+    again.feed("c", "d", "e")
+    again.deliver(failed=[1_000, 1_001, 1_002])
+    again.step()
+    assert again.spout.given_up == ["a", "b", "c", "d", "e"]
+    assert (len(letters), again.burial.limit_reached) == (5, None)
+    again.feed("f")
+    again.fail_all()
+    assert again.burial.limit_reached is not None
+
+
+def test_a_letter_of_a_run_that_died_is_told_and_not_tried_again_when_the_limit_is_reached(desk, letters):
+    desk.feed("a", "b")
+    desk.fail_all()
+    again = resumed(desk, letters)
+    again.spout.waiting += ["c", "d", "e", "f"]
+    again.spout.next_tuple()
+    again.task.flush(0)
+    again.deliver(failed=[1_000, 1_001, 1_002, 1_003])
+    again.step()
+    assert again.spout.given_up == ["a", "b"]
+    assert (len(letters), again.task.open_count, again.task.is_settled) == (2, 4, True)
+    assert emitted(again, max(again.inbox.chunks)) == ["c", "d", "e", "f"]
+    assert again.burial.limit_reached.what.startswith("spout 'source' gave up 4 messages")
+    assert "the last of 4 " in again.burial.limit_reached.where
+    again.ack_all()
+    assert again.spout.acked == ["c", "d", "e", "f"]
+    assert sorted(again.inbox.released) == sorted(again.inbox.chunks)
+
+
+def test_once_the_limit_is_reached_a_letter_of_a_run_that_died_is_still_told(desk, letters):
+    desk.feed("a")
+    desk.fail_all()
+    again = resumed(desk, letters)
+    with pytest.raises(DeadLetterLimitError):
+        again.burial.bury(again.wills(4))
+    again.step()
+    assert (again.spout.given_up, again.task.is_idle, len(letters)) == (["a"], True, 1)
+
+
+def test_a_redriven_letter_that_was_buried_again_before_a_death_is_settled_and_not_tried_again(letters):
+    desk = Desk(Retry(max_attempts=1), letters, LIMIT)
+    desk.feed("a")
+    desk.fail_all()
+    letters.mark_redriven([1], now_ms=10)
+    desk.redrive(letters.get([1]))
+    desk.step()
+    letters.mark_settled, settle = raising(OSError(5, "died here")), letters.mark_settled
+    desk.fail_all()
+    letters.mark_settled = settle
+    assert letters.count(settled=False) == 2
+    again = resumed(desk, letters)
+    with pytest.raises(DeadLetterLimitError):
+        again.burial.bury(again.wills(4))
+    again.step()
+    assert [letter.settled_ms is not None for letter in letters] == [True, False]
+    assert again.task.is_idle
+
+
+def test_while_the_store_cannot_be_asked_nothing_is_told_or_counted(desk, letters):
+    desk.feed("a", "b", "c")
+    letters.known_roots, known_roots = raising(OSError(5, "away")), letters.known_roots
+    desk.fail_all()
+    desk.now_ms = desk.task.due_ms()
+    desk.step()
+    assert (desk.told, desk.task.is_settled, len(letters)) == (0, False, 0)
+    assert desk.errors == ["OSError: [Errno 5] away"] * 2
+    letters.known_roots = known_roots
+    desk.now_ms = desk.task.due_ms()
+    desk.step()
+    assert (desk.told, len(letters), desk.burial.limit_reached) == (3, 3, None)
+
+
+def test_letters_that_were_stored_though_the_store_said_otherwise_count_once(letters):
+    """A connection may be lost behind a commit."""
+    desk = Desk(Retry(max_attempts=1), letters, LIMIT)
+    put = letters.put
+
+    def stores_and_says_no(wills):
+        put(wills)
+        raise OSError(5, "connection lost")
+
+    letters.put = stores_and_says_no
+    desk.feed("a", "b")
+    desk.fail_all()
+    assert (desk.told, len(letters)) == (0, 2)
+    letters.put = put
+    desk.now_ms = desk.task.due_ms()
+    desk.step()
+    assert (desk.told, desk.burial.limit_reached) == (2, None)
+    assert not desk.burial._in_doubt  # what was doubtful is kept no longer than the doubt
+    desk.feed("c")
+    desk.fail_all()
+    assert (desk.told, desk.burial.limit_reached) == (3, None)
+    desk.feed("d")
+    desk.fail_all()
+    assert (desk.told, len(letters)) == (3, 3)
+    assert desk.burial.limit_reached is not None
+
+
+def test_without_a_limit_nobody_is_asked_what_is_a_letter(letters):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    letters.known_roots = raising(OSError(5, "asked"))
+    desk.feed("a")
+    desk.fail_all()
+    assert (desk.told, desk.errors) == (1, [])
+
+
+@pytest.mark.parametrize("was_told", [True, False])
+def test_what_is_a_letter_stays_dead_though_the_policy_would_try_it_again_by_now(letters, *, was_told):
+    desk = Desk(Retry(max_attempts=1), letters, Config())
+    desk.feed("a", "b")
+    desk.verdicts(failed=[0])
+    patient = Desk(Retry(max_attempts=9), letters, Config(), first_sequence=1_000)
+    patient.resume(desk, was_told=was_told)
+    patient.step()
+    assert patient.spout.given_up == ["a"] * (not was_told)
+    assert (len(letters), patient.task.due_ms(), patient.task.open_count) == (1, None, 1)
+
+
+@pytest.mark.parametrize(
+    "later", [Retry(max_attempts=9, backoff_secs=(1, 1), max_age_secs=5), Retry(max_attempts=1)]
+)
+def test_what_waited_for_its_retry_and_is_too_late_for_it_after_a_restart_is_a_letter_and_told(
+    letters, later
+):
+    desk = Desk(Retry(max_attempts=9, backoff_secs=(1, 1), max_age_secs=5), letters, Config())
+    desk.feed("a")
+    desk.fail_all()
+    assert (desk.task.is_settled, desk.task.due_ms() is not None) == (True, True)
+    again = Desk(later, letters, Config(), first_sequence=1_000)
+    again.now_ms = 60_000
+    again.resume(desk)
+    again.step()
+    assert again.spout.given_up == ["a"]
+    assert [stored.values for stored in letters] == [["a"]]
+    assert again.task.is_idle
+
+
 def raising(error):
     def refuse(*_):
         raise error

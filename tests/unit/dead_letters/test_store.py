@@ -62,6 +62,17 @@ def test_equal_roots_of_two_topologies_are_two_letters(store):
     assert store.put([letter(1), letter(1, topology="orders")]) == 2
 
 
+def test_a_root_is_known_when_this_topology_has_its_letter(store, monkeypatch):
+    monkeypatch.setattr(table, "MOST_IDS", 10)
+    store.put(letter(root) for root in range(-12, 24))
+    store.put([letter(50, topology="orders")])
+    assert store.known_roots(LETTER.topology, [*range(20, 60), -12, -13, 20]) == {20, 21, 22, 23, -12}
+    assert store.known_roots("orders", [1, 50, 2**63 - 1, -(2**63)]) == {50}
+    assert store.known_roots("nobody", [1, 50]) == store.known_roots(LETTER.topology, []) == set()
+    store.purge(ids=[1])
+    assert store.known_roots(LETTER.topology, [-12, -11]) == {-11}
+
+
 def test_nothing_at_all_can_be_stored(store):
     assert store.put([]) == 0
     assert list(store) == []
@@ -368,6 +379,7 @@ def test_a_closed_store_says_so_and_closes_twice(store):
         store.count,
         lambda: list(store),
         lambda: store.purge(before=1),
+        lambda: store.known_roots("flights", [1]),
     ):
         with pytest.raises(AcktreeError, match="closed"):
             call()
@@ -428,6 +440,9 @@ class BesideADict(RuleBasedStateMachine):
         assert {
             (each.topology, each.root): [each.dead_ms, each.redriven_ms, each.settled_ms] for each in listed
         } == (self.model)
+        for topology in ("flights", "orders"):
+            mine = {root for of, root in self.model if of == topology}
+            assert self.store.known_roots(topology, range(-3, 7)) == mine
         assert [each.id for each in listed] == sorted({each.id for each in listed})
         assert [each.dead_ms for each in listed] == sorted(each.dead_ms for each in listed)
 

@@ -20,10 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
-from acktree.core.letter_limit import LetterLimit
 from acktree.core.state import MemoryStore, StateStore
+from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import AcktreeError, DeadLetterLimitError
+from acktree.errors import AcktreeError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
@@ -248,7 +248,6 @@ class Driver:
         name = str(world.folder)
         _worlds[name], _drivers[name] = world, self
         self.world, self.name, self.is_open = world, name, False
-        self.limit = None if world.most_letters is None else LetterLimit(world.most_letters, 0, 1)
         self.must_stop = False
         world.run += 1
         spout = Queue(name) if world.redelivers else Range(world, name)
@@ -262,9 +261,13 @@ class Driver:
             message_timeout_secs=world.timeout_secs or 30,
             enable_message_timeouts=world.timeout_secs is not None,
             run_salt=7,
+            dead_letter_limit_count=world.most_letters,
+            dead_letter_limit_ratio=0,
         )
         self.held = Checkpoint(world.folder / "checkpoint")
         self.letters = DeadLetters(self.held.dead_letters)
+        self.burial = Burial(self.letters, topology, config)
+        self.burial.on_limit = self.note_limit
         self.held.begin_run(topology, config, 2)
         self.plan = Plan.of(topology, config, 2, 7)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9)
@@ -283,7 +286,10 @@ class Driver:
             self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
             self.journal,
         )  # fmt: skip
-        around = Surroundings(self.inbox, self.bury, lambda *_: None, self.held.reserve)
+        around = Surroundings(
+            self.inbox, self.bury, lambda *_: None, self.held.reserve,
+            letters_among=self.burial.letters_among,
+        )  # fmt: skip
         [task_id] = topology.components["numbers"].task_ids
         bare = self.plan.topology.components["numbers"]
         self.task = SpoutTask(spout, bare, task_id, self.plan, around, self.held.first_sequence)
@@ -319,14 +325,15 @@ class Driver:
         self.close()
 
     def bury(self, wills: Sequence[LastWill]) -> None:
-        if self.limit is not None and self.limit.admit(len(wills), 0) is None:
-            self.must_stop = True
-            raise DeadLetterLimitError("too many dead letters", "in a test", "submit again")
+        self.burial.bury(wills)
         for will in wills:
             message_id = will.attempt.message_id
             assert isinstance(message_id, int)
             self.world.letters[will.root] = message_id
         self.world.passed("buried")
+
+    def note_limit(self) -> None:
+        self.must_stop = True
 
     def open(self) -> None:
         if self.thread.position:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
 import pytest
 
 from acktree import Config, DataFrameSpout, Retry
@@ -232,6 +233,35 @@ def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_
     line.refusal = None
     line.feed()
     assert [(letter.values, letter.attempts) for letter in line.letters] == [([1, "k1"], 1), ([4, "k4"], 1)]
+
+
+def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_others_are_kept():
+    line = Line(CallsByHand(judges), Retry(max_attempts=1))
+    roots = []
+
+    def refuse(wills):
+        roots.extend(will.root for will in wills)
+        raise DeadLetterLimitError("too many", "here", "mend it", buried=frozenset(roots[:1]))
+
+    line.task._around = replace(line.task._around, bury=refuse)
+    told = []
+    line.task.spout.fail_batch = told.extend
+    line.feed(0, 1, 3, 4)
+    assert len(roots) == 2
+    assert [message_id for message_id, _ in told] == ["k1"]
+    assert (line.task.open_count, line.task.is_settled) == (1, True)
+    assert decode_rows(Chunk.from_bytes(line.inbox.chunks[max(line.inbox.chunks)]).values) == [(4, "k4")]
+
+
+def test_a_row_that_an_earlier_run_buried_is_not_parked_though_the_policy_would_try_it_again_by_now():
+    line = Line(CallsByHand(judges), Retry(max_attempts=9))
+    line.task._around = replace(line.task._around, letters_among=lambda roots: frozenset(roots[:1]))
+    roots, values = np.array([11, 12]), encode_rows(["value", "key"], [[1, "k1"], [4, "k4"]])
+    failed = [(roots, failure_of(ValueError("as before"), "judge"))]
+    line.task.settle_recovered(Mail(failed_rows=failed, payloads=[(roots, values)]), 0, was_told=False)
+    line.task.step(0)
+    assert [letter.root for letter in line.letters] == [11]
+    assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[12]]
 
 
 def test_acked_rows_are_told_to_the_limit_of_dead_letters():

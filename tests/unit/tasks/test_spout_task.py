@@ -16,7 +16,7 @@ from acktree.core.ids import root_ids
 from acktree.core.values import decode_rows
 from acktree.core.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.wills import letter_of, redriven_letter
-from acktree.errors import MisuseError
+from acktree.errors import DeadLetterLimitError, MisuseError
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.outputs import failure_of
@@ -694,6 +694,34 @@ def test_fail_is_told_only_after_the_dead_letter_is_durable():
     desk.run()
     assert desk.spout.told()[1:] == [("fail", "a", "ValueError: broken", 1, True)]
     assert len(desk.letters) == 1
+    assert desk.inbox.released == [0]
+
+
+def test_of_what_the_limit_refuses_letters_are_told_and_only_the_others_tried_anew():
+    desk = Desk(Source(emits(("x", "a"), ("y", "b"), ("z", "c"))), Retry(max_attempts=1))
+    desk.run()
+    letter, *_ = root_ids(desk.plan.run_salt, desk.number, np.array([1])).tolist()
+    desk.broken_store = DeadLetterLimitError("too many", "here", "mend it", buried=frozenset({letter, 77}))
+    assert desk.verdict(failed=[0, 1, 2]) == [[("x",), ("z",)]]
+    assert desk.spout.told() == [("fail", "b", "ValueError: broken", 1, True)]
+    assert (desk.task.open_count, desk.task.is_settled, desk.reports) == (2, True, [])
+    chunk = desk.chunk(1)
+    assert (chunk.attempts.tolist(), chunk.retry_of.tolist()) == ([1, 1], [0, 2])
+    assert desk.inbox.released == [0]
+    desk.verdict(acked=chunk.sequences.tolist())
+    assert desk.spout.told()[1:] == [("ack", "a"), ("ack", "c")]
+    assert (desk.inbox.released, desk.task.is_idle) == ([0, 1], True)
+
+
+def test_a_letter_that_the_limit_refuses_lets_go_of_its_chunk_only_with_its_neighbours():
+    desk = Desk(Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=1))
+    desk.run()
+    letter, *_ = root_ids(desk.plan.run_salt, desk.number, np.array([0])).tolist()
+    desk.broken_store = DeadLetterLimitError("too many", "here", "mend it", buried=frozenset({letter}))
+    desk.verdict(failed=[0])
+    assert (desk.inbox.released, desk.task.open_count) == ([], 1)
+    desk.verdict(acked=[1])
+    assert [call[:2] for call in desk.spout.told()] == [("fail", "a"), ("ack", "b")]
     assert desk.inbox.released == [0]
 
 

@@ -87,7 +87,7 @@ class Drawing:
             "count": (Counting(), 2, {"split": ["key"]}),
             "show": (Plain(), 1, {"count": "shuffle_grouping"}),
         }
-        self.retry = None
+        self.retry = Retry(max_attempts=5)
         self.is_tracked = True
 
     def topology(self):
@@ -144,7 +144,7 @@ def drop(drawing, name):
 GOES_ON = [
     # (row of the table, what to do to the drawing, spouts with messages in the inbox)
     ("code of a bolt or spout", lambda d: d.bolt("split", OtherCode()), {"queue", "log"}),
-    ("`Retry`", lambda d: setattr(d, "retry", Retry(max_attempts=2)), {"queue", "log"}),
+    ("what a `Retry` says", lambda d: setattr(d, "retry", Retry(max_attempts=2)), {"queue", "log"}),
     ("stream of a spout added", lambda d: d.spout("queue", WideQueue()), {"queue"}),
     ("stream of a spout removed, or its fields", lambda d: d.spout("queue", OtherQueue()), {"log"}),
     ("stream of a spout removed, or its fields", lambda d: d.spout("queue", ShortQueue()), {"log"}),
@@ -188,6 +188,7 @@ GOES_ON = [
     ("spout added", lambda d: d.spout("aqueue", Queue(), 2), {"queue", "log"}),
     ("spout removed", lambda d: drop(d, "queue"), {"log"}),
     ("`redelivers` switched", lambda d: d.spout("queue", Log()), {"log"}),
+    ("`Retry` given or taken away", lambda d: setattr(d, "retry", None), {"queue"}),
 ]
 
 REFUSED = [
@@ -250,6 +251,11 @@ REFUSED = [
     (
         "spout removed",
         lambda d: drop(d, "queue"), {"queue"}, "spout 'queue' is gone", "kill() it",
+    ),
+    (
+        "`Retry` given or taken away",
+        lambda d: setattr(d, "retry", None), {"log"}, "spout 'log' has no Retry now, and had one",
+        "kill() it",
     ),
     (
         "`redelivers` switched",
