@@ -177,8 +177,8 @@ class Config:
     spout_wait_progressive_level2_count: int = 0
     """progressive: so many more with the shortest wait the machine has."""
     spout_wait_progressive_level3_sleep_millis: float = 1
-    """progressive: the wait after each idle call from then on; while a spout stays idle it grows, in some
-    fifty seconds, to twenty times as much."""
+    """progressive: the wait after each idle call from then on; while a spout stays idle it is doubled after
+    each 250 calls, to 32 times as much."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
     execute_timeout_secs: float | None = 300

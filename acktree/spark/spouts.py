@@ -26,9 +26,9 @@ RUN_MESSAGES: Final = 8192
 LINGER_SECS: Final = 0.02
 """And at the latest after so long, while the spout goes on emitting."""
 _REST_CALLS: Final = 250
-"""After so many waits of the last kind the next are longer by one."""
-_LONGEST_REST: Final = 20
-"""Until they are so many times as long."""
+"""After so many waits of one length the next are twice as long."""
+_MOST_DOUBLINGS: Final = 5
+"""Until they were doubled so often."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
 _NOT_ASKED_SECS: Final = 0.05
@@ -43,8 +43,8 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
 
-    The last wait of ``progressive`` grows slowly, to twenty times what is configured: at a thousand calls a
-    second a spout that has nothing for minutes would cost some percent of a core.
+    The last wait of ``progressive`` grows while there is nothing, to 32 times what is configured: asked a
+    thousand times a second a spout that rests would cost some percent of a core.
 
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
     """
@@ -56,7 +56,7 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
     if rested <= 0:
         return _SHORTEST_WAIT_SECS
-    longer = min(_LONGEST_REST, 1 + rested // _REST_CALLS)
+    longer = 2 ** min(_MOST_DOUBLINGS, rested // _REST_CALLS)
     return longer * config.spout_wait_progressive_level3_sleep_millis / 1000
 
 
