@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,6 @@ from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.errors import CheckpointError
 from acktree.topology.changes import Change, changes
 from acktree.topology.shape import Shape, numbered
-
-RUNNING = Path(__file__).parents[3] / "docs" / "running.md"
 
 
 class Queue(Spout):
@@ -379,9 +376,3 @@ def test_a_spout_is_refused_a_task_id_that_no_root_can_name():
     drawing.spout("queue", parallelism=3)
     with pytest.raises(CheckpointError, match="none is given twice"):
         numbered(drawing.topology(), used)
-
-
-def test_the_table_in_the_documentation_has_these_rows():
-    table = {line.split("|")[1].strip() for line in RUNNING.read_text().splitlines() if line.count("|") == 4}
-    rows = {row for row, *_ in GOES_ON} | {row for row, *_ in REFUSED}
-    assert rows <= table, rows - table
