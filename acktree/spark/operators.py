@@ -27,6 +27,7 @@ from acktree.spark.isolation import Isolation
 from acktree.spark.memories import SeededStore
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
+from acktree.tasks.chunk import in_parts
 from acktree.tasks.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.sentry import Sentry
@@ -110,17 +111,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
 
 
 def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
-    waiting: list[WireRow] = []
-    size = 0
-    for row in rows:
-        more = len(row.head) + len(row.body)
-        if waiting and (len(waiting) == ROWS_PER_BATCH or size + more > BYTES_PER_BATCH):
-            yield waiting
-            waiting, size = [], 0
-        waiting.append(row)
-        size += more
-    if waiting:
-        yield waiting
+    return in_parts(rows, lambda row: len(row.head) + len(row.body), BYTES_PER_BATCH, ROWS_PER_BATCH)
 
 
 class RememberingOperator(StatefulProcessor):

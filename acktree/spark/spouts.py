@@ -56,7 +56,7 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
     if rested <= 0:
         return _SHORTEST_WAIT_SECS
-    longer = 2 ** min(_MOST_DOUBLINGS, rested // _REST_CALLS)
+    longer = 1 << min(_MOST_DOUBLINGS, rested // _REST_CALLS)
     return longer * config.spout_wait_progressive_level3_sleep_millis / 1000
 
 

@@ -133,13 +133,20 @@ def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iter
         yield _one(waiting)
 
 
-def in_parts(items: Iterable[T], weight: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items, in order, in lists of about :data:`CHUNK_BYTES`; an item that is heavier has one of its own."""
+def in_parts(
+    items: Iterable[T], weight: Callable[[T], int], most: int | None = None, most_items: int | None = None
+) -> Iterator[list[T]]:
+    """Items, in order, in lists; an item that is heavier than a list may be has one of its own.
+
+    Args:
+        most: What a list may weigh; None for :data:`CHUNK_BYTES`.
+        most_items: How many a list may have; None for any number.
+    """
     part: list[T] = []
     total = 0
     for item in items:
         more = weight(item)
-        if part and total + more > CHUNK_BYTES:
+        if part and (total + more > (most or CHUNK_BYTES) or len(part) == most_items):
             yield part
             part, total = [], 0
         part.append(item)

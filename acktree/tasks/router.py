@@ -16,7 +16,7 @@ Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorIm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -183,9 +183,10 @@ class Router:
         self, route: _Route, emission: Emission, rows: InboundRows, emitted: Int64s | None, tasks: Int32s
     ) -> None:
         """One frame for each partition that hosts a target."""
-        copies = _Copies(emission.batch, emission.parents, tasks, emitted)
+        batch, parents = emission.batch, emission.parents
         if emitted is not None:
-            copies = replace(copies, batch=_taken(emission.batch, emitted), parents=emission.parents[emitted])
+            batch, parents = _taken(batch, emitted), parents[emitted]
+        copies = _Copies(batch, parents, tasks, emitted)
         partitions = tasks % self._plan.partitions
         first = int(partitions[0])
         if (partitions == first).all():
