@@ -191,9 +191,8 @@ class InboundRows:
             return None
         rows = None if acked.all() else np.flatnonzero(acked)
         fate[acked] = REPORTED
-        return self.lineage.acks(
-            rows, self.__dict__.get("ack_values")
-        )  # none was made if nothing hangs on these
+        made = self.__dict__.get("ack_values")  # not there if no copies were anchored to these
+        return self.lineage.acks(rows, made)
 
 
 def account_of(tup: Tuple) -> tuple[InboundRows, int]:
