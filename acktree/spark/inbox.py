@@ -217,6 +217,15 @@ class FileInbox:
                 self._waiting -= self._entries[number][0].rows
         self._started = max(self._started, end)
 
+    def is_running(self) -> bool:
+        """Whether a micro-batch runs: what is handed over now waits for the next one.
+
+        With something to run over and no word that it was taken, the source is asked, which costs a file.
+        """
+        if self._consumed < self._started:
+            return True
+        return not self.is_drained and self._look() and self._consumed < self._started
+
     @property
     def chunk_rows(self) -> int:
         """How many messages a chunk shall have at most, for micro-batches to be cut between chunks."""

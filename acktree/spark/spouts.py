@@ -24,7 +24,7 @@ from acktree.tasks.spout_task import SpoutTask
 RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
 LINGER_SECS: Final = 0.02
-"""And at the latest after so long, while the spout goes on emitting."""
+"""And at the latest after so long, while the spout goes on emitting or a micro-batch runs."""
 _REST_CALLS: Final = 250
 """After so many waits of one length the next are twice as long."""
 _MOST_DOUBLINGS: Final = 5
@@ -77,18 +77,25 @@ class Numbers:
 class SpoutThread:
     """The thread of one spout task."""
 
-    def __init__(self, task: SpoutTask, config: Config, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        task: SpoutTask,
+        config: Config,
+        on_change: Callable[[], None],
+        is_query_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Prepare; nothing runs before :meth:`start`.
 
         Args:
             on_change: Called when the task came to rest, ended or broke.
+            is_query_busy: Whether a micro-batch runs: what is emitted now need not be handed over yet.
         """
         self.task = task
         self.position = b""
         """What the spout remembers of an earlier run; empty for nothing."""
         self.broken: AcktreeError | None = None
         self.told_through = -1
-        self._config, self._on_change = config, on_change
+        self._config, self._on_change, self._is_query_busy = config, on_change, is_query_busy
         self._wake = Event()
         self._is_wanted = True
         self._is_stopping = False
@@ -208,12 +215,9 @@ class SpoutThread:
             )  # before the step: what comes while the spout is asked waits for the next
             asked = time.monotonic()
             moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
-            waiting = task.buffered_count
-            if waiting:
-                now = time.monotonic()
+            if task.buffered_count:
                 buffered_since = buffered_since or asked
-                is_enough = waiting >= RUN_MESSAGES or task.has_enough
-                if is_enough or not moved or now - buffered_since > LINGER_SECS:
+                if self._is_time_to_flush(buffered_since, emits=moved):
                     task.flush(now_ms())
                     buffered_since = 0.0
             self._say_told(through)
@@ -229,9 +233,20 @@ class SpoutThread:
             if self._wake.wait(self._patience_secs(idle_calls)):
                 self._wake.clear()
 
+    def _is_time_to_flush(self, buffered_since: float, *, emits: bool) -> bool:
+        """Soon enough for the next micro-batch, and in as few files as that allows."""
+        task = self.task
+        if task.buffered_count >= RUN_MESSAGES or task.has_enough:
+            return True
+        if time.monotonic() - buffered_since > LINGER_SECS:
+            return True
+        return not emits and not (task.may_emit() and self._is_query_busy())
+
     def _patience_secs(self, idle_calls: int) -> float:
         # Asked and nothing there: as the strategy says. Not asked: only mail, room or a retry changes that.
         secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else _NOT_ASKED_SECS
+        if self.task.buffered_count:
+            secs = min(secs, LINGER_SECS / 4)
         due_ms = self.task.due_ms()
         return secs if due_ms is None else min(secs, max(0.0, (due_ms - now_ms()) / 1000))
 

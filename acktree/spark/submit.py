@@ -165,7 +165,7 @@ def _start_in(
             else:
                 mine = copy.deepcopy(spout.user_object)
                 task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
-            threads.by_task[task_id] = SpoutThread(task, config, running.changed)
+            threads.by_task[task_id] = SpoutThread(task, config, running.changed, inbox.is_running)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     first_sequences = dict.fromkeys(queues, held.first_sequence)

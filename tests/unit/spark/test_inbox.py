@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.errors import CheckpointError, ProtocolError
-from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, entries_after, waiting_spouts
+from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, Taken, entries_after, waiting_spouts
 from tests.unit.spark.inbox_chunks import chunk_of
 
 ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}
@@ -71,6 +71,24 @@ def test_room_that_a_commit_makes_is_there_without_another_micro_batch(tmp_path:
     inbox.committed(0)
     assert inbox.room()
     inbox.close()
+
+
+def test_a_micro_batch_runs_from_when_its_entries_are_taken_until_it_has_run_over_them(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    assert not inbox.is_running()
+    inbox.append([chunk_of(1)])
+    assert not inbox.is_running()  # the source may take it with what comes now
+    Taken(0, 1000).write(tmp_path)
+    assert inbox.is_running()
+    inbox.append([chunk_of(1)])
+    assert inbox.is_running()
+    inbox.consumed(0)
+    assert not inbox.is_running()  # the next one has not begun
+    Taken(1, 1000).write(tmp_path)
+    assert inbox.is_running()
+    inbox.consumed(1)
+    assert not inbox.is_running()
 
 
 def test_a_position_takes_no_room(tmp_path: Path) -> None:

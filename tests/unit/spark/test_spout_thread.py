@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acktree import Config, Spout, TopologyBuilder, bolt
+from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.core.values import decode_rows
 from acktree.errors import CheckpointError
+from acktree.spark import spouts
 from acktree.spark.inbox import FileInbox
 from acktree.spark.spouts import SpoutThread, Threads, idle_secs
 from acktree.tasks.mail import Mail, timed_out
@@ -84,7 +85,8 @@ class Rig:
         bare = plan.topology.components["numbers"]
         self.task = SpoutTask(spout, bare, self.task_id, plan, around, 0)
         self.changed = threading.Event()
-        self.thread = SpoutThread(self.task, config, self.changed.set)
+        self.is_busy = False
+        self.thread = SpoutThread(self.task, config, self.changed.set, lambda: self.is_busy)
 
     def acked(self, *sequences: int) -> Mail:
         return Mail(np.array(sequences, dtype=np.int64))
@@ -134,6 +136,56 @@ def test_mail_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(rig) 
     go_on.set()
     until(lambda: run.thread.told_through == 5)
     assert (told_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
+
+
+def one_of_three_calls(spout: Scripted, each: Callable[[], None] = lambda: None) -> None:
+    """Let a call bring a message, and the next two nothing."""
+    polls, count = iter(range(10**9)), spout.count
+
+    def poll() -> None:
+        number = next(polls)
+        spout.count = min(count, number // 3 + 1)
+        each()
+
+    spout.on_next = poll
+
+
+def test_while_a_micro_batch_runs_what_single_polls_bring_is_handed_over_together(rig) -> None:
+    spout = Scripted(200)
+    one_of_three_calls(spout)
+    run = rig(spout)
+    run.is_busy = True
+    run.thread.start()
+    until(lambda: run.thread.numbers().open_count == 200 and not run.task.buffered_count)
+    assert run.inbox.last_number < 100
+    emitted = [row for n in range(run.inbox.last_number + 1) for row in decode_rows(run.inbox.read(n).values)]
+    assert emitted == [(n,) for n in range(1, 201)]
+
+
+def test_a_query_that_waits_gets_what_a_poll_brought_before_the_next_poll_brings_more(rig) -> None:
+    spout = Scripted(20)
+    run = rig(spout)
+    handed_over: list[tuple[int, int]] = []
+    one_of_three_calls(spout, lambda: handed_over.append((spout.emitted, run.inbox.last_number + 1)))
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 19)
+    assert {(emitted, chunks) for emitted, chunks in handed_over if chunks < emitted - 1} == set()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_no_poll_can_add_to_is_handed_over_though_a_micro_batch_runs(rig, monkeypatch, ends) -> None:
+    monkeypatch.setattr(spouts, "LINGER_SECS", 10**6)
+    spout = Scripted(3)
+    run = rig(spout, Config(max_spout_pending=None if ends else 3))
+    run.is_busy = True
+
+    def end() -> None:
+        if spout.emitted == 3:
+            raise EndOfStream
+
+    spout.on_next = end
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 0)
 
 
 def test_what_ack_emits_is_in_the_inbox_before_its_verdict_counts_as_told(rig) -> None:
