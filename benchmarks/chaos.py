@@ -2,28 +2,31 @@
 
 Strikes a running topology (workers, executors, drivers, pauses, pipes, disks, files, clocks), lets it come
 to rest, and draws up the account: every message acked or dead, no ack without its effects. The seed of a run
-that is not clean runs again. What it does is in ``tests/chaos``.
+that is not clean runs again, and its folder is kept. What it does is in ``tests/chaos``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import results
 from benchmarks.report import Report, add_keep_argument, tell
-from tests.chaos.chaos import perform
+from tests.chaos.chaos import drawn_again, perform
 from tests.chaos.conductor import Settings
 from tests.chaos.plan import SHARES, Kind, mixture
 
 _STORY: Final = ("story", "examples", "kept", "left_out")
 """What is only wanted where a run is looked into."""
+_LINE: Final = "line.json"
+"""The line of JSON, in a folder that is kept."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,8 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--folder", type=Path, help="where; kept if it is not clean")
     parser.add_argument("--keep-folder", action="store_true", help="keep the folder also when it is clean")
+    parser.add_argument(
+        "--account", type=Path, metavar="FOLDER", help="strike nothing: draw up a kept folder's account again"
+    )
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
+    if given.account is not None:
+        line = drawn_again(json.loads((given.account / _LINE).read_text()), given.account)
+        _tell(line, is_kept=given.keep)
     settings = Settings(
         master=given.master,
         queue_retries=given.seed % 2 == 0,  # half of the seeds let the queue try again
@@ -61,10 +70,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given.seed, counts, settings, _say, given.folder, keep=given.keep_folder, strike_secs=given.secs
     )
     line = report.line(result.to_json())
+    if result.kept is not None:
+        (result.kept / _LINE).write_text(json.dumps(line))
+    _tell(line, is_kept=given.keep)
+
+
+def _tell(line: Mapping[str, Any], *, is_kept: bool) -> NoReturn:
     tell(line, keep=False)
-    if given.keep:
+    if is_kept:
         results.keep("chaos", worth_keeping(line))
-    sys.exit(0 if result.is_clean else 1)
+    sys.exit(0 if line["clean"] else 1)
 
 
 def counts_of(kinds: str | None, kills: int, *, has_executors: bool) -> dict[Kind, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.account import Account
-from tests.chaos.conductor import Conductor, Settings, Story
+from tests.chaos.conductor import KEPT, Conductor, Settings, Story, account_in
 from tests.chaos.plan import Kind, plan_of
 from tests.chaos.strikes import carry_out
 
@@ -49,7 +49,7 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """For the one line."""
-        account, story = self.account, self.story
+        story = self.story
         return {
             "seed": self.seed,
             "clean": self.is_clean,
@@ -60,17 +60,7 @@ class Result:
             "queue_retries": self.settings.queue_retries,
             "drivers": story.starts,
             "secs": round(self.secs),
-            "account": {
-                "messages": account.messages,
-                "acked": account.acked,
-                "dead": account.dead,
-                "effects": account.effects,
-                "told_again": account.told_again,
-                "stale_letters": account.stale_letters,
-                "findings": {name: len(found) for name, found in account.findings.items()},
-            },
-            "duplicates": account.duplicates,
-            "examples": {name: found[:EXAMPLES] for name, found in account.findings.items()},
+            **told_of(self.account),
             "settled": self.has_settled,
             "stopped": self.has_stopped,
             "hangs": story.hangs,
@@ -79,6 +69,31 @@ class Result:
             "story": story.strikes,
             "kept": str(self.kept) if self.kept else None,
         }
+
+
+def told_of(account: Account) -> dict[str, Any]:
+    """An account, for the one line."""
+    return {
+        "account": {
+            "messages": account.messages,
+            "acked": account.acked,
+            "dead": account.dead,
+            "effects": account.effects,
+            "told_again": account.told_again,
+            "stale_letters": account.stale_letters,
+            "findings": {name: len(found) for name, found in account.findings.items()},
+        },
+        "duplicates": account.duplicates,
+        "examples": {name: found[:EXAMPLES] for name, found in account.findings.items()},
+    }
+
+
+def drawn_again(line: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The line of a chaos whose folder was kept, with its account drawn up again."""
+    account = account_in(folder, folder / KEPT / "checkpoint", queue_retries=line["queue_retries"])
+    story = Story(line["story"], Counter(line["ends"]), line["hangs"], line["outlived"], line["drivers"])
+    clean = is_clean(account, story) and line["settled"] and line["stopped"]
+    return {**line, **told_of(account), "clean": clean}
 
 
 def is_clean(account: Account, story: Story) -> bool:

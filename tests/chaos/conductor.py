@@ -32,6 +32,8 @@ from tests.chaos.surroundings import Disk, Listener, WallClock, unprivileged
 from tests.chaos.topology import SPOUT_TASKS
 
 ROOT: Final = Path(__file__).parents[2]
+KEPT: Final = "kept"
+"""Where in a folder that is kept the small disk's files are then."""
 _LOOK_SECS: Final = 0.1
 
 
@@ -199,34 +201,13 @@ class Conductor:
 
     def account(self) -> Account:
         """The account, once all is over."""
-        memory = self.folder / "memory"
-        with closing(MessageQueue(self.folder / "queue.sqlite")) as queue:
-            return account_of(
-                Evidence(
-                    queue.messages(),
-                    queue.diary(),
-                    effects_in(self.folder / "effects"),
-                    self._letters(),
-                    self.settings.queue_retries,
-                    read_memory(memory) if any(memory.glob("task-*")) else None,
-                )
-            )
+        return account_in(self.folder, self.checkpoint, queue_retries=self.settings.queue_retries)
 
     def clear_away(self, *, keep: bool) -> None:
         """Delete all, or keep it to be looked at."""
-        self.disk.close(self.folder / "kept" if keep else None)
+        self.disk.close(self.folder / KEPT if keep else None)
         if not keep:
             shutil.rmtree(self.folder)
-
-    def _letters(self) -> Sequence[Letter]:
-        file = self.checkpoint / "dead_letters.sqlite"
-        if not file.exists():
-            return []
-        letters = []
-        for letter in DeadLetters(file):
-            number, delivery = json.loads(letter.message_id_repr.replace("(", "[").replace(")", "]"))
-            letters.append(Letter(number, delivery, letter.attempts))
-        return letters
 
     def _await_verdicts(self, deadline: float) -> bool:
         while self.queue.count(State.READY, State.DELIVERED):
@@ -306,3 +287,29 @@ class Conductor:
                 queue.put(range(number, number + int(owed)))
                 number, owed = number + int(owed), owed - int(owed)
         queue.close()
+
+
+def account_in(folder: Path, checkpoint: Path, *, queue_retries: bool) -> Account:
+    """The account of a chaos that is over, from what lies in its folder."""
+    memory = folder / "memory"
+    with closing(MessageQueue(folder / "queue.sqlite")) as queue:
+        return account_of(
+            Evidence(
+                queue.messages(),
+                queue.diary(),
+                effects_in(folder / "effects"),
+                _letters_in(checkpoint / "dead_letters.sqlite"),
+                queue_retries,
+                read_memory(memory) if any(memory.glob("task-*")) else None,
+            )
+        )
+
+
+def _letters_in(file: Path) -> Sequence[Letter]:
+    if not file.exists():
+        return []
+    letters = []
+    for letter in DeadLetters(file):
+        number, delivery = json.loads(letter.message_id_repr.replace("(", "[").replace(")", "]"))
+        letters.append(Letter(number, delivery, letter.attempts))
+    return letters

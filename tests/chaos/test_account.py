@@ -46,13 +46,14 @@ class World:
         run: int = 1,
         batch: int = 1,
         spark_task: int = 1,
+        worker: int = 7,
         but: Sequence[str] = (),
     ) -> None:
         for bolt, part in effects_of(number):
             if bolt not in but:
                 at = float(len(self.effects))
                 self.effects.append(
-                    Effect(number, delivery, attempt, bolt, part, run, batch, spark_task, 7, at)
+                    Effect(number, delivery, attempt, bolt, part, run, batch, spark_task, worker, at)
                 )
 
     def remember(self, number: int, delivery: int = 1, attempt: int = 1, times: int = 1) -> None:
@@ -246,6 +247,7 @@ def test_a_memory_that_nobody_was_asked_for_is_not_judged(world: World) -> None:
 
 AGAIN = {
     "Spark ran the task again": {"spark_task": 2},
+    "a child of the worker died, and the next one ran the level": {"worker": 8},
     "the micro-batch ran again, by the next driver": {"run": 2},
     "tried again after a failure": {"attempt": 2, "batch": 3},
 }
@@ -281,6 +283,12 @@ def test_a_second_delivery_has_its_cause(world: World, what: What, detail: str, 
 @pytest.mark.parametrize("again", [{"batch": 2}, {"batch": 2, "run": 2}, {}, {"delivery": 2}])
 def test_a_duplicate_that_nothing_explains_is_told(world: World, again: dict[str, int]) -> None:
     world.leave(QUEUED, **again)
+    assert finds(world) == {"done_twice_without_cause"}
+
+
+def test_two_processes_that_work_on_one_task_at_the_same_time_are_no_cause(world: World) -> None:
+    world.leave(QUEUED, worker=8)
+    world.leave(POSITION, delivery=1, attempt=2)  # the first one was not dead
     assert finds(world) == {"done_twice_without_cause"}
 
 
