@@ -267,7 +267,7 @@ def _recover(
             inbox.has_position(chunk.task, number)
             threads.by_task[chunk.task].position = chunk.position
         if thread is not None and chunk.is_tracked:
-            thread.task.recover(number, chunk)
+            thread.task.recovery.reopen(number, chunk)
         else:
             inbox.release(number)
     for number, chunk in inbox.recovered(ChunkKind.PARK):
@@ -289,9 +289,9 @@ def _settle(
     for kind in (ChunkKind.DATA, ChunkKind.PARK):
         for number, chunk in inbox.recovered(kind):
             if chunk.task in keeping:
-                keeping[chunk.task].task.must_outlive(number, chunk)
+                keeping[chunk.task].task.recovery.must_outlive(number, chunk)
     for was_told, verdicts, payloads in journal.earlier(last_committed):
         mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
         for task_id, letters in mail.items():
             if task_id in keeping:
-                keeping[task_id].task.settle_recovered(letters, now_ms(), was_told=was_told)
+                keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)

@@ -842,7 +842,7 @@ def restarted(desk, retry):
     for number in [number for number in desk.inbox.chunks if number not in desk.inbox.released]:
         chunk = again.chunk(number)
         again.task.remember(chunk.position or b"\x80\x05}\x94.")
-        again.task.recover(number, chunk)
+        again.task.recovery.reopen(number, chunk)
     return again
 
 
@@ -872,11 +872,11 @@ def test_verdicts_that_were_told_before_the_crash_are_not_told_again():
     desk.task.flush(0)  # one chunk
     again = restarted(desk, None)
     mail = Mail(np.array([0]), [(np.array([1]), BROKEN)])
-    again.task.settle_recovered(mail, 0, was_told=True)
+    again.task.recovery.settle(mail, 0, was_told=True)
     again.run()
     assert again.spout.told() == []
     assert again.task.open_count == 1
-    again.task.settle_recovered(Mail(np.array([2])), 0, was_told=False)
+    again.task.recovery.settle(Mail(np.array([2])), 0, was_told=False)
     again.run()
     assert again.spout.told() == [("ack", 2)]
 
@@ -890,7 +890,7 @@ def test_a_retry_that_was_emitted_before_the_crash_is_not_emitted_again():
     desk.verdict(failed=[0])  # retried at once: chunk 1; chunk 0 stays, since message 1 is open
     assert decode_rows(desk.chunk(1).values) == [("x",)]
     again = restarted(desk, retry)
-    again.task.settle_recovered(Mail(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    again.task.recovery.settle(Mail(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
     before = len(again.inbox.chunks)
     again.run()
     assert len(again.inbox.chunks) == before
@@ -907,7 +907,7 @@ def test_a_retry_that_was_not_emitted_before_the_crash_is_emitted_after_it():
     desk.task.flush(0)
     desk.verdict(failed=[0])
     again = restarted(desk, retry)
-    again.task.settle_recovered(Mail(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    again.task.recovery.settle(Mail(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
     again.now_ms = 5_000
     (values,) = again.run()
     assert values == [("x",)]
