@@ -25,7 +25,7 @@ from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.surroundings import Surroundings
-from tests.unit.tasks.test_spout_task import Inbox
+from tests.unit.tasks.spout_desk import Inbox
 from tests.unit.tasks.workbench import Calls, CallsByHand, in_a_row
 
 
