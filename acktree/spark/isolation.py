@@ -4,6 +4,7 @@ A level marks the row that it executes in a small mapped file: one store a tuple
 process. When Spark runs the task again, the mark names a suspect, and the level runs in a forked child, whose
 death costs nothing: the parent reads the mark, remembers it, and forks again. A row that a worker died over
 twice is left out and its message fails, with the cause; whoever was there by accident runs the second time.
+There, rows are known by their messages: a row left out before them in the same level does not move the blame.
 Rows that are executed together (an ``ArrowBolt``'s), or whose children are too many to be sent, are cut in
 halves until one is alone. To run out of memory, outside of user code, is a death like the others.
 
@@ -31,11 +32,14 @@ from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
-from acktree.spark.marks import HOOK, MARK, NOBODY, MarkingSentry, Suspects
+from acktree.spark.marks import HOOK, MARK, MarkingSentry, Suspects, marked_of
 from acktree.tasks.sentry import Sentry
 
 UNGUARDED: Final = "ACKTREE_UNGUARDED"
 """In the environment of workers: nothing is marked and nobody watches. For the benchmark of what it costs."""
+
+IN_VAIN: Final = 100
+"""After so many deaths in a row that leave nobody out the level gives up: one is found in twenty or so."""
 
 Writes = list[tuple[str, bytes | None]]
 """Blobs put (or deleted, None) under their names, in order."""
@@ -99,14 +103,25 @@ class Isolation:
         if not self.attempt and not suspects:
             return self._here(level, store, suspects)
         self._read_mark(suspects, "its worker was lost")
-        while True:
+        in_vain = 0
+        while in_vain < IN_VAIN:
+            found = len(suspects.left_out)
             told = self._in_a_child(level, store, suspects)
             if told is not None:
                 _write(store, told[1])
                 return told[0]
+            in_vain = in_vain + 1 if len(suspects.left_out) == found else 0
+        raise BoltError(
+            f"{IN_VAIN} processes died one after the other, and hardly two over the same tuple",
+            self._where(),
+            "a bolt anchors tuples to other messages each time it runs, and the one behind it dies of them: "
+            "mend what dies, or let the first put the same messages together in each run",
+        )
 
-    def _here(self, level: Run, store: StateStore | None, suspects: Suspects) -> Iterator[WireRow]:
-        sentry = MarkingSentry(self._file("mark"), suspects, self.timeout_secs)
+    def _here(
+        self, level: Run, store: StateStore | None, suspects: Suspects, *, in_child: bool = False
+    ) -> Iterator[WireRow]:
+        sentry = MarkingSentry(self._file("mark"), suspects, self.timeout_secs, in_child=in_child)
         try:
             with sentry.on_watch():
                 yield from list(level(sentry, store))
@@ -136,16 +151,15 @@ class Isolation:
         hook = self._marked_hook()
         if self._read_mark(suspects, _words(status)):
             return None
-        where = f"micro-batch {self.batch_id}, partition {self.partition}"
         if hook is not None:
             raise BoltError(
                 f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
-                where,
+                self._where(),
                 "Spark tries a few times more, then the topology stops; mend the hook and submit it again",
             )
         raise ProtocolError(
             f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
-            where,
+            self._where(),
             "Spark tries the task again; if this comes back, please report it",
         )
 
@@ -155,7 +169,7 @@ class Isolation:
             rows: list[WireRow] = []
             raised: Exception | None = None
             try:
-                rows = [_plain(row) for row in self._here(level, overlay, suspects)]
+                rows = [_plain(row) for row in self._here(level, overlay, suspects, in_child=True)]
             except Exception as error:  # noqa: BLE001  # the parent's to raise
                 raised = error
             writes = [] if overlay is None else list(overlay.writes.items())
@@ -171,26 +185,27 @@ class Isolation:
             return False
         blob = file.read_bytes()
         file.unlink()
-        if not any(blob):  # it died before it had begun
+        marked = marked_of(blob)
+        if marked is None:
             return False
-        row, _, count, first = MARK.unpack_from(blob)
-        if row in {NOBODY, HOOK}:
-            return False
-        names = range(first, first + count)
+        row, names = marked
         is_hung = self._file("hung").stat().st_size > 0
         cause = FailureCause.HUNG if is_hung else FailureCause.KILLED_WORKER
-        suspects.blame(names[row : row + 1] if row >= 0 else names, cause, how)
+        suspects.blame(names.part(row, row + 1) if row >= 0 else names, cause, how)
         return True
 
     def _marked_hook(self) -> tuple[str, str] | None:
         """The bolt and the hook that a dead process was in, if it was in one."""
         file = self._file("mark")
         blob = (file.read_bytes() if file.exists() else b"") or bytes(MARK.size)
-        row, _, length, _ = MARK.unpack_from(blob)
+        row, _, length, _, _ = MARK.unpack_from(blob)
         if row != HOOK:
             return None
         bolt, hook = json.loads(blob[MARK.size : MARK.size + length])
         return bolt, hook
+
+    def _where(self) -> str:
+        return f"level {self.level}, micro-batch {self.batch_id}, partition {self.partition}"
 
     def _file(self, what: str) -> Path:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"

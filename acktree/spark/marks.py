@@ -15,21 +15,25 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
 from acktree.errors import ExecuteTimeoutError
+from acktree.tasks.names import NOWHERE, MessageNames, Names, place_of
 from acktree.tasks.sentry import LeftOut, Sentry
 from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when so many workers died over it."""
-MARK: Final = struct.Struct("@4q")
-"""What a mark says: the row, the frame's number, how many rows it has, the name of its first."""
+MARK: Final = struct.Struct("@5q")
+"""What a mark says: the row, the frame's number, how many rows it has, the name of its first by place, and
+whether the names of all by their messages follow."""
 NOBODY: Final = -1
 TOGETHER: Final = -2
 """The mark of a frame that is executed whole."""
@@ -46,6 +50,9 @@ _PATIENCE: Final = 1.5
 @dataclass
 class Suspects:
     """What is known of the rows of one micro-batch, level and partition.
+
+    Who died in a worker's own run is known by its place; all others by their messages, and only so is anybody
+    left out: what is said of a place could be said of a neighbour next time.
 
     Attributes:
         deaths: Row (by name) -> how many workers died over it.
@@ -71,15 +78,19 @@ class Suspects:
     def __bool__(self) -> bool:
         return bool(self.deaths or self.left_out or self.cuts)
 
-    def blame(self, names: Sequence[int], cause: FailureCause, how: str) -> None:
-        """A process died while it executed these rows."""
-        if len(names) > 1:
-            self.cuts |= {names[len(names) // 2]}
+    def blame(self, names: Names, cause: FailureCause, how: str) -> None:
+        """A process died while it executed these rows. Those that have no name yet get one in a child."""
+        called = names.by_message or names.by_place
+        if not called:
+            return
+        if len(called) > 1:
+            self.cuts |= {called[len(called) // 2]}
         else:
-            (name,) = names
+            (name,) = called
             self.deaths[name] = self.deaths.get(name, 0) + 1
-            if self.deaths[name] >= DEATHS:
-                times = f"{self.deaths[name]} times over this tuple"
+            count = sum(self.deaths.get(known, 0) for known in {*names.by_message, *names.by_place})
+            if count >= DEATHS:
+                times = f"{count} times over this tuple"
                 self.left_out[name] = cause, f"{how}, {times}: it is not executed any more"
         new = self.file.with_name(f"new-{self.file.name}")
         new.touch(mode=0o600)
@@ -90,10 +101,18 @@ class Suspects:
 class MarkingSentry(Sentry):
     """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
 
-    def __init__(self, file: Path, suspects: Suspects, timeout_secs: float | None) -> None:
-        """Begin with a clean mark; the timeout is for bolts that have none of their own."""
+    def __init__(
+        self, file: Path, suspects: Suspects, timeout_secs: float | None, *, in_child: bool = False
+    ) -> None:
+        """Begin with a clean mark.
+
+        Args:
+            timeout_secs: For bolts that have none of their own.
+            in_child: Whether somebody may have died here before: rows are named by their messages then.
+        """
         super().__init__()
         self._suspects = suspects
+        self._message_names = MessageNames() if in_child else None
         self._usual_secs = self._timeout_secs = timeout_secs
         self._bolt = ""
         self._is_on_watch = False
@@ -108,12 +127,20 @@ class MarkingSentry(Sentry):
         self._frames = 0
         self._seen: tuple[int, int, float] = (NOBODY, 0, 0.0)
 
-    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
+    def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
+        first = NOWHERE if moves else place_of(frame, task)
+        named = () if self._message_names is None else self._message_names.of(frame, task)
+        return Names(len(frame), first, named)
+
+    def begin(self, component: Component, names: Names, *, together: bool) -> None:
         self._fields[0] = NOBODY
         self._bolt = component.id
         self._keep_time(component.execute_timeout_secs or self._usual_secs)
         self._frames += 1
-        self._fields[1], self._fields[2], self._fields[3] = self._frames, count, first
+        self._fields[1], self._fields[2], self._fields[3] = self._frames, names.count, names.first
+        if names.by_message:
+            os.pwrite(self._file, array("q", names.by_message), MARK.size)
+            self._fields[4] = True
         self._fields[0] = TOGETHER if together else NOBODY
 
     def sending(self) -> None:
@@ -130,12 +157,14 @@ class MarkingSentry(Sentry):
         self._fields[2] = len(said)
         self._fields[0] = HOOK
 
-    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:
+    def left_out(self, names: Names) -> Sequence[LeftOut]:
         known = self._suspects.left_out
-        return [LeftOut(name - first, *known[name]) for name in _within(first, count, known)]
+        return [LeftOut(row, *known[name]) for row, name in enumerate(names.by_message) if name in known]
 
-    def cuts(self, first: int, count: int) -> Sequence[int]:
-        return [name - first for name in _within(first, count, self._suspects.cuts)]
+    def cuts(self, names: Names) -> Sequence[int]:
+        cuts = self._suspects.cuts
+        by_message = {row for row, name in enumerate(names.by_message) if name in cuts}
+        return sorted(by_message | {name - names.first for name in cuts if name in names.by_place})
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
@@ -195,6 +224,15 @@ class MarkingSentry(Sentry):
         faulthandler.dump_traceback_later(_PATIENCE * secs + 1, exit=True, file=self._hung_file)
 
 
-def _within(first: int, count: int, known: Iterable[int]) -> list[int]:
-    """Which of some names are of these rows, ascending."""
-    return sorted(name for name in known if first <= name < first + count)
+def marked_of(blob: bytes) -> tuple[int, Names] | None:
+    """What a mark says of rows: which of them, its place or how they were executed, and what all are called.
+
+    None if it speaks of no row.
+    """
+    if len(blob) < MARK.size or not any(blob):  # its process died before it had begun
+        return None
+    row, _, count, first, is_named = MARK.unpack_from(blob)
+    if row in {NOBODY, HOOK}:
+        return None
+    named = array("q", blob[MARK.size : MARK.size + 8 * count] if is_named else b"")
+    return row, Names(count, first, named.tolist())

@@ -1,18 +1,51 @@
-"""What a person is told who stops a topology by a signal: what is waited for, and what is open at the end."""
+"""A topology that a signal stops, and what a person is told of it: what is waited for, and what is open."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acktree.spark.signals import StoppedBySignal, heeded
+from acktree.spark.signals import StoppedBySignal, heeded, noted
 
 if TYPE_CHECKING:
     from acktree.spark.running import RunningTopology
 
 log = logging.getLogger("acktree")
+
+
+def started_politely(start: Callable[[], RunningTopology], name: str, checkpoint: Path) -> RunningTopology:
+    """Start a topology. A signal meanwhile is heeded at the end of a ``noted`` block, or when it has started.
+
+    Raises:
+        StoppedBySignal: One came, and nothing of the topology is left. Whatever else was raised meanwhile
+            counts as its work: a terminal, or an init system, asks the JVM too, which goes at once.
+    """
+    with heeded():
+        running = None
+        try:
+            with noted() as came:
+                try:
+                    running = start()
+                except Exception:
+                    if not came():
+                        raise
+        except StoppedBySignal as asked:
+            try:
+                if running is not None:
+                    running.kill(wait_secs=0)
+            finally:
+                how = "is not started" if running is None else _how(running)
+                log.warning(
+                    "topology=%s signal=%s came while it was started: it %s. To go on submit it again on "
+                    "checkpoint=%s",
+                    name, asked.signal.name, how, checkpoint,
+                )  # fmt: skip
+            raise
+    assert running is not None, "it was started, or what stopped it was raised"
+    return running
 
 
 @contextmanager

@@ -174,10 +174,12 @@ def start_session(name: str) -> SparkSession:
     hush(is_over=True)
     if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started
         SparkContext(conf=conf, gateway=launch(conf))
-    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    else:
+        SparkContext.getOrCreate(conf)
     # Spark's own handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     return session
 
 

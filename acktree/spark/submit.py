@@ -22,10 +22,12 @@ from acktree.spark.checkpoint import Checkpoint, folder_of
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.operators import Places
+from acktree.spark.polite_stop import started_politely
 from acktree.spark.query import ladder
 from acktree.spark.running import RunningTopology
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.spark.shipping import ship_code
+from acktree.spark.signals import noted
 from acktree.spark.sink import Sink
 from acktree.spark.spouts import SpoutThread, Threads, now_ms
 from acktree.spark.worker import SharedPlan
@@ -66,6 +68,7 @@ def submit(
         The handle. The spouts open once the first micro-batch has warmed the query up.
 
     Raises:
+        StoppedBySignal: Ctrl-C or SIGTERM came meanwhile: what was started is stopped again.
         CheckpointError: Another driver runs on the checkpoint, its disk is full, or the topology changed in
             a way that it cannot follow: see ``docs/running.md``.
         ConfigError: ``checkpoint`` is no folder (a URL other than ``file:``); ``dead_letters_url`` cannot be
@@ -74,13 +77,17 @@ def submit(
     """
     config = config or Config()
     folder = folder_of(checkpoint)
-    with full_disk.telling(folder, Path(tempfile.gettempdir())):
-        held = Checkpoint(folder)
-        try:
-            return _start(topology, held, spark, config)
-        except BaseException:
-            held.close()
-            raise
+
+    def start() -> RunningTopology:
+        with full_disk.telling(folder, Path(tempfile.gettempdir())):
+            held = Checkpoint(folder)
+            try:
+                return _start(topology, held, spark, config)
+            except BaseException:
+                held.close()
+                raise
+
+    return started_politely(start, topology.name, folder)
 
 
 def _start(
@@ -88,8 +95,10 @@ def _start(
 ) -> RunningTopology:
     if held.has_ended:
         return _ended(topology, held, config)
-    session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
+    give_back = _nothing
     try:
+        with noted():  # a JVM that is left half started stays
+            session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         return _start_in(session, give_back, topology, held, config)
     except BaseException:
         give_back()
@@ -258,7 +267,7 @@ def _recover(
             inbox.has_position(chunk.task, number)
             threads.by_task[chunk.task].position = chunk.position
         if thread is not None and chunk.is_tracked:
-            thread.task.recover(number, chunk)
+            thread.task.recovery.reopen(number, chunk)
         else:
             inbox.release(number)
     for number, chunk in inbox.recovered(ChunkKind.PARK):
@@ -280,9 +289,9 @@ def _settle(
     for kind in (ChunkKind.DATA, ChunkKind.PARK):
         for number, chunk in inbox.recovered(kind):
             if chunk.task in keeping:
-                keeping[chunk.task].task.must_outlive(number, chunk)
+                keeping[chunk.task].task.recovery.must_outlive(number, chunk)
     for was_told, verdicts, payloads in journal.earlier(last_committed):
         mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
         for task_id, letters in mail.items():
             if task_id in keeping:
-                keeping[task_id].task.settle_recovered(letters, now_ms(), was_told=was_told)
+                keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)

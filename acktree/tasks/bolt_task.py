@@ -37,12 +37,12 @@ from acktree.errors import (
 )
 from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
+from acktree.tasks.names import Names
 from acktree.tasks.outlets import Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of, words_of
 from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, InboundRows, account_of
-from acktree.tasks.sentry import name_of
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
@@ -134,40 +134,46 @@ class BoltTask(ABC):
         if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        sentry, first, count = self.outputs.sentry, name_of(frame, self.task), len(frame.lineage)
-        left_out = {left.row: left for left in sentry.left_out(first, count)}
-        borders = {0, count, *sentry.cuts(first, count)}
+        sentry, count = self.outputs.sentry, len(frame.lineage)
+        names = sentry.names_of(frame, self.task, moves=self._is_made_here(frame))
+        left_out = {left.row: left for left in sentry.left_out(names)}
+        borders = {0, count, *sentry.cuts(names)}
         for row in left_out:
             borders |= {row, row + 1}
         for start, end in pairwise(sorted(borders)):
             part = frame if end - start == count else frame.rows(np.arange(start, end))
             left = left_out.get(start)
             if left is None:
-                self._run_marked(part, first + start)
+                self._run_marked(part, names.part(start, end))
             else:
                 error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
                 self._run(part, (), error)
                 self._report(error)
 
-    def _run_marked(self, frame: Frame, first: int) -> None:
+    def _is_made_here(self, frame: Frame) -> bool:
+        """Whether a bolt of this level made a frame: it may make another one when the level runs again."""
+        component = self.plan.topology.components[frame.component]
+        return component.kind == "bolt" and self.plan.level_of[component.id] == self.outputs.level
+
+    def _run_marked(self, frame: Frame, names: Names) -> None:
         sentry = self.outputs.sentry
-        sentry.begin(self.component, first, len(frame.lineage), together=not self.decodes)
+        sentry.begin(self.component, names, together=not self.decodes)
         if not self.decodes:
             self._run(frame, (), None)
         else:
             try:
                 columns = unpickled_columns(frame.values)
             except MisuseError:
-                self._run_one_by_one(frame, first)
+                self._run_one_by_one(frame, names)
             else:
                 self._run(frame, columns, None)
         sentry.end()
 
-    def _run_one_by_one(self, frame: Frame, first: int) -> None:
+    def _run_one_by_one(self, frame: Frame, names: Names) -> None:
         """Some value of the frame cannot be unpickled here: its tuple fails alone."""
         for row in range(len(frame.lineage)):
             alone = frame.rows(np.array([row]))
-            self.outputs.sentry.begin(self.component, first + row, 1, together=False)
+            self.outputs.sentry.begin(self.component, names.part(row, row + 1), together=False)
             try:
                 columns = unpickled_columns(alone.values)
             except MisuseError as error:

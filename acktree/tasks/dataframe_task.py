@@ -72,15 +72,15 @@ class DataFrameTask(SpoutTask):
 
     def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:
         """Let rows that an earlier run parked wait again, but for those it emitted before it died."""
-        self._streams[number] = chunk.stream
+        self._chunks.keep(number, chunk.stream)
         if chunk.retry_of is not None:
             self._parked.update(chunk.retry_of.tolist())
         ids = pickle.loads(chunk.message_ids)
         for row, sequence in enumerate(chunk.sequences.tolist()):
-            if sequence not in self._retried:
+            if not self.recovery.has_tried_again(sequence):
                 place = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
                 self._retries.add(now_ms, place)
-        self._release_unneeded({number})
+        self._chunks.release_unneeded({number})
 
     def _take_rows(self, mail: Mail, now_ms: int) -> None:
         if mail.acked_rows:
@@ -97,7 +97,8 @@ class DataFrameTask(SpoutTask):
             if root in self._parked:  # told anew after a crash, and parked already
                 continue
             message_id = self._message_id(values)
-            fate = None if root in self._buried else policy.decide(failure, root, now_ms, now_ms)
+            is_over = self.recovery.is_dead_letter(root)
+            fate = None if is_over else policy.decide(failure, root, now_ms, now_ms)
             if isinstance(fate, RetryAt):
                 parked.append(_Parked(fate.due_ms, message_id, values, root))
             else:
@@ -121,7 +122,7 @@ class DataFrameTask(SpoutTask):
             message_ids=pickle.dumps([one.message_id for one in parked]),
         )
         number = self._parking.park(chunk)
-        self._streams[number] = DEFAULT_STREAM
+        self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
             place = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
             self._retries.add(one.due_ms, place)

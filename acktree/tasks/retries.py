@@ -128,7 +128,12 @@ class Retries:
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
     def decide(self, place: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
-        """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over."""
+        """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
+
+        Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
+        """
+        if self.policy is None and not isinstance(place.message_id, Redriven):
+            return
         fate = None
         if self.policy is not None and not is_over:
             fate = self.policy.decide(failure, root, place.first_emitted_ms, now_ms)

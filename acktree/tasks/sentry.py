@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
+from acktree.tasks.names import Names
 from acktree.topology.model import Component
 
 
@@ -42,13 +42,21 @@ class Sentry:
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
 
-    def begin(self, component: Component, first: int, count: int, *, together: bool) -> None:
+    def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:  # noqa: ARG002  # nobody asks
+        """What the rows of a frame are called; its frames are named in the order in which they are executed.
+
+        Args:
+            task: Who executes it.
+            moves: Whether its rows may stand elsewhere in the next run: a bolt of the same level made it.
+        """
+        return Names(len(frame))
+
+    def begin(self, component: Component, names: Names, *, together: bool) -> None:
         """Rows are executed next.
 
         Args:
             component: The bolt that executes them.
-            first: The name of the first; those after it are numbered on from there.
-            count: How many.
+            names: What they are called.
             together: Whether they are executed in one call; else each is marked first.
         """
 
@@ -61,17 +69,10 @@ class Sentry:
     def enter(self, component: Component, hook: str) -> None:
         """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
 
-    def left_out(self, first: int, count: int) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
-        """The rows of a frame that are not to be executed, ascending; the frame's rows are named so."""
+    def left_out(self, names: Names) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
+        """The rows of a frame that are not to be executed, ascending."""
         return ()
 
-    def cuts(self, first: int, count: int) -> Sequence[int]:  # noqa: ARG002  # nobody died here
+    def cuts(self, names: Names) -> Sequence[int]:  # noqa: ARG002  # nobody died here
         """Where a frame must be cut, ascending: some row of it killed a worker, and it is not known which."""
         return ()
-
-
-def name_of(frame: Frame, task: int) -> int:
-    """The name of a frame's first row, the same in every run of its micro-batch; 0 to 2**62 - 1."""
-    texts = (frame.component, frame.stream, frame.subscriber)
-    said = repr((*texts, frame.source, frame.sequence, task)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(said, digest_size=8).digest()) >> 2

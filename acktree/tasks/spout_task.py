@@ -1,4 +1,4 @@
-"""One spout task: the user's spout, what it has open, and what becomes of what failed.
+"""One spout task: the user's spout, and what becomes of what it emits.
 
 Rules of this file
 ------------------
@@ -18,6 +18,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from sys import maxsize
 from time import monotonic
 
@@ -25,16 +26,17 @@ import numpy as np
 
 from acktree.core.counters import NO_STREAM, Counters, What
 from acktree.core.ids import root_ids
-from acktree.core.pending import Closed, Pending
+from acktree.core.pending import Closed
 from acktree.core.verdicts import Failure, FailureKind
 from acktree.errors import DeadLetterLimitError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.heirs import Heirs
 from acktree.tasks.mail import Mail
+from acktree.tasks.open_chunks import OpenChunks
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.retries import Payloads, Redriven, Retries, places_of, redriven_ids
+from acktree.tasks.recovery import Recovery
+from acktree.tasks.retries import Payloads, Redriven, Retries, redriven_ids
 from acktree.tasks.spout_collector import SpoutCollector, runs_together
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
@@ -62,16 +64,12 @@ class SpoutTask:
         self.has_ended = False
         self.is_active = False
         self._around = around
-        self._pending = Pending()
         self._retries = Retries(component.retry)
+        self._chunks = OpenChunks(around.inbox, self._retries.needs)
+        self._pending = self._chunks.pending
         self._mailbox: deque[Mail] = deque()
-        self._streams: dict[int, str] = {}
-        self._heirs = Heirs()
-        # Of an earlier run: sequences that it emitted again before it died -> the chunk that says so.
-        self._retried: dict[int, int] = {}
-        # Roots that an earlier run's verdicts name and that are dead letters: whatever the policy is now, and
-        # however late it is, that is their fate.
-        self._buried: frozenset[int] = frozenset()
+        roots_of = partial(root_ids, plan.run_salt, task)
+        self.recovery = Recovery(self._chunks, self._retries, roots_of, around.letters_among, self.deliver)
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
         self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
@@ -206,47 +204,10 @@ class SpoutTask:
         number = self._around.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
-                self._streams[number + offset] = run.stream
-                self._pending.add(chunk.first_sequence, run.message_ids, None, number + offset, 0, now_ms)
+                self._chunks.add(number + offset, chunk, run.message_ids)
             else:
                 self._around.inbox.release(number + offset)
         return True
-
-    def recover(self, number: int, chunk: Chunk) -> None:
-        """Reopen the messages of a chunk of an earlier run, which only the inbox has. Ascending by number."""
-        self._streams[number] = chunk.stream
-        self._pending.add(
-            chunk.first_sequence, pickle.loads(chunk.message_ids), chunk.attempts, number, 0,
-            chunk.emitted_ms, first_emitted_ms=chunk.first_emitted_ms,
-        )  # fmt: skip
-        if chunk.retry_of is not None:
-            self._retried |= dict.fromkeys(chunk.retry_of.tolist(), number)
-
-    def must_outlive(self, number: int, chunk: Chunk) -> None:
-        """Keep what says that messages of this chunk were tried again; all chunks were recovered before."""
-        if self._retried and number in self._streams:
-            for sequence in chunk.sequences.tolist():
-                if sequence in self._retried:
-                    self._heirs.add(self._retried[sequence], {number})
-
-    def settle_recovered(self, mail: Mail, now_ms: int, *, was_told: bool) -> None:
-        """Apply verdicts that an earlier run journalled; all chunks were recovered before.
-
-        Args:
-            was_told: Whether the spout heard of them then; else it does at the next :meth:`step`.
-        """
-        failed = [root_ids(self.plan.run_salt, self.task, sequences) for sequences, _ in mail.failed]
-        failed += [roots for roots, _ in mail.failed_rows]
-        if failed:
-            self._buried |= self._around.letters_among(np.concatenate(failed).tolist())
-        if not was_told:
-            self._mailbox.append(mail)
-            return
-        self._pending.close(mail.acked)
-        for sequences, failure in mail.failed:
-            for closed in self._pending.close(sequences):
-                # What waited then may be too old now; but what was a dead letter then, its source knows of.
-                self._plan_retries(closed, failure, now_ms, told=self._buried)
 
     def _take_mail(self, now_ms: int) -> bool:
         moved = False
@@ -260,31 +221,19 @@ class SpoutTask:
                     self._failed(closed, failure, now_ms)
             for letter in mail.redriven:
                 self._retries.add_redriven(letter, now_ms)
-            self._run_again(mail.lost_through, now_ms)
+            self.recovery.run_again(mail.lost_through, now_ms)
             self._take_rows(mail, now_ms)
         if self._retries.may_bury(now_ms):
             self._bury(now_ms)
-        for chunk in self._pending.chunks_done():
-            if not self._retries.needs(chunk):
-                self._release(chunk)
+        self._chunks.release_done()
         return moved
-
-    def _run_again(self, lost_through: int, now_ms: int) -> None:
-        """Emit anew, as the attempt that it was, what nobody else knows of; but not what was already."""
-        for number in sorted(number for number in self._streams if number <= lost_through):
-            rows = self._pending.open_in_chunk(number)
-            first = self._around.inbox.read(number).first_sequence if len(rows) else 0
-            for closed in self._pending.close(first + rows):
-                for place in places_of(closed, self._streams[number]):
-                    if place.sequence not in self._retried:
-                        self._retries.add(now_ms, replace(place, attempt=place.attempt - 1))
 
     def _take_rows(self, mail: Mail, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""
 
     def _acked(self, closed: Closed, now_ms: int) -> None:
         count = len(closed.message_ids)
-        stream = self._streams[closed.chunk]
+        stream = self._chunks.stream_of(closed.chunk)
         self._count(stream, "acked", count)
         waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
         self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", waited_ms, count)
@@ -298,7 +247,7 @@ class SpoutTask:
             self._call(self.spout.ack_batch, mine)
 
     def _failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
-        stream = self._streams[closed.chunk]
+        stream = self._chunks.stream_of(closed.chunk)
         what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
         self._count(stream, what, len(closed.message_ids))
         if self.component.retry is None:
@@ -309,22 +258,7 @@ class SpoutTask:
             ]
             if told:
                 self._call(self.spout.fail_batch, told)
-        self._plan_retries(closed, failure, now_ms)
-
-    def _plan_retries(
-        self, closed: Closed, failure: Failure, now_ms: int, told: frozenset[int] = frozenset()
-    ) -> None:
-        """Let failed messages wait for their next attempt, or give them up, as the retry policy says.
-
-        Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
-        """
-        roots = root_ids(self.plan.run_salt, self.task, closed.sequences).tolist()
-        for place, root in zip(places_of(closed, self._streams[closed.chunk]), roots, strict=True):
-            is_its_sources = self.component.retry is None and not isinstance(place.message_id, Redriven)
-            if is_its_sources or place.sequence in self._retried or root in told:
-                continue
-            mine = replace(failure, attempt=place.attempt)
-            self._retries.decide(place, mine, root, now_ms, is_over=root in self._buried)
+        self.recovery.decide(closed, failure, now_ms)
 
     def _bury(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
@@ -344,7 +278,7 @@ class SpoutTask:
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if told:
             self._call(self.spout.fail_batch, told)
-        self._release_unneeded(chunks)
+        self._chunks.release_unneeded(chunks)
 
     def _settle(self, message_ids: Iterable[object], now_ms: int) -> None:
         """Of messages that came to their end, note so at those that were redriven."""
@@ -362,15 +296,10 @@ class SpoutTask:
             number = self._around.inbox.append(chunks)
             earlier = {place.chunk for place in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
-                self._streams[number + offset] = stream
-                self._pending.add(
-                    chunk.first_sequence, part.message_ids, chunk.attempts, number + offset, 0, now_ms,
-                    first_emitted_ms=chunk.first_emitted_ms,
-                )  # fmt: skip
+                self._chunks.add(number + offset, chunk, part.message_ids)
                 if not self.spout.redelivers:
-                    mine = {place.chunk for place in part.attempts}
-                    self._heirs.add(number + offset, mine & self._streams.keys())
-            self._release_unneeded(earlier)
+                    self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
+            self._chunks.release_unneeded(earlier)
         return bool(due)
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
@@ -382,18 +311,6 @@ class SpoutTask:
             retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
             message_ids=b"" if self.spout.redelivers else pickle.dumps(part.message_ids),
         )  # fmt: skip
-
-    def _release_unneeded(self, chunks: set[int]) -> None:
-        for chunk in sorted(chunks):
-            if not self._retries.needs(chunk) and not len(self._pending.open_in_chunk(chunk)):
-                self._release(chunk)
-
-    def _release(self, chunk: int) -> None:
-        if chunk not in self._streams:
-            return
-        for number in self._heirs.let_go(chunk):
-            del self._streams[number]
-            self._around.inbox.release(number)
 
     def _sequences(self, count: int) -> int:
         """The first of so many new sequences; reserved before any message wears one."""

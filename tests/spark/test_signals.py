@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.spark.test_crashes import COUNT, ROOT, run_to_the_end, told
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import notes
@@ -65,6 +67,29 @@ def test_sigterm_lets_what_is_open_finish_and_says_how_to_go_on(spark: SparkSess
     assert sorted(told(tmp_path, "acked")) == list(range(COUNT))  # each was told once: it was a polite stop
     counted = Counter(key for key, _ in notes(tmp_path / "notes", "notes"))
     assert counted == {f"key {key}": COUNT // 10 for key in range(10)}
+
+
+def jvms_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """The JVM that a driver has started, or none yet."""
+    file = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    mine = [int(pid) for pid in file.read_text().split()] if file.exists() else []
+    return [pid for pid in mine if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the JVM in /proc")
+def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_a_checkpoint_that_can_be_used(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with driver("position", tmp_path) as process:
+        wait_until(lambda: process.poll() is not None or bool(jvms_of(process)), secs=200)
+        (jvm,) = jvms_of(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130, complaint(tmp_path)
+    wait_until(lambda: not Path(f"/proc/{jvm}").exists(), secs=60)
+    (line,) = said(tmp_path)
+    assert line.startswith("topology=counted signal=SIGINT came while it was started: it is not started.")
+    run_to_the_end(spark, "position", tmp_path)
+    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))
 
 
 def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(

@@ -153,11 +153,11 @@ class Desk:
         self.inbox.chunks = dict(earlier.inbox.chunks)
         kept = [n for n in self.inbox.chunks if n not in earlier.inbox.released or not was_told]
         for number in kept:
-            self.task.recover(number, self.inbox.read(number))
+            self.task.recovery.reopen(number, self.inbox.read(number))
         for number in kept:
-            self.task.must_outlive(number, self.inbox.read(number))
+            self.task.recovery.must_outlive(number, self.inbox.read(number))
         for mail in earlier.journal:
-            self.task.settle_recovered(mail, self.now_ms, was_told=was_told)
+            self.task.recovery.settle(mail, self.now_ms, was_told=was_told)
 
     def redrive(self, letters):
         self.task.deliver(Mail(redriven=[redriven_letter(letter) for letter in letters]))

@@ -23,12 +23,14 @@ from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.spark.isolation import UNGUARDED, Isolation
 from acktree.spark.marks import Suspects
+from acktree.tasks.names import NOWHERE, Names
 from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
 BOLT = Component("bolt", "bolt", None, 1, (1,), {}, (), None, None, None, ())
 FIRST, COUNT = 100, 10
 NAMES = range(FIRST, FIRST + COUNT)
+ROWS = Names(COUNT, FIRST, NAMES)
 
 
 def exits() -> None:
@@ -62,18 +64,19 @@ class Level:
         together: bool = False,
         own_timeout_secs: float | None = None,
         sends: dict[int, Callable[[], None]] | None = None,
+        rows: Names = ROWS,
     ) -> None:
-        self.deeds, self.together, self.sends = deeds, together, sends or {}
+        self.deeds, self.together, self.sends, self.rows = deeds, together, sends or {}, rows
         self.bolt = replace(BOLT, execute_timeout_secs=own_timeout_secs)
 
     def __call__(self, sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        out = {left.row: left for left in sentry.left_out(FIRST, COUNT)}
+        out = {left.row: left for left in sentry.left_out(self.rows)}
         for left in out.values():
             yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
-        cuts = sentry.cuts(FIRST, COUNT)
+        cuts = sentry.cuts(self.rows)
         borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
         for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
-            sentry.begin(self.bolt, FIRST + piece.start, len(piece), together=self.together)
+            sentry.begin(self.bolt, self.rows.part(piece.start, piece.stop), together=self.together)
             for place, row in enumerate(piece):
                 if not self.together:
                     sentry.mark[0] = place
@@ -158,7 +161,7 @@ def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobod
 
 def test_a_worker_that_runs_out_of_memory_over_nobody_says_so(tmp_path: Path) -> None:
     def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.begin(BOLT, ROWS, together=False)
         sentry.end()
         raise MemoryError
         yield
@@ -176,6 +179,44 @@ def test_a_benchmark_may_take_the_guards_away(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(UNGUARDED, "1")
     assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("first", "deaths"), [(FIRST, 2), (NOWHERE, 3)])
+def test_a_workers_own_death_counts_where_the_same_frames_come_again(tmp_path: Path, first, deaths) -> None:
+    """Where they may not, nobody can say whose it was: it only leads to the child."""
+    died = tmp_path / "died"
+
+    def dies() -> None:
+        with died.open("a") as file:
+            file.write("x")
+        exits()
+
+    level = Level({103: dies}, rows=Names(COUNT, first, [7 * name for name in NAMES]))
+    first_attempt(tmp_path, Level({103: dies}, rows=Names(COUNT, first)))
+    found = said(isolation(tmp_path, 1).run(level))
+    assert [name for name, what in found.items() if what != "done"] == [103]
+    assert died.stat().st_size == deaths
+    assert "2 times over this tuple" in found[103]
+
+
+def test_who_has_another_name_each_time_is_not_run_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acktree.spark.isolation.IN_VAIN", 5)
+    died = tmp_path / "died"
+
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        with died.open("a") as file:
+            file.write("x")
+        names = range(died.stat().st_size * COUNT, (died.stat().st_size + 1) * COUNT)
+        sentry.begin(BOLT, Names(COUNT, NOWHERE, names), together=False)
+        sentry.mark[0] = 3
+        exits()
+        yield
+
+    with pytest.raises(BoltError, match="5 processes died one after the other"):
+        list(isolation(tmp_path, 1).run(level))
+    assert died.stat().st_size == 5
 
 
 def test_who_was_there_by_accident_runs_the_second_time(tmp_path: Path) -> None:
@@ -214,7 +255,7 @@ def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_throug
     def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         for secs in (8.0, None):
             clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
-            sentry.begin(replace(BOLT, execute_timeout_secs=secs), FIRST, COUNT, together=False)
+            sentry.begin(replace(BOLT, execute_timeout_secs=secs), ROWS, together=False)
             clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
             sentry.end()
         yield told(100, "done")
@@ -279,7 +320,7 @@ def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not
     first = os.getpid()
 
     def calls(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
-        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.begin(BOLT, ROWS, together=False)
         sentry.end()
         sentry.enter(BOLT, hook)
         if os.getpid() != first and not (tmp_path / "mended").exists():
@@ -324,7 +365,7 @@ class AskedOverASocket(StateStore):
 def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next_one(tmp_path: Path) -> None:
     def reads(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         assert store is not None
-        sentry.begin(BOLT, FIRST, COUNT, together=False)
+        sentry.begin(BOLT, ROWS, together=False)
         sentry.mark[0] = 0
         if not (tmp_path / "7.1.0.suspects").exists():
             store.get("large")
@@ -351,7 +392,7 @@ def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Pat
     assert store.blobs == {"new": b"1", "kept": b"3"}
 
 
-@pytest.mark.parametrize("mark", [b"", bytes(64)])
+@pytest.mark.parametrize("mark", [b"", bytes(64), b"of an earlier version, 32 bytes.."])
 def test_a_worker_that_died_while_it_made_its_mark_blames_nobody(tmp_path: Path, mark: bytes) -> None:
     (tmp_path / "7.1.0.mark").write_bytes(mark)
     assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}

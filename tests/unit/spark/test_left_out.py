@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acktree import ArrowBolt, Config
+from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
+from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
 from acktree.spark.isolation import Isolation
+from acktree.tasks.names import Names
+from acktree.tasks.sentry import Sentry
 from acktree.testing import local_cluster
 from tests.unit.tasks.workbench import Calls, CallsByHand, bench
 
@@ -55,6 +59,16 @@ def killed(running: Any, component: str) -> list[str]:
     reasons = running.reasons(component)
     assert all("exited with code 9, 2 times over this tuple" in reason for reason in reasons), reasons
     return reasons
+
+
+def in_one_level(first: BasicBolt, second: BasicBolt) -> Callable[[TopologyBuilder], object]:
+    """Two bolts, b0 and b1, with no shuffle between them."""
+
+    def build(builder: TopologyBuilder) -> None:
+        builder.set_bolt("b0", first).global_grouping("source")
+        builder.set_bolt("b1", second).local_or_shuffle_grouping("b0")
+
+    return build
 
 
 def test_a_message_without_an_id_is_left_out_and_told_as_an_error() -> None:
@@ -112,3 +126,65 @@ def test_without_ackers_a_batch_is_cut_until_the_rows_that_kill_are_alone() -> N
         assert executed(running, "b1") == 8
         assert len(killed(running, "b0")) == 2
         assert sorted(running.acked) == list(range(10))  # which says nothing about bolts, without ackers
+
+
+def test_a_row_left_out_before_others_of_its_level_moves_no_blame_to_a_neighbour(tmp_path: Path) -> None:
+    """The second bolt's killer is found first; then the first dies of a row before it, and all move up."""
+    deaths = tmp_path / "deaths"
+
+    def dies_of_2_when_the_other_was_found(bolt, tup, collector):
+        if tup["value"] == 2 and deaths.exists() and deaths.stat().st_size >= 2:
+            os._exit(9)
+        return tup["value"]
+
+    def dies_of_5(bolt, tup, collector):
+        if tup["value"] == 5:
+            with deaths.open("a") as file:
+                file.write("x")
+            os._exit(9)
+
+    with bench(build=in_one_level(Calls(dies_of_2_when_the_other_was_found), Calls(dies_of_5))) as running:
+        assert [level.bolts for level in running.running.plan.levels] == [(), ("b0", "b1")]
+        running.feed(*range(10))
+        assert sorted(running.failures) == [2, 5]
+        assert sorted(running.acked) == [0, 1, 3, 4, 6, 7, 8, 9]
+        assert deaths.stat().st_size == 2, "what was found once is not found again"
+
+
+def test_who_kills_behind_a_bolt_that_emits_other_rows_each_time_is_found(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+
+    def emits_one_more_each_time(bolt, tup, collector):
+        if tup["value"] == 0:
+            with runs.open("a") as file:
+                file.write("x")
+            for _ in range(runs.stat().st_size):
+                collector.emit([0])
+        return tup["value"]
+
+    with bench(build=in_one_level(Calls(emits_one_more_each_time), passes(5))) as running:
+        running.feed(*range(10))
+        assert sorted(running.failures) == [5]
+        assert runs.stat().st_size == 3
+
+
+def test_only_what_a_bolt_of_the_same_level_emits_may_stand_elsewhere_in_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = set()
+
+    class Listens(Sentry):
+        def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
+            told.add((frame.component, frame.subscriber, moves))
+            return super().names_of(frame, task, moves=moves)
+
+    monkeypatch.setattr(local_cluster, "run_level", partial(run_level, sentry=Listens()))
+
+    def behind_a_spout(builder: TopologyBuilder) -> None:
+        in_one_level(passes(), passes())(builder)
+        builder.set_bolt("beside", passes()).local_or_shuffle_grouping("source")
+
+    with bench(build=behind_a_spout) as running:
+        assert [level.bolts for level in running.running.plan.levels] == [("beside",), ("b0", "b1")]
+        running.feed(1, 2)
+    assert told == {("source", "b0", False), ("source", "beside", False), ("b0", "b1", True)}

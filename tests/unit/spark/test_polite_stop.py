@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from acktree import Config
+from acktree import Config, IterableSpout, TopologyBuilder
 from acktree.core.statistics import Counters, OpenMessages, Stats
-from acktree.spark.polite_stop import heeding_signals, stop_politely
-from acktree.spark.signals import StoppedBySignal
+from acktree.spark import submit
+from acktree.spark.polite_stop import heeding_signals, started_politely, stop_politely
+from acktree.spark.signals import StoppedBySignal, noted
 
 
 class Running:
@@ -31,7 +32,7 @@ class Running:
     def stats(self) -> Stats:
         return Stats.of(Counters(), spouts={"a": OpenMessages(self.open), "b": OpenMessages(0)})
 
-    def kill(self) -> None:
+    def kill(self, wait_secs: float | None = None) -> None:
         self.open, self.is_running = 3, not self.ends
         if self.broken_off:
             raise StoppedBySignal(signal.SIGTERM)
@@ -78,3 +79,79 @@ def test_a_signal_while_the_program_waits_stops_it_there_unless_a_block_will(*, 
         signal.raise_signal(signal.SIGTERM)
     assert running.is_running == (not stops)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def starting(start: Any, caplog: pytest.LogCaptureFixture) -> str:
+    """What is said of a start that a signal comes into."""
+    with caplog.at_level(logging.WARNING, "acktree"), pytest.raises(StoppedBySignal) as raised:
+        started_politely(start, "orders", Path("/checkpoints/orders"))
+    assert raised.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("topology=orders signal=SIGTERM came while it was started: ")
+    assert said.endswith("checkpoint=/checkpoints/orders")
+    return said
+
+
+def test_a_signal_while_it_starts_waits_and_then_it_is_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running: Any = Running()
+
+    def start() -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return running
+
+    assert "it is stopped" in starting(start, caplog)
+    assert not running.is_running
+
+
+def test_between_two_steps_of_the_start_it_is_not_gone_on(caplog: pytest.LogCaptureFixture) -> None:
+    def start() -> Any:
+        with noted():
+            signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the next step")
+
+    assert "it is not started" in starting(start, caplog)
+
+
+def test_what_breaks_behind_a_signal_is_its_work_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def start() -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        raise ConnectionError("the JVM was asked, too, and is gone")
+
+    def breaks() -> Any:
+        raise ConnectionError("there is no JVM")
+
+    assert "it is not started" in starting(start, caplog)
+    with pytest.raises(ConnectionError):
+        started_politely(breaks, "orders", Path("/checkpoints/orders"))
+
+
+def test_a_start_without_a_signal_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    running: Any = Running()
+    assert started_politely(lambda: running, "orders", Path("/checkpoints/orders")) is running
+    assert not caplog.records
+
+
+def test_a_signal_while_spark_starts_gives_the_session_and_the_checkpoint_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back = []
+
+    def lends(name: str) -> tuple[object, Any]:
+        signal.raise_signal(signal.SIGINT)
+        return object(), lambda: given_back.append(name)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a build may ignore it
+    monkeypatch.setattr(submit, "lend_session", lends)
+    monkeypatch.setattr(submit, "_start_in", lambda *_: pytest.fail("it was gone on"))
+    builder = TopologyBuilder("orders")
+    builder.set_spout("numbers", IterableSpout([1], ["n"]))
+    for _ in range(2):  # the lock is free again
+        with pytest.raises(StoppedBySignal) as raised:
+            submit.submit(builder.create_topology(), checkpoint=tmp_path)
+        assert raised.value.code == 130
+    assert given_back == ["orders", "orders"]

@@ -364,12 +364,12 @@ def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) 
     )
     run.inbox.append([first, retries])
     for number, chunk in ((0, first), (1, retries)):
-        run.task.recover(number, chunk)
+        run.task.recovery.reopen(number, chunk)
     for number, chunk in ((0, first), (1, retries)):
-        run.task.must_outlive(number, chunk)
+        run.task.recovery.must_outlive(number, chunk)
     run.inbox.committed(1)
     failed = timed_out(1)
-    run.task.settle_recovered(Mail(failed=[(np.array([0]), failed)]), 0, was_told=True)
+    run.task.recovery.settle(Mail(failed=[(np.array([0]), failed)]), 0, was_told=True)
     run.task.deliver(run.acked(2))
     run.task.step(0)
     assert run.inbox.oldest_kept == 0

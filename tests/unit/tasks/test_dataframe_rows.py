@@ -25,7 +25,7 @@ from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.surroundings import Surroundings
-from tests.unit.tasks.test_spout_task import Inbox
+from tests.unit.tasks.spout_desk import Inbox
 from tests.unit.tasks.workbench import Calls, CallsByHand, in_a_row
 
 
@@ -255,10 +255,10 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_other
 
 def test_a_row_that_an_earlier_run_buried_is_not_parked_though_the_policy_would_try_it_again_by_now():
     line = Line(CallsByHand(judges), Retry(max_attempts=9))
-    line.task._around = replace(line.task._around, letters_among=lambda roots: frozenset(roots[:1]))
+    line.task.recovery._letters_among = lambda roots: frozenset(roots[:1])
     roots, values = np.array([11, 12]), encode_rows(["value", "key"], [[1, "k1"], [4, "k4"]])
     failed = [(roots, failure_of(ValueError("as before"), "judge"))]
-    line.task.settle_recovered(Mail(failed_rows=failed, payloads=[(roots, values)]), 0, was_told=False)
+    line.task.recovery.settle(Mail(failed_rows=failed, payloads=[(roots, values)]), 0, was_told=False)
     line.task.step(0)
     assert [letter.root for letter in line.letters] == [11]
     assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[12]]
@@ -303,7 +303,9 @@ def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
     again = Line(CallsByHand(judges), Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False))
     again.inbox.chunks, again.inbox.parked = dict(line.inbox.chunks), list(line.inbox.parked)
     chunk = Chunk.from_bytes(line.inbox.chunks[parked])
-    again.task._retried[int(chunk.sequences[0])] = 9  # an earlier run sent the first of them again
+    again.task.recovery._tried_again[int(chunk.sequences[0])] = (
+        9  # an earlier run sent the first of them again
+    )
     again.task.recover_parked(parked, chunk, 100)
     assert again.task.open_count == 1
     assert again.task.due_ms() == 100

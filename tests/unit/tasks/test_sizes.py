@@ -20,7 +20,7 @@ from acktree.tasks.outlets import Outlet
 from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission
 from acktree.testing import LocalCluster
-from tests.unit.tasks.test_spout_task import BROKEN, Desk, Source, emits
+from tests.unit.tasks.spout_desk import BROKEN, Desk, Source, emits
 
 
 def batch_of(sizes):
