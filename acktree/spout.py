@@ -110,6 +110,7 @@ class Spout(ABC):
     def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
         """Take many acks in one call; override it where the queue can be told in bulk.
 
+        A list; of what was emitted with an array of ids a sequence that ``numpy.asarray`` takes as it is.
         Same thread and same promises as ``ack``, which this default calls for each, in the order given. When
         one raises, the others are told all the same; the exceptions are raised at the end.
         """

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,54 @@ import numpy.typing as npt
 from acktree.core.ids import Int32s, Int64s
 from acktree.errors import ProtocolError
 
-__all__ = ["Closed", "MessageIds", "Pending"]
+__all__ = ["Closed", "IdArray", "MessageIds", "Pending"]
 
 MessageIds = Sequence[object] | npt.NDArray[Any]
 """Message ids of a run of tuples: any objects, or an array. What came as an array is handed back as one."""
+
+
+class IdArray(Sequence[object]):
+    """Message ids that came as an array, as a sequence: Python objects are made of those that are looked at.
+
+    ``numpy.asarray`` of one copies nothing. Equal to any sequence of the same ids.
+
+    >>> ids = IdArray(np.arange(3))
+    >>> ids[1], list(ids), ids == [0, 1, 2], bool(ids), np.asarray(ids).sum()
+    (1, [0, 1, 2], True, True, np.int64(3))
+    """
+
+    __slots__ = ("_array",)
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array.view()
+        self._array.flags.writeable = False  # others of the same emit are still open
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @overload
+    def __getitem__(self, place: int) -> object: ...
+    @overload
+    def __getitem__(self, place: slice) -> IdArray: ...
+    def __getitem__(self, place: int | slice) -> object:
+        return IdArray(self._array[place]) if isinstance(place, slice) else self._array.item(place)
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._array.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return repr(self._array.tolist())
+
+    def __array__(
+        self,
+        dtype: npt.DTypeLike | None = None,
+        copy: bool | None = None,  # noqa: FBT001  # as numpy asks
+    ) -> npt.NDArray[Any]:
+        return np.array(self._array, dtype, copy=copy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +125,11 @@ class Closed:
         if isinstance(emitted_ms, int):
             return (now_ms - emitted_ms) * len(self._places)
         return int((now_ms - emitted_ms[self._places]).sum())
+
+    def message_sequence(self) -> Sequence[Any]:
+        """The message ids as a sequence of Python objects, which are made only where somebody looks."""
+        ids = self.message_ids
+        return IdArray(ids) if isinstance(ids, np.ndarray) else ids
 
     def message_list(self) -> list[Any]:
         """The message ids as Python objects, also where they were an array."""

@@ -238,7 +238,7 @@ class SpoutTask:
         waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
         self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", waited_ms, count)
         self._around.note_acked(self.component.id, count, now_ms)
-        mine = closed.message_list()
+        mine = closed.message_sequence()
         if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
             if len(mine) < count:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from acktree.core.pending import Closed, Pending
+from acktree.core.pending import Closed, IdArray, Pending
 from acktree.errors import ProtocolError
 
 
@@ -162,6 +164,33 @@ def test_ids_are_a_list_of_python_objects_where_that_is_asked_for(ids):
     (closed,) = with_messages(*ids).close(np.array([0, 2])) if isinstance(ids, list) else in_an_array(ids)
     assert closed.message_list() == [ids[0], ids[2]]
     assert not any(isinstance(one, np.generic) for one in closed.message_list())
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 7], ["5", "6", "7"], [None, (1, 2), "x"]])
+def test_ids_of_an_array_are_told_as_a_sequence_of_python_objects(ids):
+    array = np.empty(3, dtype=object)
+    array[:] = ids
+    told = IdArray(np.array(ids) if None not in ids else array)
+    assert isinstance(told, Sequence)
+    assert (list(told), told[1], told[-1], told[1:], len(told)) == (ids, ids[1], ids[-1], ids[1:], 3)
+    assert not any(isinstance(one, np.generic) for one in (*told, told[0]))
+    assert told == ids
+    assert told != ids[:2]
+    assert told != 5
+    assert repr(told) == repr(ids)
+    assert told
+    assert not IdArray(np.zeros(0))
+    with pytest.raises(IndexError):
+        told[3]
+
+
+def test_ids_of_an_array_are_an_array_to_numpy_without_a_copy_and_nobody_changes_them():
+    ids = np.arange(3)
+    told = IdArray(ids)
+    assert np.shares_memory(np.asarray(told), ids)
+    assert np.array(told, dtype=np.float64).tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(told).sort()
 
 
 def in_an_array(ids):
