@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from acktree.errors import CheckpointError, ConfigError
+from acktree.spark.lease import Remote
 from acktree.spark.settings import MANAGER
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 Java = Any
 """An object of the JVM's, as py4j shows it."""
 
+_MANAGER_KEY: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _GONE: Final = frozenset({"java.io.FileNotFoundException"})
 _UNKNOWN: Final = ("UnsupportedFileSystemException", "ClassNotFoundException", "UnknownHostException")
 
 
-class HadoopFolder:
+class HadoopFolder(Remote):
     """A folder at a URL; see ``Remote`` for what its methods promise."""
 
     def __init__(self, jvm: Java, conf: Java, url: str) -> None:
@@ -59,7 +61,12 @@ class HadoopFolder:
     def of_session(cls, session: SparkSession, url: str) -> HadoopFolder:
         """With a session's settings, which may hold what the file system asks for."""
         inner: Any = session
-        return cls(inner._jvm, inner._jsparkSession.sessionState().newHadoopConf(), url)  # noqa: SLF001
+        conf = inner._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        if (
+            conf.get(_MANAGER_KEY) == MANAGER
+        ):  # for folders: at HDFS it would leave an older file, and say nothing
+            conf.unset(_MANAGER_KEY)
+        return cls(inner._jvm, conf, url)  # noqa: SLF001
 
     def make(self, name: str) -> None:
         path = self._path(name)

@@ -54,7 +54,8 @@ class Hdfs:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="acktree-hdfs-"))
         conf = SparkConf().set("spark.driver.extraClassPath", str(minicluster()))
-        conf.set("spark.driver.extraJavaOptions", "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        conf.set("spark.driver.memory", "256m")
+        conf.set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         self._gateway = launch_gateway(conf)
         jvm = self._gateway.jvm
         builder = getattr(jvm.org.apache.hadoop.hdfs, "MiniDFSCluster$Builder")
