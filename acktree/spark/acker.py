@@ -26,6 +26,7 @@ from acktree.core.ids import Int64s
 from acktree.core.ledger import Ledger
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+from acktree.spark.files import FOLDER, Files
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
 from acktree.tasks.plan import Plan
@@ -39,17 +40,20 @@ _MOST_CHANGES: Final = 1024
 class DurableAcker:
     """The acker of a checkpoint."""
 
-    def __init__(self, plan: Plan, folder: Path, last_committed: int, first_batch: int = 0) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, last_committed: int, first_batch: int = 0, files: Files = FOLDER
+    ) -> None:
         """Take up what an earlier driver left.
 
         Args:
             folder: The checkpoint's folder.
             last_committed: The last micro-batch that Spark has committed; the one after it runs again.
             first_batch: What was before this one is forgotten.
+            files: How a file comes to be there.
         """
-        self._log = _Log(folder / "acker", last_committed, first_batch)
+        self._log = _Log(folder / "acker", last_committed, first_batch, files)
         self._acker = Acker(plan, self._log.recover(plan.timeout_ms))
-        self._payloads = _Payloads(folder / "payloads", last_committed, self._acker.ledger)
+        self._payloads = _Payloads(folder / "payloads", last_committed, self._acker.ledger, files)
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
         """Begin a run; see :meth:`Acker.forget_before`."""
@@ -76,8 +80,9 @@ class DurableAcker:
 class _Log:
     """Changes since the last whole ledger, a file for each micro-batch that changed something."""
 
-    def __init__(self, folder: Path, last_committed: int, first_batch: int) -> None:
-        self._folder, found = folder, _committed(folder, last_committed, first_batch)
+    def __init__(self, folder: Path, last_committed: int, first_batch: int, files: Files) -> None:
+        self._folder, self._disk = folder, files
+        found = _committed(files, folder, last_committed, first_batch)
         whole = max((at for at, file in enumerate(found) if file.suffix == ".whole"), default=0)
         self._superseded, self._files = found[:whole], found[whole:]
         self._written = 0
@@ -95,32 +100,32 @@ class _Log:
 
     def write(self, batch_id: int, change: bytes, ledger: Ledger) -> None:
         for file in self._superseded:  # by a micro-batch before this one, which is committed by now
-            file.unlink(missing_ok=True)
+            self._disk.remove(file)
         self._superseded = []
         self._written += len(change)
         is_large = self._written > max(_SMALL, 2 * ledger.nbytes)
         if is_large or len(self._files) > _MOST_CHANGES:
             self._superseded, self._files, self._written = self._files, [], 0
-            file = _write(self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
+            file = _write(self._disk, self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
         else:
-            file = _write(self._folder / f"{batch_id:012d}.change", change)
+            file = _write(self._disk, self._folder / f"{batch_id:012d}.change", change)
         self._files.append(file)
 
 
 class _Payloads:
     """What rows of DataFrames held, kept while they are open: their source has moved on."""
 
-    def __init__(self, folder: Path, last_committed: int, ledger: Ledger) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, last_committed: int, ledger: Ledger, files: Files) -> None:
+        self._folder, self._disk = folder, files
         self._open: dict[Path, Int64s] = {}
         self._closed: list[Path] = []
-        for file in _committed(folder, last_committed):
+        for file in _committed(files, folder, last_committed):
             self._keep(file, ledger.still_open(np.concatenate([roots for roots, _ in _read(file)])))
 
     def settle(self, batch_id: int, arrived: Sequence[Payload], verdicts: Verdicts) -> list[Payload]:
         """Take in what came, let go of what was judged, give back what failed."""
         for file in self._closed:  # by a micro-batch before this one, which is committed by now
-            file.unlink(missing_ok=True)
+            self._disk.remove(file)
         self._closed = []
         lost = np.concatenate((verdicts.failed.roots, verdicts.timed_out.roots))
         judged = np.concatenate((verdicts.acked.roots, lost))
@@ -134,7 +139,7 @@ class _Payloads:
         if left:
             # One by one: the rows of two DataFrames make no table.
             parts = (part for roots, values in left for part in (roots, batch_to_bytes(values)))
-            file = _write(self._folder / f"{batch_id:012d}", pack(*parts))
+            file = _write(self._disk, self._folder / f"{batch_id:012d}", pack(*parts))
             self._keep(file, np.concatenate([roots for roots, _ in left]))
         return failed
 
@@ -146,23 +151,23 @@ class _Payloads:
             self._closed.append(file)
 
 
-def _committed(folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
+def _committed(files: Files, folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
     """The files of micro-batches that count, ascending; what else is there goes."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found: list[Path] = []
     for file in sorted(folder.iterdir()):
         if file.name.startswith("new-") or not first_batch <= int(file.stem) <= last_committed:
-            file.unlink()
+            files.remove(file)
         else:
             found.append(file)
     return found
 
 
-def _write(file: Path, blob: bytes) -> Path:
+def _write(files: Files, file: Path, blob: bytes) -> Path:
     new = file.with_name(f"new-{file.name}")
     new.touch(mode=0o600)
     new.write_bytes(blob)
-    return new.rename(file)
+    return files.place(new, file)
 
 
 def _read(file: Path) -> list[Payload]:

@@ -16,6 +16,9 @@
     plan-*           what the workers of the current run read
 
 Everything in it is the user's alone (0700, and what we write in it 0600), whatever the umask.
+
+Where the checkpoint is at a URL this folder is the driver's working copy of it (``mirror.py``), which lacks
+Spark's part, marks and plan.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -32,13 +34,12 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from acktree.config import Config
-from acktree.errors import CheckpointError, ConfigError
+from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
+from acktree.spark.files import FOLDER, Files
 from acktree.spark.inbox import waiting_spouts
 from acktree.spark.layout import FRESH, check_version
 from acktree.spark.scratch import scratch_folder
@@ -52,35 +53,19 @@ BLOCK: Final = 1 << 28
 """Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""
 
 
-def folder_of(checkpoint: str | Path) -> Path:
-    """The folder that a user names, by a path or a ``file:`` URL.
-
-    Raises:
-        ConfigError: It is a URL of something that is no folder here.
-    """
-    text = str(checkpoint)
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
-        return Path(text).absolute()
-    url = urlsplit(text)
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        return Path(url2pathname(url.path))
-    raise ConfigError(
-        f"a checkpoint is a folder, and this one is at {url.scheme}://",
-        f"submit(checkpoint={text!r})",
-        "name a folder that the driver and every executor see under the same path, such as one on NFS",
-    )
-
-
 class Checkpoint:
     """One checkpoint folder, held by this process until :meth:`close`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Files = FOLDER) -> None:
         """Take the folder; it is made if it is not there.
+
+        Args:
+            files: How its files come to be there. They are closed with it, or where it cannot be taken.
 
         Raises:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
-        self.folder = folder
+        self.folder, self.files = folder, files
         make_private_folder(folder)
         _warn_of_writers(folder)
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
@@ -92,19 +77,24 @@ class Checkpoint:
             self.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
-                str(folder),
+                str(self.place),
                 "stop it first, or give this topology a checkpoint of its own",
             ) from error
         try:
             self._facts = self._read()
-            make_private_folder(self.spark)  # before Spark makes it as the umask says
+            self.spark_url = files.make_spark_folder(self.spark)
         except BaseException:
             self.close()
             raise
 
     @property
+    def place(self) -> Path | str:
+        """What a person calls it: the folder, or the URL of which the folder is a working copy."""
+        return self.files.shown(self.folder)
+
+    @property
     def spark(self) -> Path:
-        """Spark's ``checkpointLocation``."""
+        """Where Spark's part is in the folder; where it really is :attr:`spark_url` says."""
         return self._of_generation("spark")
 
     @property
@@ -241,7 +231,7 @@ class Checkpoint:
             log.warning(
                 "topology=%s has %s partitions as this checkpoint was begun, not %s. fix: to change them, "
                 "`python -m acktree rebalance %s --partitions %s`",
-                topology.name, self.partitions, config.partitions, self.folder, config.partitions,
+                topology.name, self.partitions, config.partitions, self.place, config.partitions,
             )  # fmt: skip
         now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
         self._write({
@@ -258,8 +248,8 @@ class Checkpoint:
         if refused:
             raise CheckpointError(
                 "; ".join(f"{change.what}, but {change.refused}" for change in refused),
-                f"topology {name!r} on the checkpoint {self.folder}",
-                "; ".join(dict.fromkeys(c.way.replace(CHECKPOINT, str(self.folder)) for c in refused)),
+                f"topology {name!r} on the checkpoint {self.place}",
+                "; ".join(dict.fromkeys(c.way.replace(CHECKPOINT, str(self.place)) for c in refused)),
             )
         for change in found:
             log.info("topology=%s changed since its last run: %s", name, change.what)
@@ -287,7 +277,7 @@ class Checkpoint:
             facts |= {"acker_from": committed + 1, "lost_through": end}
         self._write(facts)
         self.drop_earlier_generations()
-        make_private_folder(self.spark)
+        self.spark_url = self.files.make_spark_folder(self.spark)
 
     @property
     def next_generation(self) -> int:
@@ -318,32 +308,37 @@ class Checkpoint:
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""
-        return self._end_of(_last_logged(self.spark / "offsets"))
+        return self._end_of(self._last_logged("offsets"))
 
     def committed_end(self) -> int:
         """The last inbox number that a committed micro-batch ran over; -1 for none."""
-        return self._end_of(_last_logged(self.spark / "commits"))
+        return self._end_of(self._last_logged("commits"))
 
     def _end_of(self, logged: int) -> int:
         if logged >= 0:
-            for line in (self.spark / "offsets" / str(logged)).read_text().splitlines():
+            for line in self.files.read_log(self.spark / "offsets" / str(logged)).splitlines():
                 if line.startswith('{"chunk"'):
                     return int(json.loads(line)["chunk"])
         return self.begins_after
 
     def is_committed(self, batch_id: int) -> bool:
         """Whether Spark has committed a micro-batch."""
-        return (self.spark / "commits" / str(batch_id - self.first_batch)).exists()
+        return self.files.is_logged(self.spark / "commits" / str(batch_id - self.first_batch))
 
     def last_committed(self) -> int:
         """The last micro-batch that Spark has committed; -1 for none. The one after it will run again."""
-        return self.first_batch + _last_logged(self.spark / "commits")
+        return self.first_batch + self._last_logged("commits")
+
+    def _last_logged(self, log: str) -> int:
+        """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
+        return max(map(int, filter(str.isdigit, self.files.logged(self.spark / log))), default=-1)
 
     def close(self) -> None:
         """Let the next driver have it. A second call does nothing."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
+            self.files.close()
 
     def _read(self) -> dict[str, Any]:
         file = self.folder / "acktree.json"
@@ -354,17 +349,17 @@ class Checkpoint:
         except (TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{file.name} cannot be read: {error}",
-                str(self.folder),
+                str(self.place),
                 "bring it back from a copy, or give the topology a new checkpoint",
             ) from error
-        check_version(facts, self.folder)
+        check_version(facts, self.place)
         return dict(facts)
 
     def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / "acktree.json.new"
         # Synced: a reservation that a power cut takes back would hand out ids twice.
         write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
-        new.rename(self.folder / "acktree.json")
+        self.files.place(new, self.folder / "acktree.json")
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 
@@ -377,8 +372,3 @@ def _warn_of_writers(folder: Path) -> None:
             folder,
             folder,
         )
-
-
-def _last_logged(folder: Path) -> int:
-    """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
-    return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)

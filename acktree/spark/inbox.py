@@ -30,9 +30,10 @@ from threading import Lock
 from typing import Final
 
 from acktree.core.pace import FIRST
-from acktree.errors import ProtocolError
+from acktree.errors import CheckpointError, ProtocolError
 from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
+from acktree.spark.files import FOLDER, Files
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -132,7 +133,15 @@ def waiting_spouts(folder: Path) -> frozenset[str]:
 class FileInbox:
     """The driver's side of the inbox. Any thread may call any method."""
 
-    def __init__(self, folder: Path, admitted: int, max_messages: int, max_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        admitted: int,
+        max_messages: int,
+        max_bytes: int,
+        files: Files = FOLDER,
+        max_chunk_bytes: int | None = None,
+    ) -> None:
         """Open the inbox in a folder, which is made if it is not there.
 
         Args:
@@ -140,11 +149,14 @@ class FileInbox:
             max_messages: There is room while fewer messages wait for their micro-batch; and than
                 :data:`AHEAD` times what a micro-batch takes.
             max_bytes: And while fewer bytes wait or are kept.
+            files: How a chunk comes to be there.
+            max_chunk_bytes: What a chunk may have where Spark carries it to the executors; None: anything.
         """
         make_private_folder(folder)
-        self._folder = folder
+        self._folder, self._files = folder, files
         self.admitted = admitted
         self._max_messages, self._max_bytes = max_messages, max_bytes
+        self._max_chunk_bytes = max_chunk_bytes
         self._lock = Lock()
         self._is_closed = False
         self._entries: dict[int, tuple[Entry, int]] = {}
@@ -162,6 +174,7 @@ class FileInbox:
     def append(self, chunks: Sequence[Chunk]) -> int:
         """Hand over chunks, all or none; returns the number of the first."""
         blobs = [(ChunkKind.DATA, chunk.task, len(chunk), chunk.to_bytes()) for chunk in chunks]
+        self._refuse_larger_than_spark_carries(blobs)
         with self._lock:
             first = self._write(blobs)
             for offset, chunk in enumerate(chunks):
@@ -169,6 +182,16 @@ class FileInbox:
                     self._move_position(chunk.task, first + offset)
         self.wake()
         return first
+
+    def _refuse_larger_than_spark_carries(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]]) -> None:
+        largest = max((len(blob) for *_, blob in blobs), default=0)
+        if self._max_chunk_bytes is not None and largest > self._max_chunk_bytes:
+            raise CheckpointError(
+                f"a message takes {largest:,} bytes; Spark carries {self._max_chunk_bytes:,} to an executor",
+                str(self._files.shown(self._folder)),
+                "nothing of it was handed over. Raise spark.rpc.message.maxSize (MB, 2047 at most) where the "
+                "session is built, and submit again",
+            )
 
     def park(self, chunk: Chunk) -> int:
         """Keep a chunk until it is released, without running it; returns its number."""
@@ -317,7 +340,7 @@ class FileInbox:
                 for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
                     write_private(self._folder / f"new-{entry.name}", blob)
                 for entry in reversed(entries):
-                    (self._folder / f"new-{entry.name}").rename(self._folder / entry.name)
+                    self._files.place(self._folder / f"new-{entry.name}", self._folder / entry.name)
         except BaseException:
             # The first comes last, so nobody has read any; the next to write takes the same numbers.
             for entry in entries:
@@ -346,7 +369,7 @@ class FileInbox:
         self._released.discard(number)
         entry, size = self._entries.pop(number)
         self._bytes -= size
-        (self._folder / entry.name).unlink(missing_ok=True)
+        self._files.remove(self._folder / entry.name)
 
     def _keep_position_alone(self, number: int) -> None:
         """Keep of a chunk what its spout remembers: a chunk of no messages, of the same number."""
@@ -360,8 +383,8 @@ class FileInbox:
         ).to_bytes()  # fmt: skip
         bare = replace(entry, rows=0)
         write_private(self._folder / f"new-{bare.name}", blob)
-        (self._folder / f"new-{bare.name}").rename(self._folder / bare.name)
-        (self._folder / entry.name).unlink(missing_ok=True)
+        self._files.place(self._folder / f"new-{bare.name}", self._folder / bare.name)
+        self._files.remove(self._folder / entry.name)
         self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
         self._bytes -= size
 
@@ -376,7 +399,9 @@ class FileInbox:
         for file in sorted(self._folder.iterdir(), key=_by_number_and_rows):
             entry = Entry.of_name(file.name)
             is_left_over = entry is not None and (entry.number >= end or entry.number in self._entries)
-            if file.name.startswith("new-") or is_left_over:
+            if is_left_over:
+                self._files.remove(file)
+            elif file.name.startswith("new-"):
                 file.unlink()
             elif entry is not None:
                 is_bare = entry.kind is ChunkKind.DATA and not entry.rows

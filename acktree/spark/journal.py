@@ -21,6 +21,7 @@ import numpy as np
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_to_bytes
 from acktree.private_files import make_private_folder, write_private
+from acktree.spark.files import FOLDER, Files
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
 
@@ -31,14 +32,15 @@ _TOLD: Final = "told"
 class Journal:
     """The journal of one checkpoint."""
 
-    def __init__(self, folder: Path, told_through: Callable[[], int]) -> None:
+    def __init__(self, folder: Path, told_through: Callable[[], int], files: Files = FOLDER) -> None:
         """Open it.
 
         Args:
             told_through: The last micro-batch all of whose verdicts were told to the spouts.
+            files: How a file comes to be there.
         """
         make_private_folder(folder)
-        self._folder = folder
+        self._folder, self._files = folder, files
         self._told_through = told_through
         self._ends: dict[int, int] = {}
         self._noted = -1
@@ -53,7 +55,7 @@ class Journal:
         rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
         new = self._folder / f"new-{batch_id}"
         write_private(new, pack(head, verdicts.to_bytes(), *rows))
-        new.rename(self._folder / f"{batch_id:012d}")
+        self._files.place(new, self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
 
     def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, list[Payload]]]:
@@ -64,7 +66,7 @@ class Journal:
         """
         for file in self._folder.iterdir():
             if file.name.startswith("new-") or (file.name.isdigit() and int(file.name) > last_committed):
-                file.unlink()
+                self._files.remove(file)
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
         parts = {int(file.name): unpack(file.read_bytes()) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
@@ -81,7 +83,7 @@ class Journal:
         told_through = self._told_through()
         for batch_id, end in list(self._ends.items()):
             if end < oldest and batch_id <= told_through:
-                (self._folder / f"{batch_id:012d}").unlink(missing_ok=True)
+                self._files.remove(self._folder / f"{batch_id:012d}")
                 del self._ends[batch_id]
 
     def note_told(self) -> None:
@@ -90,7 +92,7 @@ class Journal:
         if told_through != self._noted:
             new = self._folder / "new-told"
             write_private(new, str(told_through).encode())
-            new.rename(self._folder / _TOLD)
+            self._files.place(new, self._folder / _TOLD)
             self._noted = told_through
 
     def _last_noted(self) -> int:

@@ -22,7 +22,7 @@ FRESH: Final[Mapping[str, Any]] = {
 """What begins a checkpoint, beside salt, partitions, run, reserved sequences and shape."""
 
 
-def check_version(facts: Mapping[str, Any], folder: Path) -> None:
+def check_version(facts: Mapping[str, Any], place: Path | str) -> None:
     """See that a checkpoint is of this release's version.
 
     Raises:
@@ -32,6 +32,6 @@ def check_version(facts: Mapping[str, Any], folder: Path) -> None:
     if version != VERSION:
         raise CheckpointError(
             f"this checkpoint has version {version}, and this acktree reads version {VERSION}",
-            str(folder),
+            str(place),
             "let the acktree that wrote it finish what is open, and give the topology a new checkpoint",
         )

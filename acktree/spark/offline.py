@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from acktree.core.state import MemoryStore
 from acktree.errors import CheckpointError, nearest
-from acktree.spark.checkpoint import Checkpoint, folder_of
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.location import folder_of
 from acktree.spark.memories import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.tasks.moving import moved

@@ -6,6 +6,7 @@ A stateless level is a function for ``mapInArrow``; a remembering level is a pro
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from acktree.core.frames import WireRow
+from acktree.core.frames import Kind, WireRow
 from acktree.core.state import StateStore
 from acktree.spark import scratch, worker
 from acktree.spark.blobs import MapStateStore
@@ -27,8 +28,8 @@ from acktree.spark.isolation import Isolation
 from acktree.spark.memories import SeededStore
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import SharedPlan
-from acktree.tasks.chunk import in_parts
-from acktree.tasks.level import run_level
+from acktree.tasks.chunk import Chunk, in_parts
+from acktree.tasks.level import ReadChunk, run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.sentry import Sentry
 
@@ -48,25 +49,28 @@ class Places:
     """Folders that a worker needs, as paths.
 
     Attributes:
-        inbox: Where chunks are read.
-        marks: Where a level marks what it executes.
+        inbox: Where chunks are read; by the source alone where executors do not see the checkpoint.
+        marks: Where a level marks what it executes; below a disk of the executor's own where it is relative.
         scratch: Where large rows are, if driver and workers share a machine.
         memory: What bolts remembered when Spark's checkpoint began, if that was moved there.
+        is_seen: Whether executors see the checkpoint.
     """
 
     inbox: str
     marks: str
     scratch: str | None
     memory: str | None = None
+    is_seen: bool = True
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
     """How a level is run in this attempt of its Spark task."""
     context = TaskContext.get()
     assert context is not None, "levels run in Spark tasks"
+    batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
     return Isolation(
-        Path(places.marks),
-        int(context.getLocalProperty("streaming.sql.batchId") or 0),
+        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id),
+        batch_id,
         level,
         partition,
         context.attemptNumber(),
@@ -103,11 +107,17 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
                 rows = scratch.take(places.scratch, mine)
                 return run_level(plan, level, partition, rows, read_chunk=reader, sentry=sentry)
 
-            reader = partial(read_chunk, Path(places.inbox))
+            reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
             out = isolation(places, plan, level, partition).run(run_it)
             yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
 
     return run
+
+
+def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
+    """Chunks that came in the rows that name them."""
+    bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
+    return lambda name: Chunk.from_bytes(bodies[name])
 
 
 def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:

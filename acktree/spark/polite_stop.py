@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("acktree")
 
 
-def started_politely(start: Callable[[], RunningTopology], name: str, checkpoint: Path) -> RunningTopology:
+def started_politely(
+    start: Callable[[], RunningTopology], name: str, checkpoint: Path | str
+) -> RunningTopology:
     """Start a topology. A signal meanwhile is heeded at the end of a ``noted`` block, or when it has started.
 
     Raises:

@@ -52,6 +52,7 @@ def ladder(
             partitions=plan.partitions,
             interval_secs=plan.config.batch_interval_secs,
             after=after,
+            carries=not places.is_seen,
         )
         .load()
     )

@@ -81,6 +81,7 @@ class RunningTopology:
     def begin(self, query: StreamingQuery) -> None:
         """Run: the query is there, its first micro-batch warms it up, then the spouts open."""
         self._query = query
+        self._checkpoint.files.begin(self.changed)
         self._keeper.start()
 
     def begin_ended(self) -> None:
@@ -98,9 +99,9 @@ class RunningTopology:
         return self.plan.topology.name
 
     @property
-    def checkpoint(self) -> Path:
-        """The folder of its checkpoint: submitted on it again, it goes on."""
-        return self._checkpoint.folder
+    def checkpoint(self) -> Path | str:
+        """The folder of its checkpoint, or its URL: submitted on it again, it goes on."""
+        return self._checkpoint.place
 
     @property
     def is_running(self) -> bool:
@@ -147,7 +148,7 @@ class RunningTopology:
         raise MisuseError(
             "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
             f"topology {self.name!r}",
-            f"kill it, and `python -m acktree rebalance {self._checkpoint.folder}`; then submit it again",
+            f"kill it, and `python -m acktree rebalance {self.checkpoint}`; then submit it again",
         )
 
     def await_termination(self, timeout_secs: float | None = None) -> bool:
@@ -159,7 +160,7 @@ class RunningTopology:
         Raises:
             SpoutError: A spout could not be opened.
             DeadLetterLimitError: More messages were given up than ``Config`` allows.
-            CheckpointError: A disk is full; submit again on the same checkpoint once there is room.
+            CheckpointError: A disk is full, or the checkpoint's URL fails; submit again once that is mended.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         with heeding_signals(self, stops=not self._in_block):
@@ -318,7 +319,10 @@ class RunningTopology:
     def _is_over(self) -> bool:
         query = self._query
         assert query is not None, "begin() gave one"
-        reasons: list[AcktreeError | None] = [thread.broken for thread in self._threads.values()]
+        reasons: list[AcktreeError | None] = [self._checkpoint.files.lost]
+        if reasons[0]:
+            self._must_hurry.set()  # no commit can come any more
+        reasons += [thread.broken for thread in self._threads.values()]
         reasons += [self._burial.limit_reached] if self._burial else []
         for reason in filter(None, reasons):
             self.deactivate()  # stopping takes a while, and what is emitted meanwhile would only wait
@@ -342,7 +346,8 @@ class RunningTopology:
     def _stop(self) -> None:
         """Stop between two micro-batches, then close the spouts; each step whatever became of the others."""
         if self._stopped_by is not None:
-            self._stopped_by = full_disk.told(self._stopped_by, *self._checkpoint.places)
+            full = full_disk.told(self._stopped_by, *self._checkpoint.places)
+            self._stopped_by = self._checkpoint.files.told(full)
             log.error("topology=%s stopped_by=%s", self.name, self._stopped_by)
         try:
             with ExitStack() as steps:  # the last one first

@@ -9,6 +9,7 @@ setting and its gain. Nothing here is needed for correctness but the state store
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -108,6 +109,9 @@ _WORKER_ENVIRONMENT: Final = {
 }
 
 
+_MESSAGE_REST_MB: Final = 4
+"""Of a message to an executor, for what it says beside."""
+
 _lent: dict[str, int] = {}
 """How many topologies run in each session that was made here, by its application's id."""
 _lending = threading.Lock()
@@ -183,10 +187,18 @@ def start_session(name: str) -> SparkSession:
     return session
 
 
-def prepare_session(session: SparkSession) -> None:
-    """Make the settings that can be made late, and warn of those that cannot."""
+def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
+    """Make the settings that can be made late, and warn of those that cannot.
+
+    Args:
+        is_folder: Whether the checkpoint is one. Elsewhere Spark chooses its file manager, or the user does:
+            ours cannot put a file in the place of another at HDFS.
+    """
     for setting in SETTINGS:
-        if not setting.is_static:
+        if setting.value == MANAGER and not is_folder:
+            if session.conf.get(setting.key, "") == MANAGER:
+                session.conf.unset(setting.key)
+        elif not setting.is_static:
             session.conf.set(setting.key, setting.value)
         elif session.conf.get(setting.key, "") != setting.value:
             warnings.warn(
@@ -207,3 +219,11 @@ def _without_checksums(session: SparkSession) -> None:
     local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context.hadoopConfiguration())
     local.setWriteChecksum(False)
     local.setVerifyChecksum(False)
+
+
+def most_carried(session: SparkSession) -> int | None:
+    """How many bytes of a chunk a row may carry to an executor; None where Spark sends it no message."""
+    if re.match(r"local(\[[^\[]*\])?$", session.sparkContext.master or ""):
+        return None
+    most_mb = int(session.sparkContext.getConf().get("spark.rpc.message.maxSize", "128"))
+    return (most_mb - _MESSAGE_REST_MB) << 20

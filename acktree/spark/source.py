@@ -5,6 +5,7 @@ Rules of this file
 1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files: Spark calls them
    again after a crash, and elsewhere.
 2. No message goes through here. A row names a slice of a chunk; the source level reads it where it is used.
+   Where executors do not see the inbox a row carries its slice, and micro-batches are bounded in bytes.
 3. ``latestOffset`` waits for news, up to :data:`PATIENCE_SECS`: a query at rest costs a call a second.
 
 Storm has no counterpart: its spouts push. Order of calls and threads: ``DataSourceStreamReader`` of Spark 4.
@@ -28,18 +29,22 @@ from pyspark.sql.types import StructType
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.pace import Pace
 from acktree.errors import CheckpointError
-from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after
+from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after, read_chunk
 from acktree.spark.wire import WIRE_DDL, batch_of
+from acktree.tasks.chunk import Chunk
 
 FORMAT: Final = "acktree"
 PATIENCE_SECS: Final = 1.0
 """How long the source waits for news before it tells Spark that there is none."""
+CARRIED_BYTES: Final = 32 << 20
+"""Where rows carry them, chunks of so many bytes make a micro-batch, or one that is larger: Spark sends an
+executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of it."""
 SLICE_ROWS: Final = 64
 """With less than so many messages for each partition, one gets all of them."""
 
 
 class InboxSource(DataSource):
-    """``readStream.format("acktree")``; options ``inbox``, ``partitions``, ``interval_secs``."""
+    """``readStream.format("acktree")``; its options are those of :class:`InboxReader`."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,12 +69,17 @@ class Slices(InputPartition):
 
 
 class InboxReader(DataSourceStreamReader):
-    """Reads one inbox; lives in a process of its own beside the driver."""
+    """Reads one inbox; lives in a process of its own beside the driver.
+
+    Options: ``inbox``, its folder; ``partitions``; ``interval_secs``; ``after``, the number after which a
+    fresh checkpoint of Spark's begins; ``carries``, whether rows carry their messages.
+    """
 
     def __init__(self, options: dict[str, str]) -> None:
         self._folder = Path(options["inbox"])
         self._partitions = int(options["partitions"])
         self._after = int(options.get("after", -1))
+        self._carries = options.get("carries") == "true"
         self._pace = Pace(float(options["interval_secs"]))
         self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
 
@@ -99,7 +109,12 @@ class InboxReader(DataSourceStreamReader):
             return []
         following = entries_after(self._folder, start)
         before = accumulate((entry.rows for entry in following), initial=0)
-        return [entry for entry, rows in zip(following, before, strict=False) if rows < self._pace.allowance]
+        news = [entry for entry, rows in zip(following, before, strict=False) if rows < self._pace.allowance]
+        if not self._carries:
+            return news
+        through = accumulate((self._folder / entry.name).stat().st_size for entry in news)
+        fit = sum(size <= CARRIED_BYTES for size in through)
+        return news[: max(1, fit)]
 
     def _wait(self) -> None:
         """Until somebody wakes us, or patience ends."""
@@ -134,9 +149,17 @@ class InboxReader(DataSourceStreamReader):
                         head = json.dumps(due).encode()
                         rows[partition].append(_row(partition, int(level), Kind.TICK, -1, entry.number, head))
         data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
-        for entry, partition, first, last in _slices(data, self._partitions):
-            head = json.dumps((entry.name, first, last)).encode()
-            rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head))
+        chunk: tuple[Entry, Chunk] | None = None
+        for entry, partition, first, end_row in _slices(data, self._partitions):
+            body = b""
+            place = (entry.name, first, end_row)
+            if self._carries:
+                if chunk is None or chunk[0] != entry:
+                    chunk = entry, read_chunk(self._folder, entry.name)
+                body = chunk[1].slice(first, end_row).to_bytes()
+                place = (entry.name, 0, end_row - first)
+            head = json.dumps(place).encode()
+            rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
         told = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
         rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, told))
         return [Slices(part) for part in rows]
@@ -179,5 +202,7 @@ def _slices(data: Sequence[Entry], partitions: int) -> Iterator[tuple[Entry, int
         start += entry.rows
 
 
-def _row(partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, b"")  # Spark puts the clock in
+def _row(
+    partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
+) -> WireRow:
+    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # Spark puts the clock in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,18 +15,21 @@ from acktree.core.statistics import ReportedError
 from acktree.core.verdicts import Failure
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
-from acktree.dead_letters.store import DeadLetters
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
 from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
-from acktree.spark.checkpoint import Checkpoint, folder_of
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.hadoop import HadoopFolder
 from acktree.spark.inbox import ChunkKind, FileInbox
 from acktree.spark.journal import Journal
+from acktree.spark.location import location_of, refuse_letters_beside
+from acktree.spark.mirror import Mirror
 from acktree.spark.operators import Places
 from acktree.spark.polite_stop import started_politely
 from acktree.spark.query import ladder
 from acktree.spark.running import RunningTopology
-from acktree.spark.settings import lend_session, prepare_session
+from acktree.spark.settings import lend_session, most_carried, prepare_session
 from acktree.spark.shipping import ship_code
 from acktree.spark.signals import noted
 from acktree.spark.sink import Sink
@@ -59,7 +63,8 @@ def submit(
     Args:
         topology: What ``create_topology()`` returned.
         checkpoint: A folder of the topology's own, made if it is not there; on a cluster one that driver and
-            executors share. The same one resumes: memory, open messages and position are as committed.
+            executors share. Or a URL of a file system that Hadoop knows, such as ``hdfs://names/orders``. The
+            same one resumes: memory, open messages and position are as committed.
         spark: The session to run in. Without one a local session with our settings is made, and stopped with
             the topology.
         config: The settings; each has a default.
@@ -69,55 +74,103 @@ def submit(
 
     Raises:
         StoppedBySignal: Ctrl-C or SIGTERM came meanwhile: what was started is stopped again.
-        CheckpointError: Another driver runs on the checkpoint, its disk is full, or the topology changed in
-            a way that it cannot follow: see ``docs/running.md``.
-        ConfigError: ``checkpoint`` is no folder (a URL other than ``file:``); ``dead_letters_url`` cannot be
-            read, or its driver is not installed.
+        CheckpointError: Another driver runs on the checkpoint, its disk is full, its URL cannot be reached,
+            or the topology changed in a way that it cannot follow: see ``docs/running.md``.
+        ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
+            no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     config = config or Config()
-    folder = folder_of(checkpoint)
+    where = location_of(checkpoint)
 
     def start() -> RunningTopology:
-        with full_disk.telling(folder, Path(tempfile.gettempdir())):
-            held = Checkpoint(folder)
+        if isinstance(where, str):
+            return _submit_at(where, topology, spark, config)
+        return _submit_in(where, topology, spark, config)
+
+    return started_politely(start, topology.name, where)
+
+
+def _submit_in(
+    folder: Path, topology: Topology, spark: SparkSession | None, config: Config
+) -> RunningTopology:
+    """Run on a checkpoint that is a folder."""
+    with full_disk.telling(folder, Path(tempfile.gettempdir())):
+        held = Checkpoint(folder)
+        try:
+            if held.has_ended:
+                return _ended(topology, held, config, _nothing)
+            return _start(topology, held, config, lambda: _session(topology, spark))
+        except BaseException:
+            held.close()
+            raise
+
+
+def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> RunningTopology:
+    """Run on a checkpoint at a URL, which can only be read with a session."""
+    refuse_letters_beside(url, topology, config)
+    session, give_back = _session(topology, spark, is_folder=False)
+    try:
+        parent = session.conf.get("spark.local.dir", None)
+        with full_disk.telling(Path(tempfile.gettempdir())):
+            files = Mirror.open(HadoopFolder.of_session(session, url), (parent or "").split(",")[0] or None)
+            held = Checkpoint(files.folder, files)
             try:
-                return _start(topology, held, spark, config)
+                if held.has_ended:
+                    return _ended(topology, held, config, give_back)
+                return _start(topology, held, config, lambda: (session, give_back))
             except BaseException:
                 held.close()
                 raise
+    except BaseException:
+        give_back()
+        raise
 
-    return started_politely(start, topology.name, folder)
 
-
-def _start(
-    topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config
-) -> RunningTopology:
-    if held.has_ended:
-        return _ended(topology, held, config)
+def _session(
+    topology: Topology, spark: SparkSession | None, *, is_folder: bool = True
+) -> tuple[SparkSession, Callable[[], None]]:
+    """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
     try:
         with noted():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
+        prepare_session(session, is_folder=is_folder)
+    except BaseException:
+        give_back()
+        raise
+    return session, give_back
+
+
+def _start(
+    topology: Topology,
+    held: Checkpoint,
+    config: Config,
+    lend: Callable[[], tuple[SparkSession, Callable[[], None]]],
+) -> RunningTopology:
+    session, give_back = lend()
+    try:
         return _start_in(session, give_back, topology, held, config)
     except BaseException:
         give_back()
         raise
 
 
-def _ended(topology: Topology, held: Checkpoint, config: Config) -> RunningTopology:
+def _ended(
+    topology: Topology, held: Checkpoint, config: Config, give_back: Callable[[], None]
+) -> RunningTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
     topology = held.begin_run(topology, config, held.partitions)
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
-    inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
+    inbox = _inbox(held, config, None)
     errors, threads = ErrorLog(config), Threads()
     sink = Sink(plan, None, inbox, None, None, (), threads.hold, errors.add)
     letters = _letters(held, config, topology, None)
-    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, _nothing)
+    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back)
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
         topology.name,
-        held.folder,
+        held.place,
     )
     running.begin_ended()
     return running
@@ -134,29 +187,29 @@ def _start_in(
     held: Checkpoint,
     config: Config,
 ) -> RunningTopology:
-    prepare_session(session)
     ship_code(session)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     most = session.sparkContext.defaultParallelism
     topology = held.begin_run(topology, config, min(wanted, most))
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
-    inbox = FileInbox(held.inbox, held.admitted(), config.inbox_max_messages, config.inbox_max_bytes)
+    inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
     errors, threads = ErrorLog(config), Threads()
     letters = _letters(held, config, topology, lambda again: _send(again, running, threads))
     burial = Burial(letters, topology, config)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
-    journal = Journal(held.verdicts, threads.told_through) if replays else None
+    journal = Journal(held.verdicts, threads.told_through, held.files) if replays else None
     acker = None
     if plan.is_tracking:
-        acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from)
+        acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     folder = _scratch_folder(session, held)
     scratch = None if folder is None else str(folder)
-    folders = [held.marks, *([] if folder is None else [folder])]
+    folders = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
     sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
     sink.first_batch = held.first_batch
     running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal, burial)
 
     def on_batch() -> None:
+        held.files.check()
         threads.wake()  # what ran waits no more: there is room
         running.changed()
 
@@ -198,9 +251,14 @@ def _query(
     frames: Mapping[str, DataFrameSpout],
     scratch: str | None,
 ) -> StreamingQuery:
-    shared = SharedPlan.write(plan, held.new_plan_file())
-    memory = None if held.memory is None else str(held.memory)
-    places = Places(str(held.inbox), str(held.marks), scratch, memory)
+    if held.files.is_seen:
+        shared = SharedPlan.write(plan, held.new_plan_file())
+        memory = None if held.memory is None else str(held.memory)
+        places = Places(str(held.inbox), str(held.marks), scratch, memory)
+    else:
+        shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
+        marks = f"acktree-marks-{secrets.token_hex(8)}"
+        places = Places(str(held.inbox), marks, scratch, is_seen=False)
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
@@ -209,7 +267,7 @@ def _query(
             ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
-            .option("checkpointLocation", held.spark.as_uri())  # local, whatever the default is
+            .option("checkpointLocation", held.spark_url)
             .trigger(processingTime="0 seconds")
             .start()
         )
@@ -224,6 +282,11 @@ def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:
     return held.new_scratch_folder(session.conf.get("spark.local.dir", None))
 
 
+def _inbox(held: Checkpoint, config: Config, max_chunk_bytes: int | None) -> FileInbox:
+    most = config.inbox_max_messages, config.inbox_max_bytes
+    return FileInbox(held.inbox, held.admitted(), *most, held.files, max_chunk_bytes)
+
+
 def _letters(
     held: Checkpoint,
     config: Config,
@@ -232,7 +295,7 @@ def _letters(
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
-        return DeadLetters(held.dead_letters, send)
+        return DeadLetters(held.dead_letters if held.files.is_seen else IN_MEMORY, send)
     return DeadLetters(config.dead_letters_url, send, topology=topology.name)
 
 

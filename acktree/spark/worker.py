@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pickle
 import resource
+import shutil
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import cloudpickle
+from pyspark import SparkFiles
 
 from acktree.errors import CheckpointError
-from acktree.private_files import write_private
+from acktree.private_files import make_private_folder, write_private
+from acktree.spark import scratch
 from acktree.tasks.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 # Worker processes are pooled: any of them may serve any level of any query. So a plan is kept by its file.
 _plans: dict[str, Plan] = {}
@@ -35,7 +43,8 @@ class SharedPlan:
     Not a broadcast: Spark unpickles a stateful operator once beside the driver too, where those are missing.
 
     Attributes:
-        path: The file. Its name is new for each run, so a worker that stays never takes an old one for it.
+        path: The file; or its name alone where Spark brings it (``SparkContext.addFile``). It is new for each
+            run, so a worker that stays never takes an old one for it.
     """
 
     path: str
@@ -45,6 +54,15 @@ class SharedPlan:
         """Put a plan where workers can read it; only its owner may."""
         write_private(file, pickle.dumps((plan.import_path, _umask(), cloudpickle.dumps(plan))))
         return cls(str(file))
+
+    @classmethod
+    def send(cls, plan: Plan, name: str, context: SparkContext) -> SharedPlan:
+        """Let Spark bring a plan to executors that see no file of ours."""
+        # Executors that come later fetch it too, needed or not: it must be there for as long as Spark is.
+        folder = Path(tempfile.mkdtemp(prefix="acktree-plan-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        context.addFile(cls.write(plan, folder / name).path)
+        return cls(name)
 
     def plan(self) -> Plan:
         """The plan, in whichever process this is.
@@ -63,6 +81,8 @@ class SharedPlan:
 
     def _read(self) -> bytes:
         file = Path(self.path)
+        if not file.is_absolute():
+            file = Path(SparkFiles.get(self.path))
         try:
             return file.read_bytes()
         except OSError as error:
@@ -71,6 +91,20 @@ class SharedPlan:
                 f"{file.parent} on {socket.gethostname()}",
                 "put the checkpoint where driver and every executor, as one user, see it under the same path",
             ) from error
+
+
+def own_folder(name: str, batch_id: int) -> Path:
+    """A folder on a disk of this executor's own, which Spark deletes when it ends.
+
+    Args:
+        name: Of the folder; it is made if it is not there.
+        batch_id: What it holds of micro-batches before this one is deleted.
+    """
+    disks = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
+    folder = Path(disks.split(",")[0]) / name
+    make_private_folder(folder)
+    scratch.forget_before(folder, batch_id)
+    return folder
 
 
 def _umask() -> int:

@@ -29,6 +29,7 @@ from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
 from acktree.spark.journal import Journal
 from acktree.spark.memories import SeededStore
+from acktree.spark.operators import _carried_by
 from acktree.spark.running import RunningTopology
 from acktree.spark.sink import Sink
 from acktree.spark.source import InboxReader
@@ -65,6 +66,8 @@ class World:
         self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
         self.now_ms = 1_800_000_000_000
         self.timeout_secs: float | None = None
+        self.take: Callable[[], Checkpoint] = lambda: Checkpoint(folder / "checkpoint")
+        self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
@@ -264,21 +267,24 @@ class Driver:
             dead_letter_limit_count=world.most_letters,
             dead_letter_limit_ratio=0,
         )
-        self.held = Checkpoint(world.folder / "checkpoint")
-        self.letters = DeadLetters(self.held.dead_letters)
+        self.held = world.take()
+        self.is_folder = self.held.files.is_seen
+        self.letters = DeadLetters(
+            self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite"
+        )
         self.burial = Burial(self.letters, topology, config)
         self.burial.on_limit = self.note_limit
         self.held.begin_run(topology, config, 2)
         self.plan = Plan.of(topology, config, 2, 7)
-        self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9)
+        self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
         self.inbox.world = world
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
         if not world.redelivers:
-            self.journal = DyingJournal(self.held.verdicts, self.threads.told_through)
+            self.journal = DyingJournal(self.held.verdicts, self.threads.told_through, self.held.files)
             self.journal.world = world
-        last_committed = self.held.last_committed()
-        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from)
+        last_committed, disk = self.held.last_committed(), self.held.files
+        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from, disk)
         acker.world = world
         self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
         self.sink.first_batch = self.held.first_batch
@@ -300,18 +306,21 @@ class Driver:
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        after = str(self.held.begins_after)
-        options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2", "after": after}
+        options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
+        options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}
         self.reader = InboxReader(options)
-        self.logs = {name: self.held.spark / name for name in ("offsets", "commits", "state")}
+        disk.begin(lambda: None)
+        self.logs = {
+            name: (world.spark or self.held.spark) / name for name in ("offsets", "commits", "state")
+        }
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
 
     def close(self) -> None:
         """What the operating system does with a dead process, and a test with a live one."""
-        self.inbox.close()
-        self.letters.close()
-        self.held.close()
+        for part in ("inbox", "letters", "held"):
+            if part in vars(self):  # it may have died before it had all of them
+                vars(self)[part].close()
 
     def stop(self) -> None:
         """In order, as the keeper does when there are too many dead letters."""
@@ -402,7 +411,8 @@ class Driver:
                 store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
-                rows += run_level(self.plan, level.index, partition, here, store, read_chunk=self._read)
+                read = self._read if self.is_folder else _carried_by(here)
+                rows += run_level(self.plan, level.index, partition, here, store, read_chunk=read)
         (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
         self.world.effects[self.held.first_batch + batch_id] = _running[self.name]
         return rows

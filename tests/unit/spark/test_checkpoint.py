@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from acktree import BasicBolt, Config, IterableSpout, Topology, TopologyBuilder, bolt, submit
+from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyBuilder, bolt, submit
 from acktree.errors import CheckpointError, ConfigError
-from acktree.spark.checkpoint import BLOCK, Checkpoint, folder_of
+from acktree.spark.checkpoint import BLOCK, Checkpoint
+from acktree.spark.location import folder_of, location_of, refuse_letters_beside
 
 
 @bolt(outputs=[])
@@ -249,12 +250,40 @@ def test_a_relative_path_is_that_of_now_and_a_colon_makes_no_url(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "url", ["hdfs://names:8020/orders", "s3a://bucket/orders", "file://elsewhere/orders"]
+    ("url", "what"),
+    [
+        ("file://elsewhere/orders", "this one is at elsewhere"),
+        ("hdfs://names:8020/", "a whole file system"),
+        ("hdfs://me:s3cret@names/orders", "takes no password"),
+        ("wasbs://box@account/orders?sig=s3cret", "no query"),
+        ("hdfs://names/orders#s3cret", "no fragment"),
+    ],
 )
-def test_a_url_of_no_folder_is_refused_and_no_folder_of_its_name_is_made(
-    tmp_path: Path, monkeypatch, url: str
+def test_a_url_that_cannot_be_taken_is_refused_and_its_secrets_are_not_shown(
+    tmp_path: Path, monkeypatch, url: str, what: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="a checkpoint is a folder"):
+    with pytest.raises(ConfigError, match=what) as raised:
         submit(topology(), checkpoint=url)
+    assert "s3cret" not in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["hdfs://me@names:8020/orders", "s3a://bucket/orders"])
+def test_a_url_of_hadoops_is_taken_as_it_stands_and_offline_tools_say_that_they_need_a_folder(
+    url: str,
+) -> None:
+    assert location_of(f"{url}/") == url
+    with pytest.raises(CheckpointError, match="this checkpoint is at a URL") as raised:
+        folder_of(url)
+    assert raised.value.where == url
+
+
+def test_what_gives_up_messages_needs_a_place_for_them_where_the_checkpoint_is_at_a_url() -> None:
+    builder = TopologyBuilder("tried")
+    builder.set_spout("numbers", IterableSpout([1], ["n"]), retry=Retry(max_attempts=2))
+    tried = builder.create_topology()
+    with pytest.raises(ConfigError, match="spout 'numbers' has a Retry"):
+        submit(tried, checkpoint="hdfs://names/orders")
+    refuse_letters_beside("hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters"))
+    refuse_letters_beside("hdfs://names/orders", topology(), Config())

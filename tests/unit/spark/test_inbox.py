@@ -361,3 +361,13 @@ def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stoppin
     monkeypatch.setattr("acktree.spark.inbox.make_private_file", full)
     inbox.hold()
     assert not (tmp_path / "hold").exists()
+
+
+def test_a_chunk_that_spark_cannot_carry_is_refused_before_it_is_handed_over(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, 100, 10**9, max_chunk_bytes=len(chunk_of(1).to_bytes()))
+    assert inbox.append([chunk_of(1)]) == 0
+    with pytest.raises(CheckpointError, match="Spark carries") as raised:
+        inbox.append([chunk_of(2), chunk_of(*range(1000))])
+    assert "spark.rpc.message.maxSize" in raised.value.fix
+    assert inbox.last_number == 0
+    inbox.close()

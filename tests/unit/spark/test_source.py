@@ -15,7 +15,8 @@ pytest.importorskip("pyspark")
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark import source
-from acktree.spark.inbox import WAKE, ChunkKind, FileInbox
+from acktree.spark.inbox import WAKE, ChunkKind, FileInbox, read_chunk
+from acktree.spark.operators import _carried_by
 from acktree.spark.source import InboxReader
 from tests.unit.spark.inbox_chunks import chunk_of
 
@@ -199,3 +200,38 @@ def test_what_was_taken_waits_no_more_and_spouts_may_be_ahead_by_two(
     assert latest(reader, 0) == 1
     assert inbox.room()
     inbox.close()
+
+
+def carrying(folder: Path) -> InboxReader:
+    options = {"inbox": str(folder), "partitions": "2", "interval_secs": "2", "carries": "true"}
+    return InboxReader(options)
+
+
+def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(*range(300), first_sequence=0), chunk_of(*range(300, 500), first_sequence=300)])
+    named = [row for row in rows(reader, -1, 1) if row.kind == Kind.CHUNK]
+    carried = [row for row in rows(carrying(tmp_path), -1, 1) if row.kind == Kind.CHUNK]
+    assert len(named) == len(carried) == 3
+    for seen, brought in zip(named, carried, strict=True):
+        name, first, end = json.loads(seen.head)
+        wanted = read_chunk(tmp_path, name).slice(first, end)
+        its, zero, count = json.loads(brought.head)
+        found = _carried_by([brought])(its)
+        assert (its, zero, count) == (name, 0, len(wanted))
+        assert (found.first_sequence, found.values.to_pydict()) == (
+            wanted.first_sequence,
+            wanted.values.to_pydict(),
+        )
+        assert (seen.body, brought.partition, brought.sequence) == (b"", seen.partition, seen.sequence)
+
+
+def test_what_rows_carry_bounds_a_micro_batch_and_one_chunk_always_fits(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.append([chunk_of(number, first_sequence=number) for number in range(4)])
+    size = next(tmp_path.glob("*.data.*")).stat().st_size
+    for bytes_, end in ((3 * size, 2), (2 * size - 1, 0), (1, 0)):
+        monkeypatch.setattr(source, "CARRIED_BYTES", bytes_)
+        assert latest(carrying(tmp_path), -1) == end

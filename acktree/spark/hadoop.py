@@ -1,0 +1,165 @@
+"""A folder in a file system of Hadoop's, through the JVM beside the driver.
+
+Bytes go from file to file in the JVM; what crosses to Python are names. Files are put by the checkpoint file
+manager that Spark puts its own with, so what a store can do at once or not is known in one place.
+
+Source: Spark's ``CheckpointFileManager``: ``createAtomic`` shows a file whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from acktree.errors import CheckpointError, ConfigError
+from acktree.spark.lease import Remote
+from acktree.spark.settings import MANAGER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Java = Any
+"""An object of the JVM's, as py4j shows it."""
+
+_MANAGER_KEY: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_GONE: Final = frozenset({"java.io.FileNotFoundException"})
+_UNKNOWN: Final = ("UnsupportedFileSystemException", "ClassNotFoundException", "UnknownHostException")
+
+
+class HadoopFolder(Remote):
+    """A folder at a URL; see ``Remote`` for what its methods promise."""
+
+    def __init__(self, jvm: Java, conf: Java, url: str) -> None:
+        """Find the file system of a URL.
+
+        Args:
+            jvm: The JVM, as py4j shows it.
+            conf: Hadoop's configuration there.
+
+        Raises:
+            ConfigError: Hadoop knows no such file system.
+        """
+        self.url = url
+        self._conf, self._hadoop, self._java = conf, jvm.org.apache.hadoop, jvm.java
+        self._commons = jvm.org.apache.commons
+        with self._telling("to open it", _UNKNOWN):
+            self._root = self._hadoop.fs.Path(url)
+            self._files = self._root.getFileSystem(conf)
+            package = jvm
+            for part in MANAGER.rpartition(".")[0].split("."):
+                package = getattr(package, part)
+            # Scala's companion of a trait: what Spark calls CheckpointFileManager.create.
+            managers = getattr(getattr(package, "CheckpointFileManager$"), "MODULE$")
+            self._manager = managers.create(self._root, conf)
+            self._private = self._hadoop.fs.permission.FsPermission("700")
+
+    @classmethod
+    def of_session(cls, session: SparkSession, url: str) -> HadoopFolder:
+        """With a session's settings, which may hold what the file system asks for."""
+        inner: Any = session
+        conf = inner._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        if (
+            conf.get(_MANAGER_KEY) == MANAGER
+        ):  # for folders: at HDFS it would leave an older file, and say nothing
+            conf.unset(_MANAGER_KEY)
+        return cls(inner._jvm, conf, url)  # noqa: SLF001
+
+    def make(self, name: str) -> None:
+        path = self._path(name)
+        with self._telling(f"to make {name or 'it'}"):
+            if not self._files.exists(path):
+                self._files.mkdirs(path, self._private)
+
+    def names(self, folder: str) -> dict[str, int]:
+        with self._telling(f"to list {folder}"):
+            try:
+                found = self._files.listStatus(self._path(folder))
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getName() in _GONE:
+                    return {}
+                raise
+            return {each.getPath().getName(): each.getModificationTime() for each in found}
+
+    def exists(self, name: str) -> bool:
+        with self._telling(f"to look for {name}"):
+            return bool(self._files.exists(self._path(name)))
+
+    def read(self, name: str) -> bytes:
+        with self._telling(f"to read {name}"):
+            stream = self._files.open(self._path(name))
+            try:
+                return bytes(self._commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def get(self, name: str, file: Path) -> None:
+        with self._telling(f"to fetch {name}"):
+            local = self._hadoop.fs.Path(file.as_uri())
+            self._files.copyToLocalFile(False, self._path(name), local, True)  # noqa: FBT003  # Java's order
+
+    def put(self, file: Path, name: str) -> None:
+        with self._telling(f"to write {name}"):
+            self._put(file, name, overwrite=True)
+
+    def put_new(self, file: Path, name: str) -> bool:
+        with self._telling(f"to write {name}"):
+            if self._files.exists(self._path(name)):
+                return False
+            try:
+                self._put(file, name, overwrite=False)
+            except Py4JJavaError:
+                if self._files.exists(self._path(name)):
+                    return False
+                raise
+        return True
+
+    def delete(self, name: str) -> None:
+        with self._telling(f"to delete {name}"):
+            self._files.delete(self._path(name), False)  # noqa: FBT003  # Java's order: not what is in it
+
+    def _put(self, file: Path, name: str, *, overwrite: bool) -> None:
+        source = self._java.io.FileInputStream(str(file))
+        try:
+            target = self._manager.createAtomic(self._path(name), overwrite)
+            try:
+                self._hadoop.io.IOUtils.copyBytes(source, target, self._conf, False)  # noqa: FBT003
+                target.close()  # not by copyBytes, which does so after a failure too: then it would be there
+            except BaseException:
+                with suppress(Py4JError):
+                    target.cancel()
+                raise
+        finally:
+            source.close()
+
+    def _path(self, name: str) -> Java:
+        return self._hadoop.fs.Path(self._root, name) if name else self._root
+
+    @contextmanager
+    def _telling(self, what: str, unknown: tuple[str, ...] = ()) -> Iterator[None]:
+        """Whatever Hadoop says is the checkpoint's error; with one of these names in it, the URL's."""
+        try:
+            yield
+        except Py4JError as error:
+            said = _first_line(error)
+            if any(name in said for name in unknown):
+                raise ConfigError(
+                    f"this Spark finds no such file system: {said}",
+                    f"submit(checkpoint={self.url!r})",
+                    "see that the URL is right; what is not part of Hadoop needs its package in the session "
+                    "(spark.jars.packages), and its settings there as spark.hadoop.*",
+                ) from error
+            raise CheckpointError(
+                f"the checkpoint's file system failed {what}: {said}",
+                self.url,
+                "see that it can be reached, has room and lets this user write; then submit again on the "
+                "same checkpoint: it goes on where it was, nothing is lost",
+            ) from error
+
+
+def _first_line(error: Py4JError) -> str:
+    said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return (said.strip().splitlines() or ["the JVM is gone"])[0][:300]

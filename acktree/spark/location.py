@@ -1,0 +1,84 @@
+"""Where a user says that a checkpoint is: a folder, or a URL of a file system that Hadoop knows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import url2pathname
+
+from acktree.config import Config
+from acktree.errors import CheckpointError, ConfigError
+from acktree.topology.model import Topology
+
+
+def location_of(checkpoint: str | Path) -> Path | str:
+    """The folder that a user names, by a path or a ``file:`` URL; any other URL as it stands.
+
+    Raises:
+        ConfigError: The URL has a password or a query, names no file system or no folder in it, or is a
+            ``file:`` URL of another machine.
+    """
+    text = str(checkpoint)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        return Path(text).absolute()
+    url = urlsplit(text)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return Path(url2pathname(url.path))
+    shown = _shown(url)
+    if url.scheme == "file":
+        raise ConfigError(
+            f"a checkpoint at file: is a folder of this machine, and this one is at {url.hostname}",
+            f"submit(checkpoint={shown!r})",
+            "name a folder that the driver and every executor see under the same path, such as one on NFS",
+        )
+    if url.password is not None or url.query or url.fragment:
+        raise ConfigError(
+            "a checkpoint's URL is shown in logs and errors: it takes no password, no query and no fragment",
+            f"submit(checkpoint={shown!r})",
+            "give credentials to Hadoop, in the session's spark.hadoop.* settings",
+        )
+    if not url.path.strip("/"):
+        raise ConfigError(
+            "a checkpoint is a folder, and this is a whole file system",
+            f"submit(checkpoint={shown!r})",
+            f"name a folder in it: {shown.rstrip('/')}/checkpoints/orders",
+        )
+    return text.rstrip("/")
+
+
+def folder_of(checkpoint: str | Path) -> Path:
+    """The folder that a user names, where it has to be one.
+
+    Raises:
+        CheckpointError: It is at a URL.
+    """
+    where = location_of(checkpoint)
+    if isinstance(where, Path):
+        return where
+    raise CheckpointError(
+        "what bolts remember is moved by a folder that executors see, and this checkpoint is at a URL",
+        where,
+        "let the topology finish what is open (running.kill() waits for it), and give it a new checkpoint",
+    )
+
+
+def refuse_letters_beside(where: str, topology: Topology, config: Config) -> None:
+    """See that dead letters have a place, where the checkpoint is none: SQLite cannot lie at a URL.
+
+    Raises:
+        ConfigError: A spout has a retry policy, so it may give messages up, and no place was named.
+    """
+    retries = [spout.id for spout in topology.spouts if spout.retry is not None]
+    if retries and config.dead_letters_url is None:
+        raise ConfigError(
+            f"spout {retries[0]!r} has a Retry, and a checkpoint at a URL has no place for what it gives up",
+            f"submit(checkpoint={where!r})",
+            "name a database that every driver reaches: Config(dead_letters_url='postgresql+psycopg://...')",
+        )
+
+
+def _shown(url: SplitResult) -> str:
+    """A URL without what may be secret in it."""
+    host = url.netloc.rpartition("@")[2] if url.password is not None else url.netloc
+    return f"{url.scheme}://{host}{url.path}"

@@ -1,0 +1,92 @@
+"""HDFS of a test's own: a namenode and a datanode on loopback, with their own folder, gone when the test is.
+
+Their classes are PySpark's Hadoop and one jar beside it, ``hadoop-client-minicluster`` of the same version
+from Maven Central, fetched once into the user's cache (``XDG_CACHE_HOME``) and checked by its digest. Where
+it cannot be had the tests are skipped, but in CI that is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from pyspark import SparkConf
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+_CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"
+
+
+def minicluster() -> Path:
+    """The jar. OSError where it cannot be fetched."""
+    [client] = (Path(_find_spark_home()) / "jars").glob("hadoop-client-api-*.jar")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
+    name = f"hadoop-client-minicluster-{version}.jar"
+    jar = cache / name
+    if not jar.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with urllib.request.urlopen(f"{_CENTRAL}/{version}/{name}.sha1", timeout=60) as answer:
+            digest = answer.read().decode().split()[0]
+        beside = Path(tempfile.mkdtemp(dir=cache)) / name
+        try:
+            with (
+                urllib.request.urlopen(f"{_CENTRAL}/{version}/{name}", timeout=60) as answer,
+                beside.open("wb") as file,
+            ):
+                shutil.copyfileobj(answer, file)
+            if hashlib.sha1(beside.read_bytes(), usedforsecurity=False).hexdigest() != digest:
+                raise OSError(f"{name} came damaged")
+            beside.rename(jar)
+        finally:
+            shutil.rmtree(beside.parent)
+    return jar
+
+
+class Hdfs:
+    """A running one, in a JVM of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="acktree-hdfs-"))
+        conf = SparkConf().set("spark.driver.extraClassPath", str(minicluster()))
+        conf.set("spark.driver.memory", "256m")
+        conf.set("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        self._gateway = launch_gateway(conf)
+        jvm = self._gateway.jvm
+        builder = getattr(jvm.org.apache.hadoop.hdfs, "MiniDFSCluster$Builder")
+        settings = jvm.org.apache.hadoop.conf.Configuration()
+        settings.setInt("dfs.namenode.safemode.extension", 0)
+        try:
+            place = jvm.java.io.File(str(self.folder))
+            self._cluster = builder(settings, place).numDataNodes(1).build()
+            self._cluster.waitActive()
+            self.url = self._cluster.getURI().toString()
+        except BaseException:
+            self.remove()
+            raise
+
+    def stop_namenode(self) -> None:
+        """Nobody can open, list or write anything."""
+        self._cluster.shutdownNameNode(0)
+
+    def start_namenode(self) -> None:
+        """At the same port, with what it had."""
+        no_words = self._gateway.new_array(self._gateway.jvm.java.lang.String, 0)
+        self._cluster.restartNameNode(0, True, no_words)  # noqa: FBT003  # Java's order
+
+    def remove(self) -> None:
+        """Stop it and leave nothing."""
+        process = self._gateway.proc
+        self._gateway.shutdown()
+        process.stdin.close()  # it ends when its input does
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
