@@ -2,7 +2,7 @@
 
 Their classes are PySpark's Hadoop and one jar beside it, ``hadoop-client-minicluster`` of the same version
 from Maven Central, fetched once into the user's cache (``XDG_CACHE_HOME``) and checked by its digest. Where
-it cannot be had the tests are skipped, but in CI that is a failure.
+it cannot be had the tests are skipped, and say so.
 """
 
 from __future__ import annotations
