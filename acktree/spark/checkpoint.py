@@ -40,7 +40,7 @@ from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.files import FOLDER, Files
-from acktree.spark.inbox import waiting_spouts
+from acktree.spark.inbox_files import waiting_spouts
 from acktree.spark.layout import FRESH, check_version
 from acktree.spark.scratch import scratch_folder
 from acktree.topology.changes import CHECKPOINT, changes

@@ -23,7 +23,7 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.state import StateStore
 from acktree.spark import scratch, worker
 from acktree.spark.blobs import MapStateStore
-from acktree.spark.inbox import read_chunk
+from acktree.spark.inbox_files import read_chunk
 from acktree.spark.isolation import Isolation
 from acktree.spark.memories import SeededStore
 from acktree.spark.wire import WIRE_SCHEMA, batch_of, rows_of

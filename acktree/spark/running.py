@@ -18,7 +18,8 @@ from acktree.errors import AcktreeError, MisuseError
 from acktree.spark import full_disk, signals
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.gateway import hush
-from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.journal import Journal
 from acktree.spark.polite_stop import heeding_signals, stop_politely
 from acktree.spark.sink import Sink

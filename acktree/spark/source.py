@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.pace import Pace
 from acktree.errors import CheckpointError
-from acktree.spark.inbox import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after, read_chunk
+from acktree.spark.inbox_files import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after, read_chunk
 from acktree.spark.wire import WIRE_DDL, batch_of
 from acktree.tasks.chunk import Chunk
 

@@ -21,7 +21,8 @@ from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.hadoop import HadoopFolder
-from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.journal import Journal
 from acktree.spark.location import location_of, refuse_letters_beside
 from acktree.spark.mirror import Mirror

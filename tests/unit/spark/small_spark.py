@@ -26,7 +26,8 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.inbox import ChunkKind, FileInbox, read_chunk
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind, read_chunk
 from acktree.spark.journal import Journal
 from acktree.spark.memories import SeededStore
 from acktree.spark.operators import _carried_by

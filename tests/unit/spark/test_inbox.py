@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.errors import CheckpointError, ProtocolError
-from acktree.spark.inbox import WAKE, ChunkKind, Entry, FileInbox, Taken, entries_after, waiting_spouts
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
 from tests.unit.spark.inbox_chunks import chunk_of
 
 ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}

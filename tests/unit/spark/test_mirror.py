@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from acktree.errors import CheckpointError
 from acktree.spark import lease, mirror
 from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.mirror import Mirror
 from tests.unit.spark.inbox_chunks import chunk_of
 from tests.unit.spark.points import POINTS

@@ -14,7 +14,8 @@ pytest.importorskip("pyspark")
 from acktree import Retry
 from acktree.dead_letters import DeadLetters
 from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.inbox import ChunkKind, FileInbox
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.worker import SharedPlan
 from tests.unit.spark.small_spark import World, live
 

@@ -15,7 +15,8 @@ pytest.importorskip("pyspark")
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark import source
-from acktree.spark.inbox import WAKE, ChunkKind, FileInbox, read_chunk
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import WAKE, ChunkKind, read_chunk
 from acktree.spark.operators import _carried_by
 from acktree.spark.source import InboxReader
 from tests.unit.spark.inbox_chunks import chunk_of

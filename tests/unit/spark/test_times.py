@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import Retry
-from acktree.spark.inbox import ChunkKind
+from acktree.spark.inbox_files import ChunkKind
 from tests.unit.spark.small_spark import Driver, World
 
 TIMEOUT_SECS = 30
