@@ -67,6 +67,8 @@ def worth_reading(lines: Iterable[str]) -> Iterator[str]:
     held: list[str] = []
     after_phrase = False
     for line in lines:
+        if len(held) == 1 and not line.startswith(" "):
+            held = []  # its process was ended while it wrote: there is nothing in it to read
         if held:
             held.append(line)
             if not line.startswith(" "):
@@ -83,4 +85,5 @@ def worth_reading(lines: Iterable[str]) -> Iterator[str]:
         else:
             after_phrase = False
             yield line
-    yield from held
+    if len(held) > 1:
+        yield from held

@@ -7,6 +7,7 @@ import logging
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,36 +97,35 @@ def _submit_in(
     folder: Path, topology: Topology, spark: SparkSession | None, config: Config
 ) -> RunningTopology:
     """Run on a checkpoint that is a folder."""
-    with full_disk.telling(folder, Path(tempfile.gettempdir())):
+    with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder)
-        try:
-            if held.has_ended:
-                return _ended(topology, held, config, _nothing)
-            return _start(topology, held, config, lambda: _session(topology, spark))
-        except BaseException:
-            held.close()
-            raise
+        given_up.callback(held.close)
+        if held.has_ended:
+            running = _ended(topology, held, config, _nothing)
+        else:
+            session, give_back = _session(topology, spark)
+            given_up.callback(give_back)
+            running = _start(session, give_back, topology, held, config)
+        given_up.pop_all()
+        return running
 
 
 def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> RunningTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
     refuse_letters_beside(url, topology, config)
-    session, give_back = _session(topology, spark, is_folder=False)
-    try:
+    with full_disk.telling(Path(tempfile.gettempdir())), ExitStack() as given_up:
+        session, give_back = _session(topology, spark, is_folder=False)
+        given_up.callback(give_back)
         parent = session.conf.get("spark.local.dir", None)
-        with full_disk.telling(Path(tempfile.gettempdir())):
-            files = Mirror.open(HadoopFolder.of_session(session, url), (parent or "").split(",")[0] or None)
-            held = Checkpoint(files.folder, files)
-            try:
-                if held.has_ended:
-                    return _ended(topology, held, config, give_back)
-                return _start(topology, held, config, lambda: (session, give_back))
-            except BaseException:
-                held.close()
-                raise
-    except BaseException:
-        give_back()
-        raise
+        files = Mirror.open(HadoopFolder.of_session(session, url), (parent or "").split(",")[0] or None)
+        held = Checkpoint(files.folder, files)
+        given_up.callback(held.close)
+        if held.has_ended:
+            running = _ended(topology, held, config, give_back)
+        else:
+            running = _start(session, give_back, topology, held, config)
+        given_up.pop_all()
+        return running
 
 
 def _session(
@@ -141,20 +141,6 @@ def _session(
         give_back()
         raise
     return session, give_back
-
-
-def _start(
-    topology: Topology,
-    held: Checkpoint,
-    config: Config,
-    lend: Callable[[], tuple[SparkSession, Callable[[], None]]],
-) -> RunningTopology:
-    session, give_back = lend()
-    try:
-        return _start_in(session, give_back, topology, held, config)
-    except BaseException:
-        give_back()
-        raise
 
 
 def _ended(
@@ -181,7 +167,7 @@ def _nothing() -> None:
     """A session that the user brought is the user's to stop."""
 
 
-def _start_in(
+def _start(
     session: SparkSession,
     give_back: Callable[[], None],
     topology: Topology,

@@ -33,6 +33,13 @@ def test_a_traceback_that_is_cut_off_is_not_kept_back():
     assert list(worth_reading(cut)) == cut
 
 
+def test_the_head_of_a_traceback_whose_process_was_ended_over_it_tells_nothing():
+    head = "Traceback (most recent call last):\n"
+    whole = [head, '  File "x.py", line 1\n', "ValueError: no\n"]
+    phrase = 'Setting Spark log level to "ERROR".\n'
+    assert list(worth_reading([head, phrase, "said\n", head, *whole, head])) == ["said\n", *whole]
+
+
 @pytest.mark.parametrize(
     "error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file")]
 )
