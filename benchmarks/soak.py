@@ -38,7 +38,7 @@ from benchmarks.report import Report, add_keep_argument, tell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.spark.running import RunningTopology
+    from acktree.driver.handle import RunningTopology
 
 CONFIG: Final = Config(message_timeout_secs=20, max_spout_pending=2000, partitions=2)
 POINTS: Final = 100

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from acktree.spark.spouts import RUN_MESSAGES
+from acktree.driver.spout_threads import RUN_MESSAGES
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acktree.config import Config
-    from acktree.spark.running import RunningTopology
+    from acktree.driver.handle import RunningTopology
 
 Counted = Callable[["RunningTopology"], int]
 """How many messages a topology has done since it began."""

@@ -20,15 +20,21 @@ _REASON_CHARS: Final = 200
 
 
 class Burial:
-    """Between the spout tasks of one run and their dead letters. Any thread may call any method.
+    """Between the spout tasks of one run and their dead letters. Any thread may call any method."""
 
-    Attributes:
-        on_limit: Called once, when the limit is reached.
-    """
+    def __init__(
+        self,
+        letters: DeadLetters,
+        topology: Topology,
+        config: Config,
+        on_limit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing was given up in this run yet: an earlier run's letters do not count.
 
-    def __init__(self, letters: DeadLetters, topology: Topology, config: Config) -> None:
-        """Nothing was given up in this run yet: an earlier run's letters do not count."""
-        self.on_limit: Callable[[], None] = _nobody_listens
+        Args:
+            on_limit: Called once, when the limit is reached.
+        """
+        self._on_limit = on_limit
         self._letters, self._topology, self._config = letters, topology, config
         self._lock = Lock()
         self._limits: dict[str, LetterLimit] = {}
@@ -105,7 +111,7 @@ class Burial:
                     self._reached, is_news = self._too_many(limit, fresh), True
             reached = self._reached
         if is_news:
-            self.on_limit()
+            self._on_limit()
         if reached is not None:
             raise DeadLetterLimitError(*reached.args, buried=buried)
         return limit, admitted
@@ -132,7 +138,3 @@ class Burial:
             "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
             "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
         )
-
-
-def _nobody_listens() -> None:
-    """Until somebody does."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 from acktree.core.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.ledger import Ledger
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.spark.files import FOLDER, Files
@@ -60,20 +61,14 @@ class DurableAcker:
         self._acker.forget_before(first_sequences)
 
     def settle(
-        self,
-        batch_id: int,
-        deltas: Iterable[WireRow],
-        payloads: Iterable[WireRow],
-        clock_ms: int,
-        *,
-        is_first: bool,
+        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: Iterable[WireRow]
     ) -> tuple[Verdicts, list[Payload]]:
         """Judge a micro-batch, durably; with what failed rows of DataFrames held."""
-        verdicts, change = self._acker.settle(deltas, clock_ms, is_first=is_first)
+        verdicts, change = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
         arrived = [payload_of_wire(row.head, row.body) for row in payloads]
-        failed = self._payloads.settle(batch_id, arrived, verdicts)
+        failed = self._payloads.settle(batch.batch_id, arrived, verdicts)
         if change:
-            self._log.write(batch_id, change, self._acker.ledger)
+            self._log.write(batch.batch_id, change, self._acker.ledger)
         return verdicts, failed
 
 

@@ -10,169 +10,73 @@ again, where a bolt may fail that did not fail before: an ack told too early wou
 from __future__ import annotations
 
 import json
-import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
-from acktree.core.counters import Counters
-from acktree.core.frames import Kind, WireRow
-from acktree.core.statistics import ReportedError
-from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.core.frames import Kind
+from acktree.core.micro_batch import MicroBatch
+from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind
 from acktree.spark import scratch
-from acktree.spark.acker import DurableAcker
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
 from acktree.spark.wire import rows_of
-from acktree.tasks.mail import Mail, mail_of, timed_out
-from acktree.tasks.plan import Plan
+from acktree.tasks.mail import Mail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-tuple_log = logging.getLogger("acktree.tuples")
-"""With ``Config(debug=True)``: every tuple that any component emits."""
-
-
-@dataclass
-class Ended:
-    """What the last micro-batch said; read by the keeper.
-
-    Attributes:
-        last: The last micro-batch whose sink has run, and the last number of the inbox that it ran over; -1
-            before the first. One value, for whoever reads it meanwhile.
-        clock_ms: The clock of that micro-batch.
-        open_count: Roots open at the acker.
-        next_deadline_ms: When the acker wants a micro-batch; None for never.
-    """
-
-    last: tuple[int, int] = (-1, -1)
-    clock_ms: int = 0
-    open_count: int = 0
-    next_deadline_ms: int | None = None
-
-    @property
-    def batch_id(self) -> int:
-        """The last micro-batch whose sink has run; -1 before the first."""
-        return self.last[0]
-
-    def wants_a_beat(self, now_ms: int) -> bool:
-        """Whether the acker is to be asked now: at its deadline, and at once if the clock was set back."""
-        deadline_ms = self.next_deadline_ms  # the sink may change it meanwhile
-        return deadline_ms is not None and (deadline_ms <= now_ms or now_ms < self.clock_ms)
-
-
-@dataclass
+@dataclass(frozen=True)
 class Sink:
     """The function given to ``foreachBatch``.
 
     Attributes:
-        acker: None when nothing is tracked.
+        results: Takes what each micro-batch decided.
         scratch: Where large rows are, if driver and workers share a machine.
         folders: Folders of files that begin with a micro-batch's id, and go with the next one.
-        deliver: Keeps mail for the spout tasks, by task, until the micro-batch is committed.
-        ended: What the last micro-batch said.
+        deliver: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
         on_batch: Called when a micro-batch has run, and will be committed next.
         first_batch: What Spark's first micro-batch counts as.
     """
 
-    plan: Plan
-    acker: DurableAcker | None
+    results: BatchResults
     inbox: FileInbox
     journal: Journal | None
     scratch: str | None
     folders: Sequence[Path]
     deliver: Callable[[int, Mapping[int, Mail]], None]
-    report: Callable[[ReportedError], object]
-    on_batch: Callable[[], None] = field(default_factory=lambda: _nothing)
+    on_batch: Callable[[], None]
     first_batch: int = 0
-    ended: Ended = field(default_factory=Ended)
-    _counters: Counters = field(default_factory=Counters)
-    _lock: Lock = field(default_factory=Lock)
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take what one micro-batch decided."""
         batch_id = self.first_batch + spark_batch_id
-        told: dict[int, list[WireRow]] = defaultdict(list)
-        for batch in frame.toArrow().to_batches():
-            for row in scratch.take(self.scratch, rows_of(batch)):
-                told[row.kind].append(row)
-        self._look_at(told)
+        rows = rows_by_kind(
+            row
+            for batch in frame.toArrow().to_batches()
+            for row in scratch.take(self.scratch, rows_of(batch))
+        )
+        self.results.note(rows, time.time_ns() // 1_000_000)
         # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
-        orders = [json.loads(row.head) for row in told[Kind.CLOCK] if row.head]
-        end = max((self.ended.last[1], self.inbox.admitted, *(int(order["end"]) for order in orders)))
-        if self.acker is not None and told[Kind.CLOCK]:
-            is_first = any(order["is_first"] for order in orders)
-            self._settle(self.acker, batch_id, end, told, is_first=is_first)
-        else:
-            self.deliver(batch_id, {})
+        orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
+        last_end = self.results.progress.last[1]
+        end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
+        is_first = any(order["is_first"] for order in orders)
+        micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
+        self.deliver(batch_id, self.results.judge(micro_batch, end, rows))
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
         for used in self.folders:
             scratch.forget_before(used, spark_batch_id)
-        self.ended.last = (batch_id, end)
+        self.results.progress.last = (batch_id, end)
         self.on_batch()
 
-    def _settle(
-        self,
-        acker: DurableAcker,
-        batch_id: int,
-        end: int,
-        told: Mapping[int, Sequence[WireRow]],
-        *,
-        is_first: bool,
-    ) -> None:
-        clock_ms = told[Kind.CLOCK][0].clock_ms
-        verdicts, payloads = acker.settle(
-            batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], clock_ms, is_first=is_first
-        )
-        if self.journal is not None and verdicts:
-            self.journal.write(batch_id, end, verdicts, payloads)
-        self.ended.open_count, self.ended.clock_ms = verdicts.open_count, clock_ms
-        self.ended.next_deadline_ms = verdicts.next_deadline_ms
-        self.deliver(
-            batch_id, mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
-        )
 
-    def _look_at(self, told: Mapping[int, Sequence[WireRow]]) -> None:
-        """What is for people: counts, errors, and with ``debug`` every tuple."""
-        with self._lock:
-            for row in told.get(Kind.STATISTICS, ()):
-                self._counters.merge(Counters.from_bytes(row.body))
-        for row in told.get(Kind.ERROR, ()):
-            self._report_all(row.head.decode(), json.loads(bytes(row.body)))
-        for row in told.get(Kind.EMITTED, ()):
-            component, stream = json.loads(row.head)
-            for values in decode_rows(batch_from_bytes(row.body)):
-                tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
-
-    def counters(self) -> Counters:
-        """A copy of what was counted in this run."""
-        copied = Counters()
-        with self._lock:
-            copied.merge(self._counters)
-        return copied
-
-    def _report_all(self, component: str, errors: list[Mapping[str, object]]) -> None:
-        at_ms = time.time_ns() // 1_000_000
-        for error in errors:
-            traceback = error["traceback"]
-            self.report(
-                ReportedError(
-                    component,
-                    int(str(error["task"])),
-                    str(error["reason"]),
-                    at_ms,
-                    None if traceback is None else str(traceback),
-                )
-            )
-
-
-def _nothing() -> None:
-    """Nobody listens yet."""
+def _micro_batch(rows: RowsByKind, batch_id: int, *, is_first: bool) -> MicroBatch | None:
+    """The micro-batch whose clock came with these rows; None if none did."""
+    clocks = rows.get(Kind.CLOCK, ())
+    return MicroBatch(batch_id, clocks[0].clock_ms, is_first) if clocks else None

@@ -8,7 +8,9 @@ import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from acktree.config import Config
@@ -18,6 +20,13 @@ from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.handle import RunningTopology
+from acktree.driver.shutdown import started_politely
+from acktree.driver.signals import noted
+from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
+from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
 from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
@@ -28,18 +37,14 @@ from acktree.spark.journal import Journal
 from acktree.spark.location import location_of, refuse_letters_beside
 from acktree.spark.mirror import Mirror
 from acktree.spark.operators import Places
-from acktree.spark.polite_stop import started_politely
 from acktree.spark.query import ladder
-from acktree.spark.running import RunningTopology
 from acktree.spark.settings import lend_session, most_carried, prepare_session
 from acktree.spark.shipping import ship_code
-from acktree.spark.signals import noted
 from acktree.spark.sink import Sink
-from acktree.spark.spouts import SpoutThread, Threads, now_ms
+from acktree.spark.spark_query import SparkQuery
 from acktree.spark.worker import SharedPlan
 from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask
-from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
@@ -149,18 +154,27 @@ def _ended(
     """What is over needs no Spark: a handle to look at its dead letters."""
     topology = held.begin_run(topology, config, held.partitions)
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
-    inbox = _inbox(held, config, None)
-    errors, threads = ErrorLog(config), Threads()
-    sink = Sink(plan, None, inbox, None, None, (), threads.hold, errors.add)
-    letters = _letters(held, config, topology, None)
-    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back)
+    errors = ErrorLog(config)
+    run = Run(
+        plan=plan,
+        checkpoint=held,
+        inbox=_inbox(held, config, None),
+        results=BatchResults(plan, None, errors),
+        threads=Threads(),
+        dead_letters=_letters(held, config, topology, None),
+        errors=errors,
+        change=Event(),
+        ended=Event(),
+        stop_session=give_back,
+    )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
         topology.name,
         held.place,
     )
-    running.begin_ended()
-    return running
+    supervisor = Supervisor(run, ENDED_QUERY)
+    supervisor.close()
+    return RunningTopology(run, supervisor)
 
 
 def _nothing() -> None:
@@ -180,64 +194,65 @@ def _start(
     topology = held.begin_run(topology, config, min(wanted, most))
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
-    errors, threads = ErrorLog(config), Threads()
-    letters = _letters(held, config, topology, lambda again: _send(again, running, threads))
-    burial = Burial(letters, topology, config)
+    errors, threads, change, ended = ErrorLog(config), Threads(), Event(), Event()
+    letters = _letters(held, config, topology, partial(_send, topology, threads, ended))
+    burial = Burial(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through, held.files) if replays else None
     acker = None
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
-    folder = _scratch_folder(session, held)
-    scratch = None if folder is None else str(folder)
-    folders = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
-    sink = Sink(plan, acker, inbox, journal, scratch, folders, threads.hold, errors.add)
-    sink.first_batch = held.first_batch
-    running = RunningTopology(plan, held, inbox, sink, threads, letters, errors, give_back, journal, burial)
-
-    def on_batch() -> None:
-        held.files.check()
-        threads.wake()  # what ran waits no more: there is room
-        running.changed()
-
-    sink.on_batch = on_batch
-    burial.on_limit = running.changed
-    around = Surroundings(
-        inbox, burial.bury, _reporter(errors), held.reserve, burial.acked, burial.settle, burial.letters_among
+    run = Run(
+        plan=plan,
+        checkpoint=held,
+        inbox=inbox,
+        results=BatchResults(plan, acker, errors, journal),
+        threads=threads,
+        dead_letters=letters,
+        errors=errors,
+        change=change,
+        ended=ended,
+        stop_session=give_back,
+        journal=journal,
+        recorder=burial,
     )
-    for spout in topology.spouts:
-        bare = plan.topology.components[spout.id]
-        for task_id in spout.task_ids:
-            if isinstance(spout.user_object, DataFrameSpout):
-                mine = spout.user_object  # Spark's, and never called
-                task: SpoutTask = DataFrameTask(mine, bare, task_id, plan, around, held.first_sequence, inbox)
-            else:
-                mine = copy.deepcopy(spout.user_object)
-                task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
-            threads.by_task[task_id] = SpoutThread(task, config, running.changed, inbox.is_running)
+    _add_spouts(topology, run, burial)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
     first_sequences = dict.fromkeys(queues, held.first_sequence)
     if acker is not None:
         acker.forget_before(first_sequences)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": first_sequences})
-    frames = {
-        spout.id: spout.user_object
-        for spout in topology.spouts
-        if isinstance(spout.user_object, DataFrameSpout)
-    }
-    running.begin(_query(session, plan, held, sink, frames, scratch))
-    return running
+    supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
+    supervisor.begin()
+    return RunningTopology(run, supervisor)
 
 
-def _query(
-    session: SparkSession,
-    plan: Plan,
-    held: Checkpoint,
-    sink: Sink,
-    frames: Mapping[str, DataFrameSpout],
-    scratch: str | None,
-) -> StreamingQuery:
+def _add_spouts(topology: Topology, run: Run, burial: Burial) -> None:
+    """Make the thread of each spout task; none is started."""
+    plan, held, config = run.plan, run.checkpoint, run.plan.config
+    around = Surroundings(
+        run.inbox, burial.bury, _reporter(run.errors), held.reserve, burial.acked, burial.settle,
+        burial.letters_among,
+    )  # fmt: skip
+    for spout in topology.spouts:
+        bare = plan.topology.components[spout.id]
+        for task_id in spout.task_ids:
+            if isinstance(spout.user_object, DataFrameSpout):
+                mine = spout.user_object  # Spark's, and never called
+                task: SpoutTask = DataFrameTask(
+                    mine, bare, task_id, plan, around, held.first_sequence, run.inbox
+                )
+            else:
+                mine = copy.deepcopy(spout.user_object)
+                task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
+            run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
+
+
+def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuery:
+    plan, held = run.plan, run.checkpoint
+    folder = _scratch_folder(session, held)
+    scratch = None if folder is None else str(folder)
     if held.files.is_seen:
         shared = SharedPlan.write(plan, held.new_plan_file())
         memory = None if held.memory is None else str(held.memory)
@@ -246,6 +261,21 @@ def _query(
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
         marks = f"acktree-marks-{secrets.token_hex(8)}"
         places = Places(str(held.inbox), marks, scratch, is_seen=False)
+
+    def on_batch() -> None:
+        held.files.check()
+        run.threads.wake()  # what ran waits no more: there is room
+        run.change.set()
+
+    used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
+    sink = Sink(
+        run.results, run.inbox, run.journal, scratch, used, run.threads.hold, on_batch, held.first_batch
+    )
+    frames = {
+        spout.id: spout.user_object
+        for spout in topology.spouts
+        if isinstance(spout.user_object, DataFrameSpout)
+    }
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
@@ -286,9 +316,9 @@ def _letters(
     return DeadLetters(config.dead_letters_url, send, topology=topology.name)
 
 
-def _send(letters: Sequence[DeadLetter], running: RunningTopology, threads: Threads) -> None:
+def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
     """Let dead letters go back to the tasks that gave them up."""
-    refuse_strangers(letters, running.plan.topology, is_running=running.is_running)
+    refuse_strangers(letters, topology, is_running=not ended.is_set())
     for letter in letters:
         threads.by_task[letter.task_id].task.deliver(Mail(redriven=[redriven_letter(letter)]))
     threads.wake()

@@ -22,8 +22,8 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from acktree.config import Config
-from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.state import MemoryStore
 from acktree.core.statistics import OpenMessages, ReportedError, Stats
 from acktree.core.values import decode_rows
@@ -32,17 +32,18 @@ from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.dead_letters.wills import redriven_letter, refuse_strangers
+from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.ticks import Ticks
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout, Spout
 from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
-from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
-from acktree.tasks.ticks import Ticks
 from acktree.topology.model import Component, Topology
 
 ROUND_MESSAGES: Final = 10_000
@@ -185,11 +186,10 @@ class LocalTopology:
         self._burial = Burial(self.dead_letters, topology, config)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
-        self._acker = Acker(self.plan)
+        self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
+        self._batch_id = -1
         self._inbox = _LocalInbox()
-        self._counters = Counters()
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
-        self._deadline_ms: int | None = None
         self._wants_beat = False
         self._ticks = Ticks(self.plan, cluster.now_ms)
         self._tasks: dict[int, SpoutTask] = {}
@@ -237,7 +237,7 @@ class LocalTopology:
 
     def due_ms(self, *, with_ticks: bool = True) -> int | None:
         """When something happens by itself: a timeout, a retry, a tick; None when nothing will."""
-        due = [self._deadline_ms, *(task.due_ms() for task in self._tasks.values())]
+        due = [self._results.progress.next_deadline_ms, *(task.due_ms() for task in self._tasks.values())]
         if with_ticks:
             due.append(self._ticks.next_ms())
         return min((at for at in due if at is not None), default=None)
@@ -259,8 +259,7 @@ class LocalTopology:
 
     def stats(self) -> Stats:
         """The numbers so far."""
-        counters = Counters()
-        counters.merge(self._counters)
+        counters = self._results.counters()
         for task in self._tasks.values():
             counters.merge(task.counters)
         spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
@@ -325,7 +324,7 @@ class LocalTopology:
                 rows += run_level(
                     self.plan, level.index, partition, here, store, given.__getitem__, self._witness
                 )
-        self._tell(rows)
+        self._dispatch(rows)
 
     def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
         """What Spark's source gives: slices of chunks, and ticks."""
@@ -346,22 +345,15 @@ class LocalTopology:
     def _witness(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
         self._emitted.setdefault((component, stream), []).append(batch)
 
-    def _tell(self, rows: list[WireRow]) -> None:
-        """What the sink does with Spark: counters, errors, verdicts to the spouts."""
-        for row in rows:
-            if row.kind == Kind.STATISTICS:
-                self._counters.merge(Counters.from_bytes(row.body))
-            elif row.kind == Kind.ERROR:
-                for error in json.loads(row.body):
-                    name = row.head.decode()
-                    self._error_log.add(
-                        ReportedError(name, error["task"], error["reason"], self.now_ms, error["traceback"])
-                    )
-        deltas = [row for row in rows if row.kind == Kind.DELTAS]
-        verdicts, _ = self._acker.settle(deltas, self.now_ms)
-        for task, mail in mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms)).items():
-            self._tasks[task].deliver(mail)
-        self._deadline_ms = verdicts.next_deadline_ms
+    def _dispatch(self, rows: list[WireRow]) -> None:
+        """Take what a micro-batch decided, and tell the spout tasks at once: nothing here is committed."""
+        by_kind = rows_by_kind(rows)
+        self._results.note(by_kind, self.now_ms)
+        self._batch_id += 1
+        for task, verdicts in self._results.judge(
+            MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind
+        ).items():
+            self._tasks[task].deliver(verdicts)
 
     def _send_again(self, letters: Sequence[DeadLetter]) -> None:
         refuse_strangers(letters, self.plan.topology, is_running=not self._is_closed)

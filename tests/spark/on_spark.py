@@ -30,7 +30,7 @@ from tests.scenarios.runner import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.spark.running import RunningTopology
+    from acktree.driver.handle import RunningTopology
 
 
 @contextmanager
@@ -61,9 +61,9 @@ def settle(running: RunningTopology, feeder: FeederSpout, secs: float = 120) -> 
     deadline = time.monotonic() + secs
     while (
         feeder._fed
-        or any(thread.task.buffered_count for thread in running._threads.values())
-        or not running._inbox.is_drained
-        or not running._checkpoint.is_committed(running._sink.ended.batch_id)
+        or any(thread.task.buffered_count for thread in running._run.threads.by_task.values())
+        or not running._run.inbox.is_drained
+        or not running._run.checkpoint.is_committed(running._run.results.progress.batch_id)
     ):
         assert time.monotonic() < deadline, "it does not come to rest"
         running.await_termination(0.05)

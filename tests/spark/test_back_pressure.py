@@ -52,17 +52,20 @@ def test_micro_batches_keep_their_time_and_the_inbox_its_limit(
     builder.set_bolt("sleepy", Sleepy()).shuffle_grouping("endless")
     config = Config(inbox_max_messages=LIMIT, batch_interval_secs=INTERVAL_SECS)
     with submit(builder.create_topology(), checkpoint=tmp_path, spark=spark, config=config) as running:
-        [thread] = running._threads.values()
+        [thread] = running._run.threads.by_task.values()
         waiting: list[int] = []
         batches: set[int] = set()
 
         def settled() -> bool:
-            waiting.append(running._inbox._waiting + thread.task.buffered_count)
-            batches.add(running._sink.ended.batch_id)
+            waiting.append(running._run.inbox._waiting + thread.task.buffered_count)
+            batches.add(running._run.results.progress.batch_id)
             return len(batches) >= 9
 
         wait_until(settled, secs=200)
-        took = [each["durationMs"]["triggerExecution"] for each in running._query.recentProgress]
+        took = [
+            each["durationMs"]["triggerExecution"]
+            for each in running._supervisor._query._query.recentProgress
+        ]
     assert LIMIT // 2 <= max(waiting) <= LIMIT
     # The sleep is nearly all of it: a micro-batch that admits what fits takes about the interval.
     assert sorted(took[-4:])[1] <= 2500 * INTERVAL_SECS, took

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acktree import Topology
-    from acktree.spark.running import RunningTopology
+    from acktree.driver.handle import RunningTopology
 
 MB = 1 << 20
 SMALL, LARGE = 20, 5

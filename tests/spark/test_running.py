@@ -25,9 +25,9 @@ def test_one_percent_of_poison_fails_one_percent_of_the_messages_and_the_query_n
     builder.set_spout("numbers", IterableSpout(range(10_000), ["n"]), retry=Retry(max_attempts=1))
     builder.set_bolt("poisoned", PoisonedEvery(100), parallelism=2).shuffle_grouping("numbers")
     with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
-        query = running._query
+        query = running._supervisor._query._query
         assert running.await_termination(timeout_secs=120)
-        assert running._query is query
+        assert running._supervisor._query._query is query
         assert query.exception() is None
         told = running.stats()["numbers"].total
         assert (told.acked, told.failed, told.timed_out) == (9_900, 100, 0)
@@ -98,9 +98,9 @@ def test_a_forgotten_tuple_times_out_although_nothing_flows_and_then_the_query_i
         [(message_id, failure)] = feeder.failed
         assert (message_id, failure.kind, failure.cause) == ("lost", "TIMED_OUT", "TIMEOUT")
         assert running.await_idle(timeout_secs=60)
-        before = running._sink.ended.batch_id
+        before = running._run.results.progress.batch_id
         assert not running.await_termination(timeout_secs=3)
-        assert running._sink.ended.batch_id == before
+        assert running._run.results.progress.batch_id == before
 
 
 def test_without_ackers_every_message_is_acked_and_the_end_waits_for_the_last_micro_batch(

@@ -74,7 +74,7 @@ def test_what_a_failing_sink_left_unsaid_is_said_after_a_restart_and_a_stop_from
     assert feeder.acked == []
     running = submit(topology_of(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
     wait_until(lambda: feeder.acked == [1])
-    running._query.stop()
+    running._supervisor._query._query.stop()
     with pytest.raises(AcktreeError, match="stopped from outside"):
         running.await_termination(timeout_secs=60)
     running.kill()  # it is over: nothing to do

@@ -120,7 +120,7 @@ def test_the_acker_comes_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     for n in (1, 2, 3):
         before.feed([n], message_id=n)
     with submit(topology(before), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
-        wait_until(lambda: running._sink.ended.open_count == 3)
+        wait_until(lambda: running._run.results.progress.open_count == 3)
     assert before.acked == []
     with submit(topology(after), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
         after.feed([4], message_id=4)
@@ -159,12 +159,12 @@ def test_a_verdict_is_delivered_twice_and_an_ack_comes_after_the_verdict(
         wait_until(lambda: bool(feeder.failed))
         feeder.feed([2], message_id="in time")
         wait_until(lambda: bool(feeder.acked))
-        [thread] = running._threads.values()
-        first = running._checkpoint.first_sequence
-        thread.deliver(Mail(acked=np.array([first, first + 1])), running._sink.ended.batch_id)
+        [thread] = running._run.threads.by_task.values()
+        first = running._run.checkpoint.first_sequence
+        thread.deliver(Mail(acked=np.array([first, first + 1])), running._run.results.progress.batch_id)
         wait_until(lambda: not thread.task.has_mail)
         assert running.await_idle(60)
-        assert running._sink.ended.open_count == 0
+        assert running._run.results.progress.open_count == 0
         told = running.stats()["numbers"].total
     assert (feeder.acked, [name for name, _ in feeder.failed]) == (["in time"], ["late"])
     assert (told.acked, told.failed, told.timed_out) == (1, 0, 1)

@@ -78,7 +78,7 @@ class Inbox:
 class Desk:
     """One spout task with a burial; its clock stands still unless a test moves it."""
 
-    def __init__(self, retry, letters, config, burial=None, first_sequence=0):
+    def __init__(self, retry, letters, config, burial=None, first_sequence=0, on_limit=lambda: None):
         builder = TopologyBuilder("desk")
         builder.set_spout("source", Fed(), retry=retry)
         builder.set_spout("other", Fed())
@@ -87,7 +87,7 @@ class Desk:
         self.plan = Plan.of(self.topology, config, 1, 5)
         self.letters, self.inbox, self.errors, self.now_ms = letters, Inbox(), [], 0
         self.journal, self._strangers = [], 0
-        self.burial = burial or Burial(letters, self.topology, config)
+        self.burial = burial or Burial(letters, self.topology, config, on_limit)
         component = self.plan.topology.components["source"]
         self.spout = Fed()
         around = Surroundings(

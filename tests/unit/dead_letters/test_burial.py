@@ -317,9 +317,11 @@ def test_one_spouts_letters_do_not_stop_a_topology_for_anothers(letters):
         burial.bury(others[:1])  # but once it is reached, no spout's
 
 
-def test_whoever_must_stop_the_topology_is_told_once(desk):
+def test_whoever_must_stop_the_topology_is_told_once(letters):
     told = []
-    desk.burial.on_limit = lambda: told.append(desk.burial.limit_reached)
+    desk = Desk(
+        Retry(max_attempts=1), letters, LIMIT, on_limit=lambda: told.append(desk.burial.limit_reached)
+    )
     desk.feed(*range(9))
     desk.fail_all()
     desk.fail_all()

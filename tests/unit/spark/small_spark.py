@@ -15,6 +15,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topolo
 from acktree.core.state import MemoryStore, StateStore
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
 from acktree.errors import AcktreeError
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
@@ -31,13 +36,10 @@ from acktree.spark.inbox_files import ChunkKind, read_chunk
 from acktree.spark.journal import Journal
 from acktree.spark.memories import SeededStore
 from acktree.spark.operators import _carried_by
-from acktree.spark.running import RunningTopology
 from acktree.spark.sink import Sink
 from acktree.spark.source import InboxReader
-from acktree.spark.spouts import SpoutThread, Threads
 from acktree.spark.submit import _recover
 from acktree.spark.wire import batch_of
-from acktree.tasks.error_log import ErrorLog
 from acktree.tasks.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import LastWill
@@ -273,8 +275,7 @@ class Driver:
         self.letters = DeadLetters(
             self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite"
         )
-        self.burial = Burial(self.letters, topology, config)
-        self.burial.on_limit = self.note_limit
+        self.burial = Burial(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
         self.plan = Plan.of(topology, config, 2, 7)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
@@ -287,12 +288,17 @@ class Driver:
         last_committed, disk = self.held.last_committed(), self.held.files
         acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from, disk)
         acker.world = world
-        self.sink = Sink(self.plan, acker, self.inbox, self.journal, None, (), self.threads.hold, errors.add)
-        self.sink.first_batch = self.held.first_batch
-        self.running = RunningTopology(
-            self.plan, self.held, self.inbox, self.sink, self.threads, self.letters, errors, lambda: None,
-            self.journal,
+        run = Run(
+            plan=self.plan, checkpoint=self.held, inbox=self.inbox,
+            results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
+            dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
+            stop_session=lambda: None, journal=self.journal,
         )  # fmt: skip
+        self.sink = Sink(
+            run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
+            self.held.first_batch,
+        )  # fmt: skip
+        self.supervisor = Supervisor(run, ENDED_QUERY)
         around = Surroundings(
             self.inbox, self.bury, lambda *_: None, self.held.reserve,
             letters_among=self.burial.letters_among,
@@ -326,7 +332,7 @@ class Driver:
     def stop(self) -> None:
         """In order, as the keeper does when there are too many dead letters."""
         self.world.stops += 1
-        self.running._note_commit()
+        self.supervisor.note_commit()
         self.task.deactivate()
         self.spout_turns()
         assert self.journal is None or self.thread.told_through == self.held.last_committed()
@@ -394,7 +400,7 @@ class Driver:
         world.passed("sink returned")
         (self.logs["commits"] / str(batch_id)).touch()
         world.passed("commit logged")
-        self.running._note_commit()
+        self.supervisor.note_commit()
         world.passed("in the mailbox")
         return True
 

@@ -26,6 +26,7 @@ from acktree import Config
 from acktree.core.deltas import Deltas
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack
 from acktree.core.spans import Opened, Span
 from acktree.core.values import batch_to_bytes
@@ -114,7 +115,7 @@ def settle(
     acker: DurableAcker, number: int, batch: Batch, *, is_first: bool = False
 ) -> tuple[bytes, list[Any]]:
     """What a micro-batch told: the verdicts, and what failed rows held."""
-    verdicts, failed = acker.settle(number, *batch.told(), batch.now_ms, is_first=is_first)
+    verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms, is_first), *batch.told())
     kept = {
         root: row
         for roots, values in failed
@@ -363,7 +364,7 @@ def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
         (tmp_path / folder / "new-000000000001.change").write_bytes(b"half of")
     acker = DurableAcker(PLAN, tmp_path, 1)
     assert list(tmp_path.rglob("new-*")) == []
-    verdicts, _ = acker.settle(1, *Batch(acks=[0]).told(), 0, is_first=False)
+    verdicts, _ = acker.settle(MicroBatch(1, 0), *Batch(acks=[0]).told())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
 
 
@@ -423,7 +424,7 @@ def test_what_an_interrupted_micro_batch_opens_again_is_its_queues_to_bring_back
     settle(DurableAcker(PLAN, tmp_path, 0), 1, interrupted)
     acker = DurableAcker(PLAN, tmp_path, 0)
     acker.forget_before({1: 80, 9: 0} if is_forgotten else {9: 0})
-    verdicts, _ = acker.settle(1, *interrupted.told(), 0, is_first=False)
+    verdicts, _ = acker.settle(MicroBatch(1, 0), *interrupted.told())
     done = [sequence for _, sequences in verdicts.done for sequence in sequences.tolist()]
     if is_forgotten:
         assert not verdicts
@@ -434,7 +435,7 @@ def test_what_an_interrupted_micro_batch_opens_again_is_its_queues_to_bring_back
         assert set(verdicts.failed.roots.tolist()) == {*message_roots([1, 60])}
     # The driver after that finds them gone too, and messages of the new run are like any other.
     acker = DurableAcker(PLAN, tmp_path, 1)
-    verdicts, _ = acker.settle(2, *Batch(opens=(80, 81), acks=[2, 80]).told(), 0, is_first=True)
+    verdicts, _ = acker.settle(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).told())
     assert [(task, sequences.tolist()) for task, sequences in verdicts.done] == [(1, [80])]
     assert verdicts.open_count == (0 if is_forgotten else 56)
     assert verdicts.acked.roots.tolist() == ([] if is_forgotten else message_roots([2]))
@@ -499,7 +500,7 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
                 acker = DurableAcker(PLAN, Path(folder), number - 1)
             for name, rows in batch.rows.items():
                 model |= dict(zip(map(row_root, rows), held(name, rows).to_pylist(), strict=True))
-            verdicts, failed = acker.settle(number, *batch.told(), batch.now_ms, is_first=False)
+            verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms), *batch.told())
             lost = {*verdicts.failed.roots.tolist(), *verdicts.timed_out.roots.tolist()}
             told = [pair for roots, values in failed
                     for pair in zip(roots.tolist(), values.to_pylist(), strict=True)]  # fmt: skip
@@ -507,5 +508,5 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
             assert dict(told) == {root: model[root] for root in lost & model.keys()}
             for root in lost | set(verdicts.acked.roots.tolist()):
                 model.pop(root, None)
-        acker.settle(len(script), [], [], script[-1].now_ms, is_first=False)
+        acker.settle(MicroBatch(len(script), script[-1].now_ms), [], [])
         assert bool(kept(Path(folder))) == bool(model)

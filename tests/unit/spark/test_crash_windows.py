@@ -35,7 +35,7 @@ def check(world: World) -> None:
     effects = world.committed_effects(driver.held.last_committed())
     assert all(effects[number] for verdict, number in told if verdict == "acked"), where
     # The acker keeps nothing of what drivers that died had opened.
-    assert driver.sink.ended.open_count == 0, where
+    assert driver.sink.results.progress.open_count == 0, where
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
     if not world.redelivers:
         # Only we bring it back: one fate a message, processed once, and told again only after a death.

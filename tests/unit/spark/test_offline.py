@@ -108,7 +108,7 @@ def check_reset(world: World) -> None:
     assert {number for _, number in world.told} == set(range(COUNT)), world.died_at
     assert world.told_before_commit == []
     driver = live_driver(world)
-    assert driver.sink.ended.open_count == 0
+    assert driver.sink.results.progress.open_count == 0
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0
     effects = world.committed_effects(driver.held.last_committed())
     assert all(effects[number] for verdict, number in world.told if verdict == "acked")

@@ -38,7 +38,7 @@ def test_a_whole_checkpoint_is_private_whatever_the_umask(tmp_path, umask, redel
     driver = live(world)
     SharedPlan.write(driver.plan, driver.held.new_plan_file())
     driver.inbox.hold()
-    driver.running._stop_threads()
+    driver.supervisor._stop_threads()
     checkpoint = tmp_path / "checkpoint"
     made = {str(path.relative_to(checkpoint)): path for path in checkpoint.rglob("*")}
     names = {name.partition("/")[0].partition("-")[0] for name in made}

@@ -13,10 +13,10 @@ import pytest
 
 from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.core.values import decode_rows
+from acktree.driver import spout_threads as spouts
+from acktree.driver.spout_threads import SpoutThread, Threads, idle_secs
 from acktree.errors import CheckpointError
-from acktree.spark import spouts
 from acktree.spark.inbox import FileInbox
-from acktree.spark.spouts import SpoutThread, Threads, idle_secs
 from acktree.tasks.mail import Mail, timed_out
 from acktree.tasks.plan import Plan
 from acktree.tasks.spout_task import SpoutTask

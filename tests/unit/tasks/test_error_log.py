@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acktree import Config
 from acktree.core.statistics import ReportedError
-from acktree.tasks.error_log import ERRORS_KEPT, ErrorLog
+from acktree.driver.error_log import ERRORS_KEPT, ErrorLog
 
 
 def error(at_ms: int, component: str = "split", reason: str = "ValueError: boom") -> ReportedError:

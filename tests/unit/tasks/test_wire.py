@@ -21,6 +21,7 @@ from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.wills import letter_of, redriven_letter
+from acktree.driver.ticks import Ticks
 from acktree.errors import ProtocolError
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.chunk import Chunk
@@ -29,7 +30,6 @@ from acktree.tasks.outputs import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import Attempt, LastWill, Redriven, concat_rows
 from acktree.tasks.rows import FATES, InboundRows
-from acktree.tasks.ticks import Ticks
 from acktree.testing import FeederSpout
 from tests.unit.tasks.test_bolt_task import Ticks as TickingBolt
 from tests.unit.tasks.workbench import Calls, in_a_row

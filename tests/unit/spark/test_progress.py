@@ -1,10 +1,10 @@
-"""What the last micro-batch said, as the keeper reads it."""
+"""What the last micro-batch said, as the supervisor reads it."""
 
 from __future__ import annotations
 
 import pytest
 
-from acktree.spark.sink import Ended
+from acktree.driver.progress import Progress
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from acktree.spark.sink import Ended
 def test_the_acker_is_asked_at_its_deadline_and_at_once_when_the_clock_was_set_back(
     deadline_ms, now_ms, wants
 ) -> None:
-    assert Ended(clock_ms=5_000, next_deadline_ms=deadline_ms).wants_a_beat(now_ms) is wants
+    assert Progress(clock_ms=5_000, next_deadline_ms=deadline_ms).wants_a_beat(now_ms) is wants

@@ -12,9 +12,9 @@ import pytest
 
 from acktree import Config, IterableSpout, TopologyBuilder
 from acktree.core.statistics import Counters, OpenMessages, Stats
+from acktree.driver.shutdown import heeding_signals, started_politely, stop_politely
+from acktree.driver.signals import StoppedBySignal, noted
 from acktree.spark import submit
-from acktree.spark.polite_stop import heeding_signals, started_politely, stop_politely
-from acktree.spark.signals import StoppedBySignal, noted
 
 
 class Running:

@@ -6,19 +6,45 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-from acktree.spark.signals import StoppedBySignal, heeded, noted
-
-if TYPE_CHECKING:
-    from acktree.spark.running import RunningTopology
+from acktree.core.statistics import Stats
+from acktree.driver.signals import StoppedBySignal, heeded, noted
+from acktree.tasks.plan import Plan
 
 log = logging.getLogger("acktree")
 
 
-def started_politely(
-    start: Callable[[], RunningTopology], name: str, checkpoint: Path | str
-) -> RunningTopology:
+class Stoppable(Protocol):
+    """A running topology, as far as stopping it needs one."""
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+
+    @property
+    def checkpoint(self) -> Path | str:
+        """Where it can be submitted again."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+
+    def stats(self) -> Stats:
+        """The numbers so far."""
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Wait for open messages, and stop."""
+
+
+Started = TypeVar("Started", bound=Stoppable)
+
+
+def started_politely(start: Callable[[], Started], name: str, checkpoint: Path | str) -> Started:
     """Start a topology. A signal meanwhile is heeded at the end of a ``noted`` block, or when it has started.
 
     Raises:
@@ -51,7 +77,7 @@ def started_politely(
 
 
 @contextmanager
-def heeding_signals(running: RunningTopology, *, stops: bool) -> Iterator[None]:
+def heeding_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
     """While the program waits for a topology, a signal ends the wait.
 
     Args:
@@ -69,7 +95,7 @@ def heeding_signals(running: RunningTopology, *, stops: bool) -> Iterator[None]:
             raise
 
 
-def stop_politely(running: RunningTopology, asked: StoppedBySignal) -> None:
+def stop_politely(running: Stoppable, asked: StoppedBySignal) -> None:
     """Kill a topology, and say what is open before and afterwards.
 
     Raises:
@@ -91,10 +117,10 @@ def stop_politely(running: RunningTopology, asked: StoppedBySignal) -> None:
         )  # fmt: skip
 
 
-def _how(running: RunningTopology) -> str:
+def _how(running: Stoppable) -> str:
     return "did not stop in time, and is left as after a crash" if running.is_running else "is stopped"
 
 
-def _open(running: RunningTopology) -> str:
+def _open(running: Stoppable) -> str:
     stats = running.stats()
     return ", ".join(f"{spout.id} {stats[spout.id].open:,}" for spout in running.plan.topology.spouts)

@@ -1,0 +1,137 @@
+"""What the driver does with the rows that one micro-batch sends to it, on Spark and in ``LocalCluster``.
+
+Counters are added up, errors and (with ``Config(debug=True)``) tuples are logged, the acker judges, and the
+verdicts are sorted by spout task. When the spout tasks are told is the host's decision: on Spark not before
+the micro-batch is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Final, Protocol
+
+from acktree.core.counters import Counters
+from acktree.core.frames import Kind, WireRow
+from acktree.core.micro_batch import MicroBatch
+from acktree.core.statistics import ReportedError
+from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.progress import Progress
+from acktree.tasks.acker_task import Acker, Verdicts
+from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.tasks.outputs import Payload
+from acktree.tasks.plan import Plan
+
+__all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
+
+tuple_log: Final = logging.getLogger("acktree.tuples")
+"""With ``Config(debug=True)``: every tuple that any component emits."""
+
+RowsByKind = Mapping[int, Sequence[WireRow]]
+
+
+def rows_by_kind(rows: Iterable[WireRow]) -> RowsByKind:
+    """Sort the rows for the driver by kind; a kind that is absent has no rows."""
+    sorted_rows: dict[int, list[WireRow]] = defaultdict(list)
+    for row in rows:
+        sorted_rows[row.kind].append(row)
+    return sorted_rows
+
+
+class BatchAcker(Protocol):
+    """An acker that judges whole micro-batches."""
+
+    def settle(
+        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: Iterable[WireRow]
+    ) -> tuple[Verdicts, Sequence[Payload]]:
+        """Judge a micro-batch; returns its verdicts, and what failed rows of DataFrames held."""
+
+
+class VerdictLog(Protocol):
+    """Where verdicts become durable before the micro-batch is committed."""
+
+    def write(self, batch_id: int, end: int, verdicts: Verdicts, payloads: Sequence[Payload]) -> None:
+        """Write a micro-batch's verdicts; they are on disk when this returns."""
+
+
+class MemoryAcker(BatchAcker):
+    """An acker that keeps its ledger in memory alone: for ``LocalCluster``."""
+
+    def __init__(self, acker: Acker) -> None:
+        self._acker = acker
+
+    def settle(
+        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: Iterable[WireRow]
+    ) -> tuple[Verdicts, Sequence[Payload]]:
+        assert not list(payloads), "LocalCluster refuses a DataFrameSpout, and nothing else has payloads"
+        verdicts, _ = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
+        return verdicts, ()
+
+
+class BatchResults:
+    """The results of one run's micro-batches.
+
+    Attributes:
+        progress: What the last micro-batch said.
+    """
+
+    def __init__(
+        self, plan: Plan, acker: BatchAcker | None, errors: ErrorLog, verdict_log: VerdictLog | None = None
+    ) -> None:
+        """Nothing has run yet.
+
+        Args:
+            acker: None when nothing is tracked.
+            verdict_log: None when every spout's queue brings back what is open.
+        """
+        self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
+        self._counters = Counters()
+        self._lock = Lock()
+        self.progress = Progress()
+
+    def judge(self, batch: MicroBatch | None, end: int, rows: RowsByKind) -> dict[int, Mail]:
+        """Let the acker judge a micro-batch, durably.
+
+        Args:
+            batch: The micro-batch; None when no clock came with its rows, and nothing is to be judged.
+            end: The last number of the inbox that it ran over.
+            rows: What it sent.
+
+        Returns:
+            For each spout task the verdicts on its messages; to be told once the micro-batch is committed.
+        """
+        if self._acker is None or batch is None:
+            return {}
+        verdicts, payloads = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), rows.get(Kind.PAYLOADS, ()))
+        if self._verdict_log is not None and verdicts:
+            self._verdict_log.write(batch.batch_id, end, verdicts, payloads)
+        self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
+        self.progress.next_deadline_ms = verdicts.next_deadline_ms
+        return mail_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), payloads)
+
+    def note(self, rows: RowsByKind, now_ms: int) -> None:
+        """Count, report and log what a micro-batch says of itself."""
+        with self._lock:
+            for row in rows.get(Kind.STATISTICS, ()):
+                self._counters.merge(Counters.from_bytes(row.body))
+        for row in rows.get(Kind.ERROR, ()):
+            for error in json.loads(bytes(row.body)):
+                component = row.head.decode()
+                self._errors.add(
+                    ReportedError(component, error["task"], error["reason"], now_ms, error["traceback"])
+                )
+        for row in rows.get(Kind.EMITTED, ()):
+            component, stream = json.loads(row.head)
+            for values in decode_rows(batch_from_bytes(row.body)):
+                tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
+
+    def counters(self) -> Counters:
+        """A copy of what was counted in this run. Any thread may call it."""
+        copied = Counters()
+        with self._lock:
+            copied.merge(self._counters)
+        return copied

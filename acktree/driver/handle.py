@@ -1,0 +1,206 @@
+"""The handle of a running topology: watch it, pause it, stop it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn, Self
+
+from acktree.core.statistics import Stats
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver import signals
+from acktree.driver.shutdown import heeding_signals, stop_politely
+from acktree.driver.supervisor import Run, Supervisor
+from acktree.errors import MisuseError
+from acktree.tasks.plan import Plan
+from acktree.topology.describe import Description
+
+__all__ = ["RunningTopology"]
+
+_LOOK_SECS: Final = 0.05
+_HURRY_SECS: Final = 10.0
+"""Longest wait after a second signal."""
+
+
+class RunningTopology:
+    """A submitted topology. Made by ``submit``; usable as a context manager, which kills it on leaving.
+
+    All methods may be called from any thread of the driver.
+    """
+
+    def __init__(self, run: Run, supervisor: Supervisor) -> None:
+        """A handle over a run and the supervisor that ends it."""
+        self._run, self._supervisor = run, supervisor
+        self._block = ExitStack()
+        self._in_block = False
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self._run.plan
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages given up."""
+        return self._run.dead_letters
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self._run.name
+
+    @property
+    def checkpoint(self) -> Path | str:
+        """The folder of its checkpoint, or its URL: submitted on it again, it goes on."""
+        return self._run.checkpoint.place
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+        return not self._run.ended.is_set()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the first micro-batch has run, which takes seconds, and the spouts are being opened."""
+        return self._run.results.progress.batch_id >= 0
+
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.plan.topology.describe(self.plan.partitions)
+
+    def stats(self) -> Stats:
+        """The numbers of this run so far: Storm UI's, per component, stream and task."""
+        run = self._run
+        counters = run.results.counters()
+        for thread in run.threads.by_task.values():
+            counters.merge(thread.numbers().counters)
+        topology = self.plan.topology
+        spouts = {
+            spout.id: run.threads.open_messages(spout.task_ids, run.rows_open) for spout in topology.spouts
+        }
+        return Stats.of(counters, components=topology.components, spouts=spouts, errors=run.errors.kept)
+
+    def activate(self) -> None:
+        """Let the spouts emit again."""
+        self._run.set_active(active=True)
+
+    def deactivate(self) -> None:
+        """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
+        self._run.set_active(active=False)
+
+    def rebalance(
+        self,
+        *,
+        component: str | None = None,
+        parallelism: int | None = None,
+        partitions: int | None = None,
+    ) -> NoReturn:
+        """Refused while running: what bolts remember is moved on a checkpoint that nobody runs.
+
+        Args:
+            component: A stateful bolt that shall have another parallelism.
+            parallelism: Its number of tasks from then on.
+            partitions: Partitions of every level from then on.
+
+        Raises:
+            MisuseError: Always, with the command that does it.
+        """
+        wanted = {"component": component, "parallelism": parallelism, "partitions": partitions}
+        options = "".join(f" --{name} {value}" for name, value in wanted.items() if value is not None)
+        raise MisuseError(
+            "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
+            f"topology {self.name!r}",
+            f"kill it, run `python -m acktree rebalance {self.checkpoint}{options}`, then submit it again",
+        )
+
+    def await_termination(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the topology has ended or was stopped.
+
+        Returns:
+            True when it ended, False when ``timeout_secs`` passed first.
+
+        Raises:
+            SpoutError: A spout could not be opened.
+            DeadLetterLimitError: More messages were given up than ``Config`` allows.
+            CheckpointError: A disk is full, or the checkpoint's URL fails; submit again once that is mended.
+            AcktreeError, StreamingQueryException: Whatever else stopped it.
+        """
+        return self._await(self._run.ended.is_set, timeout_secs)
+
+    def await_idle(self, timeout_secs: float) -> bool:
+        """Wait until no message is open, and all that was emitted has run through a committed micro-batch.
+
+        Returns:
+            True when idle, False when the time passed first. Raises what stopped it, if that happens.
+        """
+        return self._await(self._is_idle, timeout_secs)
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Deactivate, wait for open messages, stop between two micro-batches.
+
+        Args:
+            wait_secs: How long to wait for open messages; None: the message timeout. What is open afterwards
+                is brought back by the spouts' queues, or by the same checkpoint.
+
+        Returns when it has stopped. Called by a spout, on its own thread, it returns at once: the topology
+        cannot stop before that thread has. A Ctrl-C or SIGTERM meanwhile lets it stop at once.
+        """
+        ended = self._run.ended.is_set
+        if any(thread.is_current for thread in self._run.threads.by_task.values()):
+            self._supervisor.request_kill()
+            return
+        if ended():
+            return
+        self.deactivate()
+        most_secs = self.plan.config.message_timeout_secs if wait_secs is None else wait_secs
+        try:
+            if most_secs > 0 and self.is_warm:  # before that no spout was asked
+                self._wait(self._is_idle, most_secs)
+            self._supervisor.request_kill()
+            self._wait(ended, None)
+        except signals.StoppedBySignal:
+            self._supervisor.request_kill(at_once=True)
+            with suppress(signals.StoppedBySignal):  # one more changes nothing
+                self._wait(ended, _HURRY_SECS)
+            raise
+
+    def __enter__(self) -> Self:
+        """Until the block is left, Ctrl-C and SIGTERM stop it politely and a second one at once."""
+        self._block.enter_context(signals.heeded())
+        self._in_block = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._block:
+            if isinstance(raised, signals.StoppedBySignal):
+                stop_politely(self, raised)
+            else:
+                self.kill(wait_secs=0)
+
+    def _await(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        """Whether it was done in time. Raises what stopped the run."""
+        with heeding_signals(self, stops=not self._in_block):
+            if not self._wait(done, timeout_secs):
+                return False
+        if self._supervisor.stopped_by is not None:
+            raise self._supervisor.stopped_by
+        return True
+
+    def _wait(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        """Whether it was done in time. StoppedBySignal when a signal came first, in the main thread."""
+        deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
+        with signals.noted() as came:
+            while not done():
+                left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
+                if left <= 0 or came():
+                    return False
+                self._run.ended.wait(left)
+        return True
+
+    def _is_idle(self) -> bool:
+        return self._run.ended.is_set() or self._run.is_idle

@@ -1,0 +1,321 @@
+"""The supervisor of a run: one thread that opens the spouts, sends ticks and beats, and ends the run.
+
+Everything that decides when a run is over is here. The handle that users hold only asks and waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Final, Protocol
+
+from acktree.dead_letters.burial import Burial
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.spout_threads import Threads, now_ms
+from acktree.driver.ticks import Ticks
+from acktree.errors import AcktreeError
+from acktree.spark.checkpoint import Checkpoint
+from acktree.spark.inbox import FileInbox
+from acktree.spark.inbox_files import ChunkKind
+from acktree.spark.journal import Journal
+from acktree.tasks.dataframe_task import DataFrameTask
+from acktree.tasks.plan import Plan
+
+__all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor"]
+
+log = logging.getLogger("acktree")
+
+_LOOK_SECS: Final = 0.05
+_COMMIT_LOOK_SECS: Final = 0.002
+"""How often the commit log is read after the sink has returned: Spark commits some 5 ms later."""
+_STOP_SECS: Final = 60.0
+"""Longest wait for the running micro-batch, and then for the spouts, when a run stops."""
+_HURRIED_SPOUT_SECS: Final = 2.0
+"""Longest wait for the spouts after a second signal."""
+
+
+class Query(Protocol):
+    """The streaming query of a run, as far as the supervisor needs it."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has neither failed nor been stopped."""
+
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether no micro-batch runs now."""
+
+    def failure(self) -> BaseException | None:
+        """What stopped the query; None if it was stopped without an error."""
+
+    def explained(self, error: BaseException) -> BaseException:
+        """What a failure of the run comes to, for whoever must act: a full disk, for example."""
+
+    def stop(self, *, at_once: bool) -> None:
+        """Stop it.
+
+        Args:
+            at_once: A micro-batch may be broken off; what Spark prints about it is not shown.
+        """
+
+
+class _EndedQuery(Query):
+    """The query of a topology that ended in an earlier run."""
+
+    is_active = False
+    is_between_batches = True
+
+    def failure(self) -> BaseException | None:
+        return None
+
+    def explained(self, error: BaseException) -> BaseException:
+        return error
+
+    def stop(self, *, at_once: bool) -> None:
+        """Do nothing: there is no query."""
+
+
+ENDED_QUERY: Final[Query] = _EndedQuery()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a topology consists of in the driver.
+
+    Attributes:
+        change: Set when something happened that the supervisor may have to act on.
+        ended: Set when the run is over and everything is closed.
+        stop_session: Gives the Spark session back.
+        journal: None when every spout's queue brings back what is open.
+        recorder: None when nothing runs any more.
+    """
+
+    plan: Plan
+    checkpoint: Checkpoint
+    inbox: FileInbox
+    results: BatchResults
+    threads: Threads
+    dead_letters: DeadLetters
+    errors: ErrorLog
+    change: Event
+    ended: Event
+    stop_session: Callable[[], None]
+    journal: Journal | None = None
+    recorder: Burial | None = None
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.plan.topology.name
+
+    def set_active(self, *, active: bool) -> None:
+        """Let the spouts be asked for messages, or not."""
+        for thread in self.threads.by_task.values():
+            thread.set_active(active)
+
+    def rows_open(self) -> int:
+        """How many rows of DataFrames are open: what the acker has beside what the spout tasks know of."""
+        threads = self.threads.by_task.values()
+        if not any(isinstance(thread.task, DataFrameTask) for thread in threads):
+            return 0
+        known = sum(thread.numbers().open_count for thread in threads)
+        return max(0, self.results.progress.open_count - known)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is open, and all that was emitted has run through a committed micro-batch."""
+        return (
+            all(thread.is_at_rest for thread in self.threads.by_task.values())
+            and self.inbox.is_drained
+            and self.checkpoint.is_committed(self.results.progress.batch_id)
+            and not self.rows_open()
+        )
+
+
+class Supervisor:
+    """Runs a topology from its first micro-batch to its end, on a thread of its own.
+
+    Attributes:
+        stopped_by: What ended the run, if it was an error; final once ``run.ended`` is set.
+    """
+
+    def __init__(self, run: Run, query: Query) -> None:
+        """Take over a run whose query has been started; :meth:`begin` starts the thread."""
+        self.run = run
+        self.stopped_by: BaseException | None = None
+        self._query = query
+        self._kill_requested, self._must_hurry = Event(), Event()
+        self._committed = -1
+        self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Start: the first micro-batch warms the query up, then the spouts open."""
+        self.run.checkpoint.files.begin(self.run.change.set)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End at once a run that never began: an earlier one on its checkpoint came to its end."""
+        self._close()
+        self.run.ended.set()
+
+    def request_kill(self, *, at_once: bool = False) -> None:
+        """Ask for the end of the run; returns at once.
+
+        Args:
+            at_once: Do not wait for the running micro-batch.
+        """
+        if at_once:
+            self._must_hurry.set()
+        self._kill_requested.set()
+        self.run.change.set()
+
+    def note_commit(self) -> None:
+        """Once the last micro-batch is committed: tell what it decided, and let go of what it ran over.
+
+        Not before: it would run again after a crash, and may decide otherwise. Nor only when the next one
+        comes: with the inbox full of what this one ran over, none would.
+        """
+        batch_id, end = self.run.results.progress.last
+        if batch_id <= self._committed or not self.run.checkpoint.is_committed(batch_id):
+            return
+        self._committed = batch_id
+        self.run.threads.tell(batch_id)
+        self.run.inbox.committed(end)
+        self.run.threads.wake()
+
+    def _supervise(self) -> None:
+        """The thread."""
+        try:
+            self._warm_up()
+            if not self._is_over():
+                for thread in self.run.threads.by_task.values():
+                    thread.start()
+            ticks = Ticks(self.run.plan, now_ms())
+            while not self._is_over():
+                self._pause(self._pause_secs(ticks))
+                self.note_commit()
+                if self.run.journal is not None:
+                    self.run.journal.note_told()
+                self._send_due(ticks)
+        except BaseException as error:  # noqa: BLE001  # told by await_termination
+            self.stopped_by = self.stopped_by or error
+        finally:
+            self._stop()
+
+    def _pause(self, secs: float) -> None:
+        """Wait until something changed, at most so many seconds."""
+        self.run.change.wait(secs)
+        self.run.change.clear()
+
+    def _pause_secs(self, ticks: Ticks) -> float:
+        progress = self.run.results.progress
+        if self._committed < progress.batch_id:
+            return _COMMIT_LOOK_SECS
+        # While something waits for its micro-batch, the deadline waits for that one too: no beat is needed.
+        deadline_ms = progress.next_deadline_ms if self.run.inbox.is_drained else None
+        due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
+        return min([_LOOK_SECS * 10, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
+
+    def _warm_up(self) -> None:
+        """Wait for the first micro-batch: it compiles for seconds, and no message shall wait for that."""
+        while self.run.results.progress.batch_id < 0 and not self._is_over():
+            self._pause(_LOOK_SECS)
+
+    def _send_due(self, ticks: Ticks) -> None:
+        inbox, progress = self.run.inbox, self.run.results.progress
+        due = ticks.due(now_ms())
+        if due:
+            inbox.append_control(ChunkKind.TICK, {str(level): bolts for level, bolts in due.items()})
+        if progress.wants_a_beat(now_ms()) and inbox.is_drained:
+            progress.next_deadline_ms = None  # the next micro-batch says when the next one is
+            inbox.append_control(ChunkKind.BEAT, {})
+
+    def _is_over(self) -> bool:
+        reason = self._reason_to_stop()
+        if reason is not None:
+            self.run.set_active(active=False)  # what is emitted while it stops would only wait
+            self.stopped_by = reason
+            return True
+        if not self._query.is_active:
+            self.stopped_by = self._query.failure() or AcktreeError(
+                "the streaming query was stopped from outside",
+                f"topology {self.run.name!r}",
+                "stop a topology with running.kill(); submit it again on the same checkpoint to go on",
+            )
+            return True
+        return self._kill_requested.is_set() or self._has_ended()
+
+    def _reason_to_stop(self) -> AcktreeError | None:
+        """The first error that ends a run whose query is well."""
+        run = self.run
+        lost = run.checkpoint.files.lost
+        if lost is not None:
+            self._must_hurry.set()  # no commit can come any more
+        broken = [thread.broken for thread in run.threads.by_task.values()]
+        limit = run.recorder.limit_reached if run.recorder else None
+        return next((reason for reason in (lost, *broken, limit) if reason is not None), None)
+
+    def _has_ended(self) -> bool:
+        """Whether every spout has ended and every message has its verdict; noted in the checkpoint."""
+        run = self.run
+        threads = run.threads.by_task.values()
+        if not threads or not all(thread.has_ended for thread in threads) or not run.is_idle:
+            return False
+        run.checkpoint.mark_ended()
+        log.info("topology=%s ended: every spout ended, every message has its verdict", run.name)
+        return True
+
+    def _stop(self) -> None:
+        """Stop between two micro-batches, then close the spouts; a step that fails does not skip the rest."""
+        if self.stopped_by is not None:
+            self.stopped_by = self._query.explained(self.stopped_by)
+            log.error("topology=%s stopped_by=%s", self.run.name, self.stopped_by)
+        try:
+            with ExitStack() as steps:  # the last one first
+                steps.callback(self._close)
+                steps.callback(self._stop_threads)
+                steps.callback(self.note_commit)
+                steps.callback(self._stop_query)
+        except BaseException as error:  # told by await_termination
+            self.stopped_by = self.stopped_by or error
+            log.exception("topology=%s could not be stopped in order", self.run.name)
+        finally:
+            self.run.ended.set()
+
+    def _stop_threads(self) -> None:
+        threads = self.run.threads.by_task
+        for thread in threads.values():
+            thread.stop()
+        most_secs = _HURRIED_SPOUT_SECS if self._must_hurry.is_set() else _STOP_SECS
+        deadline = time.monotonic() + most_secs
+        for task, thread in threads.items():
+            if not thread.join(max(0.0, deadline - time.monotonic())):
+                log.error(
+                    "topology=%s task=%s spout did not come back within %s s, and is left behind: nothing it "
+                    "emits from now on is taken",
+                    self.run.name, task, most_secs,
+                )  # fmt: skip
+        if self.run.journal is not None:
+            self.run.journal.note_told()
+
+    def _close(self) -> None:
+        with ExitStack() as steps:
+            steps.callback(self.run.stop_session)
+            steps.callback(self.run.checkpoint.close)
+            steps.callback(self.run.checkpoint.drop_scratch_folder)
+            steps.callback(self.run.inbox.close)
+
+    def _stop_query(self) -> None:
+        """Wait for the commit of the running micro-batch, unless in a hurry, then stop the query."""
+        self.run.inbox.hold()
+        deadline = time.monotonic() + _STOP_SECS
+        while self._query.is_active and not self._query.is_between_batches and time.monotonic() < deadline:
+            if self._must_hurry.wait(_LOOK_SECS / 5):
+                break
+        self._query.stop(at_once=self._must_hurry.is_set())
