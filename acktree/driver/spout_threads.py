@@ -17,7 +17,6 @@ from acktree.config import Config
 from acktree.core.counters import Counters
 from acktree.core.statistics import OpenMessages
 from acktree.errors import AcktreeError, CheckpointError, SpoutError
-from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.mail import Mail
 from acktree.tasks.spout_task import SpoutTask
 
@@ -291,7 +290,7 @@ class Threads:
         mine = [self.by_task[task] for task in tasks if task in self.by_task]
         numbers = [thread.numbers() for thread in mine]
         ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
-        rows = rows_open() if any(isinstance(thread.task, DataFrameTask) for thread in mine) else 0
+        rows = rows_open() if any(thread.task.component.is_dataframe for thread in mine) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         return OpenMessages(sum(each.open_count for each in numbers) + rows, oldest_secs)
 

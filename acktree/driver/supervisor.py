@@ -24,7 +24,6 @@ from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import FileInbox
 from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.journal import Journal
-from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.plan import Plan
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor"]
@@ -122,7 +121,7 @@ class Run:
     def rows_open(self) -> int:
         """How many rows of DataFrames are open: what the acker has beside what the spout tasks know of."""
         threads = self.threads.by_task.values()
-        if not any(isinstance(thread.task, DataFrameTask) for thread in threads):
+        if not any(thread.task.component.is_dataframe for thread in threads):
             return 0
         known = sum(thread.numbers().open_count for thread in threads)
         return max(0, self.results.progress.open_count - known)

@@ -43,7 +43,6 @@ from acktree.spark.shipping import ship_code
 from acktree.spark.sink import Sink
 from acktree.spark.spark_query import SparkQuery
 from acktree.spark.worker import SharedPlan
-from acktree.spout import DataFrameSpout
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.plan import Plan
@@ -238,7 +237,7 @@ def _add_spouts(topology: Topology, run: Run, burial: Burial) -> None:
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
-            if isinstance(spout.user_object, DataFrameSpout):
+            if spout.is_dataframe:
                 mine = spout.user_object  # Spark's, and never called
                 task: SpoutTask = DataFrameTask(
                     mine, bare, task_id, plan, around, held.first_sequence, run.inbox
@@ -271,11 +270,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
     sink = Sink(
         run.results, run.inbox, run.journal, scratch, used, run.threads.hold, on_batch, held.first_batch
     )
-    frames = {
-        spout.id: spout.user_object
-        for spout in topology.spouts
-        if isinstance(spout.user_object, DataFrameSpout)
-    }
+    frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     # A query takes the session's settings with it when it starts: the user's own number is put back.
     before = session.conf.get("spark.sql.shuffle.partitions", "200")
     session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))

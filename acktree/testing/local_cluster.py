@@ -36,7 +36,6 @@ from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.ticks import Ticks
 from acktree.errors import MisuseError, SpoutError
-from acktree.spout import DataFrameSpout, Spout
 from acktree.tasks.acker_task import Acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
@@ -279,7 +278,7 @@ class LocalTopology:
 
     def _open(self, spout: Component, task_id: int) -> None:
         name, given = spout.id, spout.user_object
-        if not isinstance(given, Spout) or isinstance(given, DataFrameSpout):
+        if spout.is_dataframe:
             raise MisuseError(
                 f"spout {name!r} is a DataFrameSpout, which only Spark can run",
                 "LocalCluster.submit()",

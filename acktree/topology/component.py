@@ -39,6 +39,7 @@ class Component:
     Attributes:
         id: As given to ``set_spout`` or ``set_bolt``.
         kind: ``"spout"`` or ``"bolt"``.
+        is_dataframe: Whether it is a ``DataFrameSpout``: Spark reads its rows, and its task never emits.
         user_object: The spout or bolt that the user gave, itself and not a copy: copy it for each task, never
             run it. None in a plan, which travels without it.
         parallelism: Number of tasks.
@@ -53,6 +54,7 @@ class Component:
 
     id: str
     kind: Kind
+    is_dataframe: bool
     user_object: Any
     parallelism: int
     task_ids: tuple[int, ...]

@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 from acktree.topology.component import Component, Kind, Subscription
 from acktree.topology.describe import Description, describe
@@ -75,19 +76,18 @@ class Topology:
     @cached_property
     def _sources_first(self) -> tuple[Component, ...]:
         """All components, each behind what it reads; the smallest id first where that leaves a choice."""
-        waits_for = {
-            component.id: {edge.source for edge in component.inputs} for component in self.components.values()
-        }
-        ready = [component for component, sources in waits_for.items() if not sources]
+        sorter = TopologicalSorter(
+            {each.id: {edge.source for edge in each.inputs} for each in self.components.values()}
+        )
+        sorter.prepare()
+        ready: list[str] = []
         order: list[Component] = []
-        while ready:
-            done = heapq.heappop(ready)
-            order.append(self.components[done])
-            for component, sources in waits_for.items():
-                if done in sources:
-                    sources.remove(done)
-                    if not sources:
-                        heapq.heappush(ready, component)
+        while sorter.is_active():
+            for component in sorter.get_ready():
+                heapq.heappush(ready, component)
+            smallest = heapq.heappop(ready)
+            order.append(self.components[smallest])
+            sorter.done(smallest)
         return tuple(order)
 
     @cached_property

@@ -16,7 +16,7 @@ from typing import Any, Final
 from acktree.core.groupings import Fields, Grouping, PartialKey
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.errors import CheckpointError
-from acktree.spout import DataFrameSpout, Spout
+from acktree.spout import Spout
 from acktree.topology.component import Component, Kind
 from acktree.topology.model import Topology
 
@@ -77,7 +77,7 @@ class Part:
             {name: stream.fields for name, stream in component.streams.items()},
             tuple(sorted(inputs, key=lambda read: (read.source, read.stream))),
             spout.redelivers if isinstance(spout, Spout) else True,
-            isinstance(spout, DataFrameSpout),
+            component.is_dataframe,
             component.retry is not None,
         )
 

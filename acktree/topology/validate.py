@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from acktree.core import groupings
@@ -23,6 +24,7 @@ from acktree.core.groupings import CustomGrouping, Grouping
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.retry import Retry
 from acktree.errors import TopologyError, nearest
+from acktree.spout import DataFrameSpout
 from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
 from acktree.topology.travel import check_travels
@@ -122,6 +124,7 @@ def _component(each_id: str, each: Declared) -> Component:
     return Component(
         id=each_id,
         kind=each.kind,
+        is_dataframe=isinstance(user_object, DataFrameSpout),
         user_object=user_object,
         parallelism=tasks,
         task_ids=(),
@@ -255,19 +258,21 @@ def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) ->
 
 
 def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Declared]) -> None:
-    """Refuse a way back to where a tuple was; the shortest one from the smallest id is told."""
-    for start in components:
-        ways = [[start]]
-        seen: set[str] = set()
-        for way in ways:  # grows while it is read: breadth first, against the arrows
-            for edge in components[way[-1]].inputs:
-                if edge.source == start:
-                    path = " -> ".join(repr(name) for name in [start, *reversed(way)])
-                    what = f"the topology has a cycle: {path}"
-                    reader = by_id[way[-1]]
-                    written = reader.inputs[components[way[-1]].inputs.index(edge)]
-                    fix = "take out one of these edges; what must go round goes out by a queue, in by a spout"
-                    raise reader.mistake(what, fix, written)
-                if edge.source not in seen:
-                    seen.add(edge.source)
-                    ways.append([*way, edge.source])
+    """Refuse a topology in which a tuple could come back to where it was."""
+    try:
+        TopologicalSorter(
+            {each.id: sorted({edge.source for edge in each.inputs}) for each in components.values()}
+        ).prepare()
+    except CycleError as found:
+        *way, _ = found.args[1]  # each component is read by the next one; the first is also the last
+        start = way.index(min(way))
+        way = [*way[start:], *way[:start]]
+        path = " -> ".join(repr(name) for name in [*way, way[0]])
+        reader = components[way[1 % len(way)]]
+        edge = next(edge for edge in reader.inputs if edge.source == way[0])
+        declared = by_id[reader.id]
+        raise declared.mistake(
+            f"the topology has a cycle: {path}",
+            "take out one of these edges; what must go round goes out by a queue, in by a spout",
+            declared.inputs[reader.inputs.index(edge)],
+        ) from None
