@@ -27,7 +27,7 @@ from acktree.tasks.names import NOWHERE, Names
 from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
 
-BOLT = Component("bolt", "bolt", False, None, 1, (1,), {}, (), None, None, None, ())
+BOLT = Component("bolt", "bolt", False, None, 1, (1,), {}, (), None, None, None, ())  # noqa: FBT003
 FIRST, COUNT = 100, 10
 NAMES = range(FIRST, FIRST + COUNT)
 ROWS = Names(COUNT, FIRST, NAMES)
