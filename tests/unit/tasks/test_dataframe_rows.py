@@ -13,6 +13,7 @@ import pytest
 from acktree import Config, DataFrameSpout, Retry
 from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.state import MemoryStore
 from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.dead_letters.wills import letter_of, redriven_letter
@@ -113,7 +114,7 @@ class Line:
         mail = Mail()
         if self.acker is not None:
             verdicts, payloads = self.acker.settle(
-                self.batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], self.now_ms, is_first=False
+                MicroBatch(self.batch_id, self.now_ms), told[Kind.DELTAS], told[Kind.PAYLOADS]
             )
             late = timed_out(self.plan.timeout_ms)
             mail = mail_of(verdicts, 5, late, payloads).get(self.number, mail)

@@ -69,10 +69,10 @@ def run_twice(random: Random) -> Iterator[list[int]]:
         counted.append(len(rows))
         return first
 
-    def acker_again(acker: Acker, rows: Any, clock_ms: int):
+    def acker_again(acker: Acker, rows: Any, clock_ms: int, *, is_first: bool):
         shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(acker)
-        first, change = settle(acker, rows, clock_ms)
-        second, twins_change = settle(twin, shuffled, clock_ms)
+        first, change = settle(acker, rows, clock_ms, is_first=is_first)
+        second, twins_change = settle(twin, shuffled, clock_ms, is_first=is_first)
         assert (first.to_bytes(), change) == (second.to_bytes(), twins_change)
         counted.append(len(rows))
         return first, change
