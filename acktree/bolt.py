@@ -66,7 +66,9 @@ class AnyBolt:
         """Let go of what ``prepare`` took.
 
         Called after a task's last tuple of each micro-batch in which it was prepared, on the same thread;
-        never when a worker is killed, so nothing may need it.
+        never when a worker is killed, so nothing may need it. What is remembered was saved before: emitting,
+        acking and failing raise MisuseError here, and a change of a remembered attribute is not kept.
+        ``report_error`` works, and what this raises is reported.
         """
 
 

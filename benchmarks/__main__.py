@@ -13,6 +13,7 @@ BENCHMARKS: Final = {
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",
+    "faults": "raises at any opcode of the engine while user code calls it: nothing may shift, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
     "idle": "CPU and micro-batches while nothing is open",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",

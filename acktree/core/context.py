@@ -10,6 +10,17 @@ _T = TypeVar("_T")
 
 # One per process, on purpose: a worker process outlives the micro-batches it serves, a bolt does not.
 _cached: dict[tuple[str, str, Hashable], Any] = {}
+_inherited: list[Mapping[tuple[str, str, Hashable], Any]] = []
+
+
+def forget_inherited() -> None:
+    """Let ``cached`` begin anew. Called in a forked child, which must not use its parent's connections.
+
+    What the parent has cached is kept, out of reach: if it were let go of here, the child could close it, and
+    a goodbye over a socket that both have ends the parent's connection too.
+    """
+    _inherited.append(dict(_cached))
+    _cached.clear()
 
 
 @dataclass(frozen=True)
@@ -39,8 +50,9 @@ class TaskContext:
 
         For what is dear to make and may be shared by the tasks of a component: connections, models, tables.
         ``prepare`` may run in every micro-batch; a worker process stays. Never put what must be remembered
-        here: another process will not have it. Two threads that ask first at the same moment may both make
-        one; both are given the same, and the other is let go.
+        here: another process will not have it. A level that runs again after a worker died runs in a forked
+        child, which calls ``factory`` itself and is given nothing of its parent's. Two threads that ask first
+        at the same moment may both make one; both are given the same, and the other is let go.
         """
         place = (self.topology_name, self.component_id, key)
         if place not in _cached:

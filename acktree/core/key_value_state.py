@@ -78,6 +78,8 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._buckets: dict[int, dict[K, V]] = {}
         self._stored: dict[int, bytes] = {}
         self._stored_meta: bytes | None = None
+        self._total = 0  # how many keys the store held when this was bound
+        self._is_taking_in = False
         self.update(initial or {})
 
     def __getitem__(self, key: K) -> V:
@@ -116,6 +118,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         return iter(self._values)
 
     def __len__(self) -> int:
+        self._repair()
         return len(self._values) + self._unread
 
     def __repr__(self) -> str:
@@ -145,9 +148,11 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._stored_meta = store.get("meta")
         if self._stored_meta is None:
             self._read_all()  # what still lies where this was bound before
+            self._total = 0
         else:
             meta = json.loads(self._stored_meta)
             self._bits, self._unread = meta["bits"], meta["count"]
+            self._total = self._unread
             self._values = {}
         self._shelf = _Shelf(store, dumps, loads)
         self._new = dict.fromkeys(self._values)
@@ -185,19 +190,41 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
 
     def _read(self, number: int) -> dict[K, V]:
         """The bucket of this number, or of the keys with this hash."""
+        self._repair()
         number &= (1 << self._bits) - 1
         bucket = self._buckets.get(number)
         if bucket is None:
             blob = self._shelf.store.get(f"bucket/{number}") if self._unread else None
-            bucket = self._buckets[number] = {} if blob is None else self._shelf.loads(blob)
-            if blob is not None:
-                self._stored[number] = blob
-                self._unread -= len(bucket)
-                self._values.update(bucket)
+            if blob is None:
+                bucket = self._buckets[number] = {}
+            else:
+                bucket = self._take_in(number, blob)
         return bucket
 
+    def _take_in(self, number: int, blob: bytes) -> dict[K, V]:
+        """Make the keys of a stored bucket available. If this is interrupted, the next access repairs it."""
+        bucket: dict[K, V] = self._shelf.loads(blob)
+        self._stored[number] = blob
+        self._is_taking_in = True
+        self._buckets[number] = bucket
+        self._values.update(bucket)
+        self._unread -= len(bucket)
+        self._is_taking_in = False
+        return bucket
+
+    def _repair(self) -> None:
+        """Finish what :meth:`_take_in` had begun, if an exception from outside interrupted it."""
+        if not self._is_taking_in:
+            return
+        for bucket in self._buckets.values():
+            for key, value in bucket.items():
+                if key not in self._noted:  # else it was changed or deleted since
+                    self._values.setdefault(key, value)
+        self._unread = self._total - sum(map(len, self._buckets.values()))
+        self._is_taking_in = False
+
     def _read_all(self) -> None:
-        if self._unread:
+        if self._unread or self._is_taking_in:
             for number in range(1 << self._bits):
                 self._read(number)
 

@@ -28,10 +28,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from acktree.core.context import forget_inherited
 from acktree.core.frames import WireRow
 from acktree.core.state import StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
+from acktree.spark.blobs import Channel
 from acktree.spark.marks import HOOK, MARK, MarkingSentry, Suspects, marked_of
 from acktree.tasks.sentry import Sentry
 
@@ -54,13 +56,15 @@ class _Overlay(StateStore):
 
     def __init__(self, parent: Connection) -> None:
         self._parent = parent
+        self.channel = Channel()
         self.writes: dict[str, bytes | None] = {}
 
     def get(self, name: str) -> bytes | None:
         if name in self.writes:
             return self.writes[name]
-        self._parent.send(name)
-        blob: bytes | None = self._parent.recv()
+        with self.channel.question():
+            self._parent.send(name)
+            blob: bytes | None = self._parent.recv()
         return blob
 
     def put(self, name: str, blob: bytes) -> None:
@@ -169,10 +173,13 @@ class Isolation:
             rows: list[WireRow] = []
             raised: Exception | None = None
             try:
+                forget_inherited()
                 rows = [_plain(row) for row in self._here(level, overlay, suspects, in_child=True)]
             except Exception as error:  # noqa: BLE001  # the parent's to raise
                 raised = error
             writes = [] if overlay is None else list(overlay.writes.items())
+            if overlay is not None:
+                overlay.channel.refuse_if_lost()
             parent.send((raised, rows, writes))
             os._exit(0)
         finally:

@@ -7,14 +7,10 @@ its bolt's ``execute_timeout_secs`` is interrupted.
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import mmap
 import os
-import signal
 import struct
-import threading
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +20,7 @@ from typing import Final
 
 from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
-from acktree.errors import ExecuteTimeoutError
+from acktree.spark.watchdog import Watchdog
 from acktree.tasks.names import NOWHERE, MessageNames, Names, place_of
 from acktree.tasks.sentry import LeftOut, Sentry
 from acktree.topology.model import Component
@@ -41,10 +37,7 @@ SENDING: Final = -3
 """The mark of a frame whose tuples were executed, while what they emitted is made ready."""
 HOOK: Final = -4
 """The mark of a hook that has no tuple to blame."""
-_TICKS: Final = 4
-"""A clock looks so often in ``execute_timeout_secs``."""
-_PATIENCE: Final = 1.5
-"""Code that cannot be interrupted loses its process after so many times the timeout."""
+_UNTIMED: Final = frozenset({NOBODY, SENDING, HOOK})
 
 
 @dataclass
@@ -113,9 +106,7 @@ class MarkingSentry(Sentry):
         super().__init__()
         self._suspects = suspects
         self._message_names = MessageNames() if in_child else None
-        self._usual_secs = self._timeout_secs = timeout_secs
-        self._bolt = ""
-        self._is_on_watch = False
+        self._usual_secs = timeout_secs
         self._file = os.open(file, os.O_CREAT | os.O_RDWR, 0o600)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, bytes(MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
@@ -125,7 +116,12 @@ class MarkingSentry(Sentry):
         self._fields[0] = NOBODY
         self.mark = self._fields
         self._frames = 0
-        self._seen: tuple[int, int, float] = (NOBODY, 0, 0.0)
+        self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs)
+
+    def _progress(self) -> tuple[int, int] | None:
+        """What is being executed, as a pair that changes with each row; None for nothing that is timed."""
+        row, frame = self._fields[0], self._fields[1]
+        return None if row in _UNTIMED else (row, frame)
 
     def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
         first = NOWHERE if moves else place_of(frame, task)
@@ -134,8 +130,7 @@ class MarkingSentry(Sentry):
 
     def begin(self, component: Component, names: Names, *, together: bool) -> None:
         self._fields[0] = NOBODY
-        self._bolt = component.id
-        self._keep_time(component.execute_timeout_secs or self._usual_secs)
+        self.watchdog.allow(component.execute_timeout_secs or self._usual_secs, component.id)
         self._frames += 1
         self._fields[1], self._fields[2], self._fields[3] = self._frames, names.count, names.first
         if names.by_message:
@@ -148,7 +143,7 @@ class MarkingSentry(Sentry):
 
     def end(self) -> None:
         self._fields[0] = NOBODY
-        self._keep_time(self._usual_secs)  # what follows is ours, and no bolt's
+        self.watchdog.allow(self._usual_secs)  # what follows is ours, and no bolt's
 
     def enter(self, component: Component, hook: str) -> None:
         self._fields[0] = NOBODY
@@ -168,20 +163,9 @@ class MarkingSentry(Sentry):
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
-        """While a level runs: interrupt what takes too long. Only a main thread can be."""
-        if threading.current_thread() is not threading.main_thread():
+        """While a level runs: interrupt what takes too long. Only a main thread can be interrupted."""
+        with self.watchdog.on_watch():
             yield
-            return
-        before = signal.signal(signal.SIGALRM, self._look)
-        self._is_on_watch = True
-        self._keep_time(self._usual_secs, anew=True)
-        try:
-            yield
-        finally:
-            self._is_on_watch = False
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            faulthandler.cancel_dump_traceback_later()
-            signal.signal(signal.SIGALRM, before)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -190,38 +174,6 @@ class MarkingSentry(Sentry):
         self._map.close()
         self._hung_file.close()
         os.close(self._file)
-
-    def _keep_time(self, secs: float | None, *, anew: bool = False) -> None:
-        """Set the clock to a timeout, or stop it where there is none."""
-        if secs == self._timeout_secs and not anew:
-            return
-        self._timeout_secs = secs
-        if self._is_on_watch:
-            tick = 0 if secs is None else secs / _TICKS
-            signal.setitimer(signal.ITIMER_REAL, tick, tick)
-            faulthandler.cancel_dump_traceback_later()
-            if secs is not None:
-                self._let_go_on(secs)
-
-    def _look(self, *_: object) -> None:
-        """The clock's tick."""
-        if self._timeout_secs is None:
-            return  # it was stopped just now
-        row, frame, now = self._fields[0], self._fields[1], time.monotonic()
-        if (row, frame) != self._seen[:2] or row in {NOBODY, SENDING, HOOK}:
-            self._seen = row, frame, now
-            self._let_go_on(self._timeout_secs)
-        elif now - self._seen[2] >= self._timeout_secs:
-            self._seen = row, frame, now
-            raise ExecuteTimeoutError(
-                f"execute took longer than execute_timeout_secs={self._timeout_secs:g}",
-                f"bolt {self._bolt!r}",
-                "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
-            )
-
-    def _let_go_on(self, secs: float) -> None:
-        """Something moved: code that holds the interpreter has so long again before its process goes."""
-        faulthandler.dump_traceback_later(_PATIENCE * secs + 1, exit=True, file=self._hung_file)
 
 
 def marked_of(blob: bytes) -> tuple[int, Names] | None:

@@ -82,8 +82,8 @@ class SeededStore(StateStore):
         _, task, _ = name.split("/", 2)
         if task in self._seen:
             return
-        self._seen.add(task)
         if self._store.get(f"task/{task}/{TAKEN_IN}") is None:
             for its, blob in read_memory(self._folder, int(task)).items():
                 self._store.put(f"task/{task}/{its}", blob)
             self._store.put(f"task/{task}/{TAKEN_IN}", b"{}")
+        self._seen.add(task)  # last: what is interrupted before begins again, and puts the same

@@ -156,10 +156,12 @@ class RememberingOperator(StatefulProcessor):
                 return run_level(plan, self._level, partition, given, store, sentry=sentry)
 
             alone = isolation(self._places, plan, self._level, partition)
-            store: StateStore = MapStateStore(self._blobs)
+            kept = MapStateStore(self._blobs)
+            store: StateStore = kept
             if self._places.memory is not None:
                 store = SeededStore(store, Path(self._places.memory))
-            produced = alone.run(run_it, store)
+            produced = list(alone.run(run_it, store))
+            kept.channel.refuse_if_lost()
             out += scratch.put(self._places.scratch, self._level, produced)
         yield from map(_frame_of, _in_batches(out))
 

@@ -19,7 +19,7 @@ from acktree.core.state import StateStore
 from acktree.core.tuples import Tuple
 from acktree.core.values import native_batch
 from acktree.errors import ProtocolError
-from acktree.tasks.bolt_task import BoltTask
+from acktree.tasks.bolt_task import BoltTask, Collector
 from acktree.tasks.collectors import ArrowCollector, BasicCollector, HandCollector, TimingCollector
 from acktree.tasks.outlets import Unfit
 from acktree.tasks.outputs import Outputs
@@ -31,7 +31,7 @@ from acktree.topology.model import Component
 class BasicBoltTask(BoltTask):
     """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
 
-    def make_collector(self) -> object:
+    def make_collector(self) -> Collector:
         self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
 
@@ -74,7 +74,7 @@ class BasicBoltTask(BoltTask):
 class HandBoltTask(BoltTask):
     """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
 
-    def make_collector(self) -> object:
+    def make_collector(self) -> Collector:
         kind = TimingCollector if self._is_sampled() else HandCollector
         self.collector = kind(self.component, self.task, self.outlets, self.outputs)
         return self.collector
@@ -125,8 +125,6 @@ class HandBoltTask(BoltTask):
             for acked, took_ms in self.collector.took.items():
                 self.count_processed(acked, sum(took_ms), len(took_ms))
             self.collector.took.clear()
-        if self.memory is not None:
-            self.seen += elsewhere
 
 
 class ArrowBoltTask(BoltTask):
@@ -134,7 +132,7 @@ class ArrowBoltTask(BoltTask):
 
     decodes = False
 
-    def make_collector(self) -> object:
+    def make_collector(self) -> Collector:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
 

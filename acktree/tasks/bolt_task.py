@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -54,6 +54,13 @@ KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
 _MEND: Final = "run the bolt on this tuple alone, outside of Spark, to see what it does"
 
 
+class Collector(Protocol):
+    """What the engine asks of any kind of collector."""
+
+    def close(self) -> None:
+        """Refuse from now on whatever user code says."""
+
+
 class BoltTask(ABC):
     """What all kinds of bolt have in common."""
 
@@ -82,8 +89,8 @@ class BoltTask(ABC):
         self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
         self.bolt = bolt
         self.seen: list[InboundRows] = []
-        """All rows that were worked on, if something is remembered: they fail if that cannot be saved."""
-        self.keeper = self.make_collector()
+        """All rows of this micro-batch, if something is remembered: they fail if that cannot be saved."""
+        self.keeper: Collector = self.make_collector()
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
         else:
@@ -104,7 +111,7 @@ class BoltTask(ABC):
         self.guard = Guard(self.bolt, self.component.remembers, self.component.id)
 
     @abstractmethod
-    def make_collector(self) -> object:
+    def make_collector(self) -> Collector:
         """Make the collector; it is also the name under which this task owns its rows."""
 
     @abstractmethod
@@ -216,16 +223,42 @@ class BoltTask(ABC):
         self.send(rows)
 
     def finish(self) -> None:
-        """Save what is remembered and let go of the bolt."""
+        """Save what is remembered and let go of the bolt.
+
+        Raises:
+            BaseException: The state store did: then nothing of this micro-batch counts, and it is run again.
+        """
         if self.broken is not None:
             return
         memory = self.memory
-        error = None if memory is None else self._raised_by(lambda: memory.save(self.bolt))
-        if error is not None:  # what the user keeps will not pickle; the memory stays as it was before
-            for rows in self.seen:
-                self.fail_rows(rows, np.arange(len(rows.lineage)), error)
-            self._report(error)
+        if memory is not None:
+            error = self._raised_by(lambda: memory.draft(self.bolt))
+            if error is None:
+                memory.commit()
+            else:
+                self._fail_unsaved(memory, error)
+        self.keeper.close()
         self._raised_in("cleanup", self.bolt.cleanup)
+
+    def _fail_unsaved(self, memory: TaskMemory, error: Exception) -> None:
+        """What the user keeps does not pickle, so the memory stays as it was before this micro-batch.
+
+        All that this micro-batch brought fails. So does a tuple held from an earlier one, if it was acked,
+        failed or emitted from: what left cannot be called back, and its account would hand out the same edges
+        again.
+        """
+        for rows in self.seen:
+            self.fail_rows(rows, np.arange(len(rows.lineage)), error)
+        for rows, row in memory.moved_tuples():
+            if rows.fate[row] != FAILED:
+                self._count_failed_elsewhere(rows)
+            self.fail_rows(rows, np.array([row]), error)
+        self._report(error)
+
+    def _count_failed_elsewhere(self, rows: InboundRows) -> None:
+        """Count one failed tuple of other rows than those at hand, whose failures are counted together."""
+        source = f"{rows.component}:{rows.stream}"
+        self.outputs.counters.add(self.component.id, self.task, source, "failed", 1)
 
     @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
@@ -281,8 +314,7 @@ class BoltTask(ABC):
         for anchor in unfit.anchors:
             anchored, row = account_of(anchor)
             if anchored is not rows and anchored.fate[row] != FAILED and not anchor.is_tick:
-                source = f"{anchored.component}:{anchored.stream}"  # else it is counted with its frame
-                self.outputs.counters.add(self.component.id, self.task, source, "failed", 1)
+                self._count_failed_elsewhere(anchored)
             self.fail_rows(anchored, np.array([row]), unfit.error)
         if unfit.parent >= 0:
             self.fail_rows(rows, np.array([unfit.parent]), unfit.error)

@@ -4,6 +4,10 @@ Nothing is sent from here. Emitted values wait in an :class:`~acktree.tasks.outl
 the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
 
 What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
+
+An exception from outside (a timer's signal, MemoryError, KeyboardInterrupt) may be raised between any two
+steps of a method here, and user code may catch it and go on. So each method has one step that counts, and it
+is the last one: what an interrupted method wrote before that step is taken back, or says nothing by itself.
 """
 
 # ruff: noqa: SLF001  # a Tuple shows its users values; its place in the account is the engine's
@@ -47,8 +51,16 @@ class _Writer:
 
     def _turn_to(self, stream: str) -> Outlet:
         """The outlet of a stream, from now on the one at hand: most bolts emit on one stream alone."""
-        self._outlet, self._stream = self._outlets.of(stream), stream
+        self._stream = None  # until both are set, no stream is at hand
+        self._outlet = self._outlets.of(stream)
+        self._stream = stream
         return self._outlet
+
+    def close(self) -> None:
+        """From now on nothing is emitted, acked or failed: MisuseError. Called before ``cleanup``."""
+        self._stream = None
+        self.rows = InboundRows.of_clock(0)
+        self._outlets.close()
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
         """What was emitted since last taken, and what of it cannot travel."""
@@ -73,16 +85,19 @@ class BasicCollector(_Writer, BasicOutputCollector):
         # What nearly every emit is, seen without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
             values = outlet.checked(values)
-        outlet.cells.extend(values)
-        outlet.parents.append(self.row)
+        try:
+            outlet.cells.extend(values)
+            outlet.parents.append(self.row)
+        except BaseException:
+            outlet.take_back()
+            raise
 
     def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
         outlet = self._outlets.direct(stream, task_id)
-        outlet.cells.extend(outlet.checked(values))
-        outlet.parents.append(self.row)
-        outlet.tasks.append(task_id)
+        outlet.write(outlet.checked(values), self.row, task_id)
 
     def reset_timeout(self) -> None:
+        self._outlets.refuse_if_closed("reset a timeout")
         self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
 
 
@@ -108,36 +123,38 @@ class HandCollector(_Writer, OutputCollector):
         elif type(anchors) is Tuple and anchors._rows is here and here.fate[anchors._row] == OPEN:
             parent = anchors._row  # the tuple at hand, nearly always; all else is looked at closely
         else:
-            parent = self._parent(outlet, anchors)
-        outlet.cells.extend(values)
-        outlet.parents.append(parent)
+            parent, joined = self._parent(anchors)
+            if joined:
+                outlet.write(values, -1, joined=joined)
+                return
+        try:
+            outlet.cells.extend(values)
+            outlet.parents.append(parent)
+        except BaseException:
+            outlet.take_back()
+            raise
 
     def emit_direct(
         self, task_id: int, values: Sequence[Any], stream: str = "default", anchors: Anchors = None
     ) -> None:
         outlet = self._outlets.direct(stream, task_id)
         values = outlet.checked(values)
-        parent = -1 if anchors is None else self._parent(outlet, anchors)
-        outlet.cells.extend(values)
-        outlet.parents.append(parent)
-        outlet.tasks.append(task_id)
+        parent, joined = (-1, ()) if anchors is None else self._parent(anchors)
+        outlet.write(values, parent, task_id, joined)
 
-    def _parent(self, outlet: Outlet, anchors: Tuple | Iterable[Tuple]) -> int:
-        """The row of the frame at hand that the next tuple hangs on; -1 when it is a join, noted as such."""
+    def _parent(self, anchors: Tuple | Iterable[Tuple]) -> tuple[int, Sequence[Tuple]]:
+        """The row of the frame at hand that an emitted tuple hangs on; -1 and the anchors for a join."""
         if isinstance(anchors, Tuple):
             rows, row = self._open(anchors, "emitted anchored to")
             if rows is self.rows:
-                return row
-            outlet.joins[len(outlet.parents)] = [anchors]
-            return -1
+                return row, ()
+            return -1, [anchors]
         several = list(anchors)
         accounts = [self._open(anchor, "emitted anchored to") for anchor in several]
         named = {(id(rows), row): anchor for (rows, row), anchor in zip(accounts, several, strict=True)}
         if len(named) == 1:
-            return self._parent(outlet, several[0])
-        if named:
-            outlet.joins[len(outlet.parents)] = list(named.values())
-        return -1
+            return self._parent(several[0])
+        return -1, list(named.values())
 
     def ack(self, tup: Tuple) -> None:
         here = self.rows
@@ -145,17 +162,17 @@ class HandCollector(_Writer, OutputCollector):
             here.fate[tup._row] = ACKED
             return
         rows, row = self._open(tup, "acked")
-        rows.fate[row] = ACKED
         if rows is not self.rows:  # else it is counted with its frame
             self.elsewhere[id(rows)] = rows
+        rows.fate[row] = ACKED
 
     def fail(self, tup: Tuple, reason: str = "") -> None:
         rows, row = self._open(tup, "failed")
-        rows.fate[row] = FAILED
         failure = failure_of(None, self._component.id, reason)
+        # First what fails the message: a tuple that is marked as failed, and nobody was told, would time out.
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
+        rows.fate[row] = FAILED
         if rows is not self.rows:
-            self.elsewhere[id(rows)] = rows
             source = f"{tup.component}:{tup.stream}"
             self._outputs.counters.add(
                 self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1
@@ -167,6 +184,7 @@ class HandCollector(_Writer, OutputCollector):
 
     def _open(self, tup: Tuple, doing: str) -> tuple[InboundRows, int]:
         """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
+        self._outlets.refuse_if_closed(f"{doing} a tuple")
         if not isinstance(tup, Tuple):
             self._refuse(f"{doing} {tup!r:.80}, which is not a tuple of the topology", _NO_TUPLE)
         rows, row = account_of(tup)
@@ -212,9 +230,14 @@ class ArrowCollector(ArrowOutputCollector):
         self.failed: dict[int, str] = {}
         self.row_count = 0
 
+    def close(self) -> None:
+        """From now on nothing is emitted or failed: MisuseError. Called before ``cleanup``."""
+        self._outlets.close()
+
     def emit_batch(
         self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, stream: str = "default"
     ) -> None:
+        self._outlets.refuse_if_closed("emitted a batch")
         declaration = self._outlets.declaration(stream)
         checked = batch_of_stream(batch, declaration, f"component {self._component.id!r}")
         self.emissions.append(Emission(stream, checked, self._parents(parents, checked.num_rows), {}))
@@ -237,6 +260,7 @@ class ArrowCollector(ArrowOutputCollector):
         return rows.astype(np.int64)
 
     def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
+        self._outlets.refuse_if_closed("failed rows")
         listed = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else rows
         wanted = [int(row) for row in listed]
         wrong = [row for row in wanted if not 0 <= row < self.row_count]
@@ -246,8 +270,8 @@ class ArrowCollector(ArrowOutputCollector):
                 f"component {self._component.id!r}, task {self._task}",
                 f"rows of the batch that execute_batch() was handed: 0 to {self.row_count - 1}",
             )
-        for row in wanted:
-            self.failed.setdefault(row, str(reason))
+        words = str(reason)
+        self.failed.update({row: words for row in wanted if row not in self.failed})  # all in one step
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))

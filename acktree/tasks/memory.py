@@ -100,6 +100,7 @@ class HeldTuples:
         self._keeper = keeper
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
+        self._before: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._saved) - (_NEXT_ID in self._saved)
@@ -117,9 +118,9 @@ class HeldTuples:
         if name is None:
             name = int(self._saved.get(_NEXT_ID, 0))
             self._saved[_NEXT_ID] = name + 1
-            rows.held_id[row] = name
-            self._handles[name] = tup
             self._named_by[name] = 0
+            self._handles[name] = tup
+            rows.held_id[row] = name
         return name
 
     def tuple_of(self, name: int) -> Tuple:
@@ -129,8 +130,9 @@ class HeldTuples:
             rows = held.rows()
             rows.held_id[0] = name
             rows.keeper = self._keeper
-            self._handles[name] = rows.handle(0)
             self._named_by[name] = held.named_by
+            self._before[name] = (held.fate, held.ordinal)
+            self._handles[name] = rows.handle(0)  # last: what is interrupted here begins again
         return self._handles[name]
 
     def count(self, names: Int64s, step: int) -> None:
@@ -138,6 +140,15 @@ class HeldTuples:
         for name in names.tolist():
             self.tuple_of(name)
             self._named_by[name] += step
+
+    def moved(self) -> list[tuple[InboundRows, int]]:
+        """The tuples held from earlier micro-batches that were acked, failed or emitted from in this one."""
+        accounts = {name: account_of(self._handles[name]) for name in self._before if name in self._handles}
+        return [
+            (rows, row)
+            for name, (rows, row) in accounts.items()
+            if (rows.fate[row], rows.ordinal) != self._before[name]
+        ]
 
     def save(self) -> None:
         """Write the tuples that were touched; forget those that nothing names."""
@@ -239,11 +250,24 @@ class TaskMemory:
             if value is not _NOTHING:
                 setattr(user_object, name, value)
 
+    def moved_tuples(self) -> list[tuple[InboundRows, int]]:
+        """Held tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
+        return self._held.moved()
+
     def save(self, user_object: object) -> None:
-        """Write what changed since :meth:`restore`.
+        """Write what changed since :meth:`restore`: a draft and its commit."""
+        self.draft(user_object)
+        self.commit()
+
+    def commit(self) -> None:
+        """Hand the draft to the store. What the store raises must end the micro-batch: a part is written."""
+        self._store.commit()
+
+    def draft(self, user_object: object) -> None:
+        """Find out what changed since :meth:`restore`, as bytes; the store is given nothing yet.
 
         Raises:
-            Exception: Something remembered does not pickle; then nothing was written.
+            Exception: Something remembered does not pickle.
         """
         for name in self._names:
             value = getattr(user_object, name, None)
@@ -260,7 +284,6 @@ class TaskMemory:
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
         self._held.save()
-        self._store.commit()
 
     def _bind(self, name: str, state: KeyValueState[Any, Any]) -> None:
         if state.is_bound:

@@ -19,7 +19,7 @@ from acktree.core.groupings import Direct
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.tuples import Tuple
 from acktree.core.values import encode_columns
-from acktree.errors import MisuseError
+from acktree.errors import BoltError, MisuseError
 from acktree.tasks.plan import Plan
 from acktree.tasks.router import Emission
 from acktree.topology.model import Component
@@ -89,7 +89,8 @@ class Outlet(TupleBuffer):
     """What a bolt emits on one stream while it works on one frame.
 
     Attributes:
-        parents: For each tuple the row of the frame at hand that it is anchored to; -1 for none.
+        parents: For each tuple the row of the frame at hand that it is anchored to; -1 for none. It is
+            written last: a tuple without one was not emitted.
         joins: What tuples are anchored to instead: several tuples, or one of another frame; by their number.
     """
 
@@ -100,12 +101,50 @@ class Outlet(TupleBuffer):
         self.parents: list[int] = []
         self.joins: dict[int, Sequence[Tuple]] = {}
 
+    def write(
+        self, values: Sequence[Any], parent: int, task: int | None = None, joined: Sequence[Tuple] = ()
+    ) -> None:
+        """Emit one tuple of checked values, or nothing if an exception comes. Usual ones are written inline.
+
+        Args:
+            parent: As in ``parents``.
+            task: The task it is for, on a stream where these are named.
+            joined: What it is anchored to instead of the parent.
+        """
+        try:
+            self.cells.extend(values)
+            if task is not None:
+                self.tasks.append(task)
+            if joined:
+                self.joins[len(self.parents)] = joined
+            self.parents.append(parent)
+        except BaseException:
+            self.take_back()
+            raise
+
+    def take_back(self) -> None:
+        """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
+        count = len(self.parents)
+        self.joins.pop(count, None)
+        del self.tasks[count:]
+        del self.cells[count * self.width :]  # last: too many cells say that this was interrupted too
+
+    @property
+    def _is_whole(self) -> bool:
+        count = len(self.parents)
+        return len(self.cells) == count * self.width and len(self.tasks) in {0, count}
+
     def emissions(self, unfit: list[Unfit]) -> list[Emission]:
         """All that was written down, as one batch; as several if one cannot hold it.
 
         Args:
             unfit: Is given the tuples with values that do not fit the stream's types, or do not pickle.
         """
+        if not self._is_whole:
+            error = self._torn()
+            for row, parent in enumerate(self.parents):
+                unfit.append(Unfit(parent, self.joins.get(row, ()), error))
+            return []
         name, count, tasks = self.declaration.name, len(self.parents), self.named_tasks()
         parents = np.fromiter(self.parents, np.int64, count)
         try:
@@ -135,6 +174,15 @@ class Outlet(TupleBuffer):
         named = None if tasks is None else tasks[rows]
         return [Emission(self.declaration.name, batch, parents[rows], joins, named)]
 
+    def _torn(self) -> BoltError:
+        """The error for all that was emitted, where it is not known any more which values belong together."""
+        return BoltError(
+            f"an emit on stream {self.declaration.name!r} was interrupted again while it took back what an "
+            "interrupted one had written: which values belong to which tuple is lost",
+            f"component {self._component!r}",
+            "mend the timer or signal handler that raises again and again; what was emitted from fails",
+        )
+
     def _cells_of(self, row: int) -> list[Any]:
         return self.cells[row * self.width : (row + 1) * self.width]
 
@@ -147,11 +195,28 @@ class Outlets:
         self._open: dict[str, Outlet] = {}
         self._direct: dict[str, Outlet] = {}
         self._readers: dict[str, frozenset[int]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """From now on nothing can be emitted: the memory was saved, and ``cleanup`` is called next."""
+        self._is_closed = True
+        self._open.clear()
+        self._direct.clear()
+
+    def refuse_if_closed(self, did: str) -> None:
+        """MisuseError once this is closed: what user code did could not count any more."""
+        if self._is_closed:
+            raise MisuseError(
+                f"{did} in cleanup(), when the task's micro-batch is over",
+                f"component {self._component.id!r}, cleanup()",
+                "do it in execute() or tick(); cleanup() is for letting go of connections and files",
+            )
 
     def of(self, stream: str) -> Outlet:
         """Where ``emit`` on a stream goes. MisuseError when it is not declared, or is read directly."""
         outlet = self._open.get(stream)
         if outlet is None:
+            self.refuse_if_closed("emitted a tuple")
             declaration = self.declaration(stream)
             for subscription in self._plan.topology.subscribers(self._component.id, stream):
                 if isinstance(subscription.grouping, Direct):
@@ -165,6 +230,7 @@ class Outlets:
         """Where ``emit_direct`` goes. MisuseError when the task is not of a direct-grouped subscriber."""
         outlet = self._direct.get(stream)
         if outlet is None:
+            self.refuse_if_closed("emitted a tuple")
             outlet = self._direct[stream] = Outlet(self.declaration(stream), self._component.id)
         if stream not in self._readers:
             self._readers[stream] = self._direct_readers(stream)

@@ -94,8 +94,8 @@ class Outputs:
     def fail(self, roots: Int64s, failure: Failure) -> None:
         """Tuples of these roots were failed, all for one reason."""
         if len(roots):
-            self._fails.append((roots, len(self._reasons)))
-            self._reasons.append(failure.to_bytes())
+            self._reasons.append(failure.to_bytes())  # first: an exception in between leaves a reason unused
+            self._fails.append((roots, len(self._reasons) - 1))
 
     def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
         """A grouping of this spout raised on a message: it fails before any bolt sees it there."""

@@ -1,4 +1,9 @@
-"""The collector that spouts are handed: emitted messages wait here until they are handed over in runs."""
+"""The collector that spouts are handed: emitted messages wait here until they are handed over in runs.
+
+As in ``collectors``, an exception from outside may be raised between any two steps, and the spout may catch
+it and go on. So a message counts when its id is written, which is last; what waits is in one list from its
+first message on, and a run ends by being no longer the one at hand.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from acktree.core.fields import StreamDeclaration
 from acktree.core.ids import Int32s
 from acktree.core.pending import MessageIds
 from acktree.core.values import quick_look
-from acktree.errors import MisuseError
+from acktree.errors import MisuseError, SpoutError
 from acktree.spout import SpoutOutputCollector
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.collectors import batch_of_stream
@@ -105,10 +110,10 @@ def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
 
 
 class _Buffer(TupleBuffer):
-    """Tuples emitted one after the other on one stream, all tracked or all not.
+    """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
 
     Attributes:
-        ids: The message id of each; None for none.
+        ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
         is_tracked: Whether they have ids, and there are ackers.
         fits: A quick look at the values of one: see :func:`~acktree.core.values.quick_look`.
         weight: Bytes of the large ones, about.
@@ -116,18 +121,38 @@ class _Buffer(TupleBuffer):
 
     __slots__ = ("fits", "ids", "is_tracked", "weight")
 
-    def __init__(self, declaration: StreamDeclaration, component: str) -> None:
+    def __init__(
+        self,
+        declaration: StreamDeclaration,
+        component: str,
+        fits: Callable[[Sequence[object]], bool],
+        *,
+        is_tracked: bool,
+    ) -> None:
         super().__init__(declaration, component)
         self.ids: list[object] = []
-        self.is_tracked = False
-        self.fits = quick_look(declaration.schema)
+        self.is_tracked = is_tracked
+        self.fits = fits
         self.weight = 0
 
-    def take_run(self) -> Run:
-        values, tasks = self.batch(self.cells, len(self.ids)), self.named_tasks()
-        run = Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
-        self.cells, self.ids, self.tasks, self.weight = [], [], [], 0
-        return run
+    def take_back(self) -> None:
+        """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
+        count = len(self.ids)
+        del self.tasks[count:]
+        del self.cells[count * self.width :]
+
+    def run(self) -> Run:
+        """What was written, as a run."""
+        count = len(self.ids)
+        if len(self.cells) != count * self.width or len(self.tasks) not in {0, count}:
+            raise SpoutError(
+                f"an emit on stream {self.declaration.name!r} was interrupted again while it took back what "
+                "an interrupted one had written: which values belong to which message is lost",
+                f"spout {self._component!r}",
+                "mend the timer or signal handler that raises again and again, and submit the topology again",
+            )
+        values, tasks = self.batch(self.cells, count), self.named_tasks()
+        return Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -145,9 +170,11 @@ class SpoutCollector(SpoutOutputCollector):
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
         self._is_tracking = plan.is_tracking
+        # The runs at hand, which the next message of a stream goes to; each is among those that wait, too.
         self._buffers: dict[str, _Buffer] = {}
         self._direct: dict[str, _Buffer] = {}
-        self._runs: list[Run] = []
+        self._waiting: list[_Buffer | Run] = []
+        self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
         self.tracked_count = 0
@@ -185,47 +212,77 @@ class SpoutCollector(SpoutOutputCollector):
                 return
 
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
+        is_tracked = message_id is not None and self._is_tracking
         buffer = self._buffers.get(stream)
-        if buffer is None:
+        if buffer is None or buffer.is_tracked is not is_tracked:
+            # Another kind of tuple begins another run, so that the order is kept.
             declaration = self._outlets.of(stream).declaration
-            buffer = self._buffers[stream] = _Buffer(declaration, self._component.id)
-        self._write(buffer, values, message_id)
+            buffer = self._begin_run(self._buffers, declaration, is_tracked=is_tracked)
+        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
+            values = buffer.checked(values)
+        if not buffer.fits(values):
+            buffer = self._weighed(self._buffers, buffer, values)
+        try:
+            # Counted first: to count one that was not emitted does no harm until all are taken.
+            self.row_count += 1
+            if is_tracked:
+                self.tracked_count += 1
+            buffer.cells.extend(values)
+            buffer.ids.append(message_id)
+        except BaseException:
+            buffer.take_back()
+            raise
+        if message_id is not None and not is_tracked:
+            self._unacked.append((stream, message_id))
 
     def emit_direct(
         self, task_id: int, values: Sequence[Any], message_id: object = None, stream: str = "default"
     ) -> None:
+        is_tracked = message_id is not None and self._is_tracking
         declaration = self._outlets.direct(stream, task_id).declaration
         buffer = self._direct.get(stream)
-        if buffer is None:
-            buffer = self._direct[stream] = _Buffer(declaration, self._component.id)
-        self._write(buffer, values, message_id)
-        buffer.tasks.append(task_id)
-
-    def _write(self, buffer: _Buffer, values: Sequence[Any], message_id: object) -> None:
-        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
-            values = buffer.checked(values)
+        if buffer is None or buffer.is_tracked is not is_tracked:
+            buffer = self._begin_run(self._direct, declaration, is_tracked=is_tracked)
+        values = buffer.checked(values)
         if not buffer.fits(values):
-            # Raises here, where the spout is to blame, and not with its run.
-            self._weigh(buffer, buffer.batch([*values], 1).nbytes)
-        is_tracked = message_id is not None and self._is_tracking
-        if is_tracked is not buffer.is_tracked:
-            # Another kind of tuple ends the run, so that the order is kept.
-            self._end_run(buffer)
-            buffer.is_tracked = is_tracked
-        buffer.cells.extend(values)
-        buffer.ids.append(message_id)
-        self.row_count += 1
-        if is_tracked:
-            self.tracked_count += 1
-        elif message_id is not None:
-            self._unacked.append((buffer.declaration.name, message_id))
+            buffer = self._weighed(self._direct, buffer, values)
+        try:
+            self.row_count += 1
+            if is_tracked:
+                self.tracked_count += 1
+            buffer.cells.extend(values)
+            buffer.tasks.append(task_id)
+            buffer.ids.append(message_id)
+        except BaseException:
+            buffer.take_back()
+            raise
+        if message_id is not None and not is_tracked:
+            self._unacked.append((stream, message_id))
 
-    def _weigh(self, buffer: _Buffer, weight: int) -> None:
-        """A large tuple comes: it ends the run, if the two are too much for one chunk."""
-        if buffer.weight + weight > CHUNK_BYTES:
-            self._end_run(buffer)
+    def _begin_run(
+        self, at_hand: dict[str, _Buffer], declaration: StreamDeclaration, *, is_tracked: bool
+    ) -> _Buffer:
+        """A run for the next messages of a stream; the one at hand before, if any, has ended with this."""
+        name = declaration.name
+        if name not in self._fits:
+            self._fits[name] = quick_look(declaration.schema)
+        buffer = _Buffer(declaration, self._component.id, self._fits[name], is_tracked=is_tracked)
+        self._waiting.append(buffer)
+        at_hand[name] = buffer
+        return buffer
+
+    def _weighed(self, at_hand: dict[str, _Buffer], buffer: _Buffer, values: Sequence[Any]) -> _Buffer:
+        """The run for a tuple that may be large: another one, if the two are too much for one chunk.
+
+        Raises:
+            MisuseError: It does not fit the stream's types. Here the spout is to blame, and not its run.
+        """
+        weight = buffer.batch([*values], 1).nbytes
+        if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
+            buffer = self._begin_run(at_hand, buffer.declaration, is_tracked=buffer.is_tracked)
         buffer.weight += weight
         self._weight += weight
+        return buffer
 
     def emit_batch(
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
@@ -239,17 +296,15 @@ class SpoutCollector(SpoutOutputCollector):
             raise MisuseError(what, where, "give one id for each row")
         if not count:
             return
-        if stream in self._buffers:
-            self._end_run(self._buffers[stream])
+        self._buffers.pop(stream, None)  # the run at hand ends
         is_tracked = ids is not None and self._is_tracking
-        self._runs.append(
-            Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
-        )
+        run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
         self.row_count += count
         self._weight += checked.nbytes
         if is_tracked:
             self.tracked_count += count
-        elif ids is not None:
+        self._waiting.append(run)
+        if not is_tracked and ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
 
@@ -258,9 +313,11 @@ class SpoutCollector(SpoutOutputCollector):
 
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
-        for buffer in (*self._buffers.values(), *self._direct.values()):
-            self._end_run(buffer)
-        runs, self._runs = self._runs, []
+        runs = [each.run() if isinstance(each, _Buffer) else each for each in self._waiting]
+        runs = [run for run in runs if len(run)]  # none of an emit that was interrupted
+        self._buffers.clear()
+        self._direct.clear()
+        self._waiting = []
         self.row_count = self.tracked_count = self._weight = 0
         return runs
 
@@ -271,10 +328,6 @@ class SpoutCollector(SpoutOutputCollector):
             taken.setdefault(stream, []).append(message_id)
         self._unacked.clear()
         return taken
-
-    def _end_run(self, buffer: _Buffer) -> None:
-        if buffer.ids:
-            self._runs.append(buffer.take_run())
 
 
 def _listed(message_ids: MessageIds | pa.Array | pa.ChunkedArray) -> MessageIds:

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from acktree.core import context as module
-from acktree.core.context import TaskContext
+from acktree.core.context import TaskContext, forget_inherited
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +75,16 @@ def test_threads_that_ask_at_once_are_given_the_same(context):
     for thread in threads:
         thread.join()
     assert given[0] is given[1]
+
+
+def test_a_forked_child_makes_its_own_and_lets_go_of_nothing_of_its_parents(context):
+    closed = []
+
+    class Connection:
+        def __del__(self):
+            closed.append(self)
+
+    parents = id(context.cached("connection", Connection))
+    forget_inherited()
+    assert id(context.cached("connection", Connection)) != parents
+    assert closed == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acktree.core.frames import WireRow
 from acktree.spark import blobs, operators
-from acktree.spark.blobs import MapStateStore
+from acktree.spark.blobs import MapStateStore, StateChannelLostError
 
 
 class MapState:
@@ -29,6 +29,42 @@ class MapState:
 
     def removeKey(self, key):  # noqa: N802
         self.values.pop(key, None)
+
+
+class Interrupted(MapState):
+    """Is interrupted, as by a user's timer, after it was asked and before it has answered."""
+
+    def getValue(self, key):  # noqa: N802
+        if key == ("torn",):
+            raise TimeoutError("from a signal's handler")
+        return super().getValue(key)
+
+    def removeKey(self, key):  # noqa: N802
+        raise MemoryError
+
+
+@pytest.mark.parametrize("ask", [lambda store: store.get("torn"), lambda store: store.delete("a")])
+def test_a_channel_that_was_interrupted_in_a_question_is_not_used_again_whoever_caught_it(ask):
+    state = Interrupted()
+    store = MapStateStore(state)
+    store.put("a", b"1")
+    with pytest.raises(StateChannelLostError, match="was interrupted"):
+        ask(store)
+    for again in (lambda: store.get("b"), lambda: store.put("b", b"2"), lambda: store.delete("b")):
+        with pytest.raises(StateChannelLostError):
+            again()
+    assert not issubclass(StateChannelLostError, Exception)  # no `except Exception` goes on after it
+    assert ("b",) not in state.values
+    with pytest.raises(StateChannelLostError):  # what the operator asks in the end
+        store.channel.refuse_if_lost()
+
+
+def test_a_channel_that_was_not_interrupted_is_not_lost():
+    store = MapStateStore(MapState())
+    store.put("a", b"1")
+    store.delete("a")
+    assert store.get("a") is None
+    store.channel.refuse_if_lost()
 
 
 NAMES = st.sampled_from("ab")

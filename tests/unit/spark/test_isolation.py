@@ -8,21 +8,27 @@ import os
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from acktree.core.context import TaskContext
 from acktree.core.frames import Kind, WireRow
 from acktree.core.state import MemoryStore, StateStore
 from acktree.core.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
+from acktree.spark.blobs import MapStateStore
 from acktree.spark.isolation import UNGUARDED, Isolation
 from acktree.spark.marks import Suspects
+from acktree.spark.watchdog import in_user_code
 from acktree.tasks.names import NOWHERE, Names
 from acktree.tasks.sentry import Sentry
 from acktree.topology.model import Component
@@ -254,17 +260,17 @@ def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_throug
 
     def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
         for secs in (8.0, None):
-            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            clocks.append(sentry.watchdog.timeout_secs)  # type: ignore[attr-defined]
             sentry.begin(replace(BOLT, execute_timeout_secs=secs), ROWS, together=False)
-            clocks.append(signal.getitimer(signal.ITIMER_REAL)[1])
+            clocks.append(sentry.watchdog.timeout_secs)  # type: ignore[attr-defined]
             sentry.end()
         yield told(100, "done")
 
     list(isolation(tmp_path, 0, timeout_secs=4.0).run(level))
-    assert clocks == [1.0, 2.0, 1.0, 1.0]  # a look each quarter
+    assert clocks == [4.0, 8.0, 4.0, 4.0]
     clocks.clear()
     list(isolation(tmp_path, 0).run(level))
-    assert clocks == [0, 2.0, 0, 0]
+    assert clocks == [None, 8.0, None, None]
 
 
 def test_a_bolt_without_a_timeout_in_a_topology_without_one_is_never_interrupted(tmp_path: Path) -> None:
@@ -396,3 +402,125 @@ def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Pat
 def test_a_worker_that_died_while_it_made_its_mark_blames_nobody(tmp_path: Path, mark: bytes) -> None:
     (tmp_path / "7.1.0.mark").write_bytes(mark)
     assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
+
+
+def uses_an_alarm_of_its_own() -> None:
+    """What libraries for timeouts do: they set an alarm and switch it off, and with it whatever was there."""
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 5)
+    time.sleep(0.18)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_bolt_with_an_alarm_of_its_own_is_not_hung_and_is_still_interrupted(tmp_path: Path) -> None:
+    level = Level(dict.fromkeys(NAMES, uses_an_alarm_of_its_own))
+    assert first_attempt(tmp_path, level, timeout_secs=0.3) == 0  # 1.8 s, longer than the hard kill waits
+
+    def hangs() -> None:
+        uses_an_alarm_of_its_own()
+        sleeps()
+
+    found = said(isolation(tmp_path, 0, timeout_secs=0.3).run(Level({103: hangs})))
+    assert found.pop(103) == "execute took longer than execute_timeout_secs=0.3"
+    assert set(found.values()) == {"done"}
+
+
+class SlowMap:
+    """A state that is asked slowly, in Python that is not the engine's, as Spark's client is."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+
+    def getValue(self, key: tuple[str]) -> None:  # noqa: N802  # Spark's name
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        self.answered += 1
+
+
+def test_a_question_to_the_state_is_never_interrupted_and_what_asks_it_is_as_soon_as_it_is_through(
+    tmp_path: Path,
+) -> None:
+    slow, after = SlowMap(), []
+    store = MapStateStore(slow)  # type: ignore[arg-type]
+
+    def asks() -> None:
+        try:
+            store.get("a")
+            after.append("answered")
+            sleeps()
+        except ExecuteTimeoutError:
+            after.append("late")
+            raise
+
+    found = said(isolation(tmp_path, 0, timeout_secs=0.2).run(Level({103: asks})))
+    assert found[103] == "execute took longer than execute_timeout_secs=0.2"
+    assert slow.answered == 1
+    assert after[-1] == "late"
+    store.channel.refuse_if_lost()
+
+
+def test_the_engine_is_no_user_code_and_what_a_function_of_a_user_calls_is() -> None:
+    def frames() -> Iterator[FrameType]:
+        yield sys._getframe()
+
+    (here,) = frames()
+    assert not in_user_code(None)
+    assert not in_user_code(here)  # nobody of ours called it
+    engine = {"__name__": "acktree.tasks.bolt_kinds", "f": lambda: in_user_code(sys._getframe())}
+    exec("def execute(): return f()", engine)
+    assert engine["execute"]()
+    for name in ("acktree.tasks.collectors", "acktree.core.key_value_state", "acktree.spark.blobs"):
+        engine["__name__"] = name
+        assert not engine["execute"]()
+
+
+def test_a_child_that_is_interrupted_in_a_question_to_its_parent_dies_of_it_and_the_row_is_suspected(
+    tmp_path: Path,
+) -> None:
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        out = {left.row: left for left in sentry.left_out(ROWS)}
+        sentry.begin(BOLT, ROWS, together=False)
+        for row in range(COUNT):
+            if row in out:
+                yield told(FIRST + row, str(out[row].cause))
+                continue
+            sentry.mark[0] = row
+            with suppress(Exception):  # the user's
+                ask(store, row)
+            yield told(FIRST + row, "done")
+        sentry.end()
+
+    def ask(store: StateStore, row: int) -> None:
+        if row == 4:
+            signal.signal(signal.SIGALRM, late)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+        store.get(str(row))
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    class Slow(MemoryStore):
+        def get(self, name: str) -> bytes | None:
+            time.sleep(0.3 if name == "4" else 0)
+            return name.encode()
+
+    (tmp_path / "7.1.0.hung").touch()
+    found = said(isolation(tmp_path, 1).run(level, Slow()))
+    assert found.pop(104) == FailureCause.KILLED_WORKER
+    assert set(found.values()) == {"done"}
+
+
+def test_a_forked_child_does_not_use_what_its_parent_has_cached(tmp_path: Path) -> None:
+    context = TaskContext("topology", "bolt", 1, 0, {})
+    assert context.cached("pid", os.getpid) == os.getpid()
+
+    def level(sentry: Sentry, store: StateStore | None) -> Iterator[WireRow]:
+        yield told(os.getpid(), str(context.cached("pid", os.getpid)))
+
+    ((child, cached),) = said(isolation(tmp_path, 1).run(level)).items()
+    assert child != os.getpid()
+    assert cached == str(child)
+    assert context.cached("pid", os.getpid) == os.getpid()

@@ -317,3 +317,20 @@ def test_a_tool_that_died_before_the_last_step_has_done_nothing(
 
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_file_that_was_taken_in_by_half_when_an_exception_came_is_taken_in_whole_later(tmp_path):
+    class Interrupted(MemoryStore):
+        puts = 0
+
+        def put(self, name, blob):
+            self.puts += 1
+            if self.puts == 2:
+                raise TimeoutError("from a signal's handler")
+            super().put(name, blob)
+
+    write_memories(tmp_path / "memory", {3: {"one": b"1", "two": b"2"}})
+    store = SeededStore(Interrupted(), tmp_path / "memory")
+    with pytest.raises(TimeoutError):
+        store.get("task/3/one")
+    assert (store.get("task/3/one"), store.get("task/3/two")) == (b"1", b"2")

@@ -13,7 +13,7 @@ import pytest
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, bolt
 from acktree.core.statistics import Stats
 from acktree.core.verdicts import FailureCause, FailureKind
-from acktree.errors import ProtocolError
+from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolt_kinds import bolt_task
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
@@ -449,6 +449,77 @@ def test_a_cleanup_that_raises_is_reported_and_fails_nothing():
         running.feed(1)
         assert running.acked == [1]
         assert running.reasons("b0") == ["BoltError: bolt 'b0' raised in cleanup(): OSError: cannot let go"]
+
+
+KEPT = []
+
+
+class SaysInCleanup(CallsByHand):
+    def cleanup(self):
+        self.say(self)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda bolt: bolt.collector.emit(["late"]),
+        lambda bolt: bolt.collector.emit_direct(1, ["late"]),
+        lambda bolt: bolt.collector.ack(bolt.kept),
+        lambda bolt: bolt.collector.fail(bolt.kept),
+        lambda bolt: bolt.collector.reset_timeout(bolt.kept),
+    ],
+)
+def test_what_a_bolt_says_in_cleanup_is_refused_and_reported_since_it_could_not_count_any_more(say):
+    def execute(bolt, tup):
+        bolt.collector.emit(["in time"], anchors=tup)
+        bolt.kept, bolt.say = tup, say
+
+    with bench(SaysInCleanup(execute, remembers=("kept", "say"))) as running:
+        running.feed(1)
+        assert running.acked == []
+        assert running.failures == {}
+        assert running.tuples("b0") == ["in time"]
+        (reason,) = running.reasons("b0")
+        assert reason.startswith("MisuseError: ")
+        assert "in cleanup(), when the task's micro-batch is over" in reason
+
+
+def test_what_a_basic_bolt_or_an_arrow_bolt_says_in_cleanup_is_refused_too():
+    class Basic(Calls):
+        def cleanup(self):
+            for say in (lambda: KEPT[0].emit([1]), KEPT[0].reset_timeout):
+                with pytest.raises(MisuseError, match=r"in cleanup\(\)"):
+                    say()
+
+    class Batches(ArrowBolt):
+        outputs = ("value",)
+
+        def execute_batch(self, batch, collector):
+            KEPT[:] = [collector]
+
+        def cleanup(self):
+            batch = pa.record_batch({"value": [1]})
+            for say in (lambda: KEPT[0].emit_batch(batch, None), lambda: KEPT[0].fail_rows([])):
+                with pytest.raises(MisuseError, match=r"in cleanup\(\)"):
+                    say()
+
+    def keep(bolt, tup, collector):
+        KEPT[:] = [collector]
+
+    for one in (Basic(keep), Batches()):
+        with bench(one) as running:
+            running.feed(1)
+            assert (running.acked, running.reasons("b0"), running.tuples("b0")) == ([1], [], [])
+
+
+def test_a_report_in_cleanup_is_shown():
+    class Reports(CallsByHand):
+        def cleanup(self):
+            self.collector.report_error(OSError("left open"))
+
+    with bench(Reports(lambda bolt, tup: bolt.collector.ack(tup))) as running:
+        running.feed(1)
+        assert running.reasons("b0") == ["OSError: left open"]
 
 
 def test_the_copies_of_a_bolt_share_nothing_and_the_users_own_is_never_run():

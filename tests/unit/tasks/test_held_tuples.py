@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 
 import pytest
 from hypothesis import example, given, settings
@@ -266,3 +267,60 @@ def test_only_a_tuple_can_be_acked_failed_or_anchored_to(thing):
         running.feed("ack", "fail", "reset_timeout", "emit")
         assert running.acked == []
         assert all("which is not a tuple of the topology" in f.reason for f in running.failures.values())
+
+
+class Window(Bolt):
+    """Holds tuples; "part" emits from all of them and keeps what cannot be saved; "finish" emits and acks."""
+
+    outputs = ["value"]
+    remembers = ["held", "extra"]
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held, self.extra = collector, [], None
+
+    def execute(self, tup):
+        what = tup["value"]
+        if what.startswith("hold"):
+            self.held.append(tup)
+            return
+        if what == "ack":
+            self.collector.ack(self.held.pop())
+        elif what != "look":
+            self.collector.emit([what], anchors=self.held[:1])
+        if what in {"part", "ack", "look"}:
+            self.extra = threading.Lock()
+        else:
+            for held in self.held:
+                self.collector.ack(held)
+            self.held = []
+        self.collector.ack(tup)
+
+
+class Fails(Bolt):
+    """Acks the first child of a window and forgets the second."""
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+
+    def execute(self, tup):
+        if tup["value"] == "part":
+            self.collector.ack(tup)
+
+
+def test_a_save_that_fails_fails_the_held_tuples_that_were_emitted_from_and_not_the_others():
+    with bench(Window(), Fails()) as running:
+        running.feed("hold 1", "hold 2")
+        running.feed("part")
+        assert set(running.failures) == {"hold 1", "part"}
+        running.feed("finish")  # a child with the edge of the first, which is never acked
+        assert running.acked == ["hold 2", "finish"]
+        assert "cannot pickle" in running.failures["hold 1"].reason
+
+
+@pytest.mark.parametrize(("what", "failed"), [("ack", {"ack", "hold"}), ("look", {"look"})])
+def test_a_save_that_fails_fails_the_held_tuples_that_were_acked_and_none_that_was_left_alone(what, failed):
+    with bench(Window()) as running:
+        running.feed("hold")
+        running.feed(what)
+        assert set(running.failures) == failed
+        assert running.acked == []
