@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
-from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.core.values import batch_from_bytes, rows_to_show
 from acktree.spark import scratch
 from acktree.spark.acker import DurableAcker
 from acktree.spark.inbox import FileInbox
@@ -149,7 +149,7 @@ class Sink:
             self._report_all(row.head.decode(), json.loads(bytes(row.body)))
         for row in told.get(Kind.EMITTED, ()):
             component, stream = json.loads(row.head)
-            for values in decode_rows(batch_from_bytes(row.body)):
+            for values in rows_to_show(batch_from_bytes(row.body)):
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
 
     def counters(self) -> Counters:

@@ -10,14 +10,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import joined
 from acktree.core.fields import StreamDeclaration
 from acktree.core.ids import Int32s
 from acktree.core.pending import MessageIds
 from acktree.core.values import quick_look
 from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
+from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
-from acktree.tasks.collectors import batch_of_stream
 from acktree.tasks.outlets import Outlets, TupleBuffer
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
@@ -25,6 +26,17 @@ from acktree.topology.model import Component
 SMALL_ROWS: Final = 1 << 12
 SMALL_BYTES: Final = 1 << 20
 """Runs of at most so many messages and bytes are put together."""
+_PLAIN_IDS: Final = frozenset({int, str, bytes})
+"""Message ids of exactly these types always pickle."""
+
+
+@dataclass(frozen=True, eq=False)
+class UnfitMessage:
+    """A message that was emitted and cannot travel; ``message_id`` is None where nothing tracks it."""
+
+    stream: str
+    message_id: object
+    error: MisuseError
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +84,11 @@ def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
         more: int = run.values.nbytes
         is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
         if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
-            yield _as_one(waiting)
+            yield from _in_few(waiting)
             waiting, size = [], 0
         waiting.append(run)
         size += more if is_small else CHUNK_BYTES  # a large one stays alone
-    if waiting:
-        yield _as_one(waiting)
+    yield from _in_few(waiting)
 
 
 def _are_alike(one: Run, other: Run) -> bool:
@@ -89,11 +100,16 @@ def _are_alike(one: Run, other: Run) -> bool:
     )
 
 
-def _as_one(runs: Sequence[Run]) -> Run:
-    if len(runs) == 1:
-        return runs[0]
-    values = pa.Table.from_batches([run.values for run in runs]).combine_chunks().to_batches()[0]
-    return replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))
+def _in_few(runs: Sequence[Run]) -> list[Run]:
+    """Runs that are alike as one; as several if one batch cannot hold their values."""
+    if len(runs) <= 1:
+        return [*runs]
+    try:
+        values = joined([run.values for run in runs])
+    except MisuseError:
+        middle = len(runs) // 2
+        return [*_in_few(runs[:middle]), *_in_few(runs[middle:])]
+    return [replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))]
 
 
 def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
@@ -123,11 +139,20 @@ class _Buffer(TupleBuffer):
         self.fits = quick_look(declaration.schema)
         self.weight = 0
 
-    def take_run(self) -> Run:
-        values, tasks = self.batch(self.cells, len(self.ids)), self.named_tasks()
-        run = Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
+    def take_runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
+        """All of it as runs, nearly always one.
+
+        Args:
+            unfit: Is given the messages that do not go even alone, as their values were changed since.
+        """
+        cells, ids, tasks, name = self.cells, self.ids, self.named_tasks(), self.declaration.name
         self.cells, self.ids, self.tasks, self.weight = [], [], [], 0
-        return run
+        for first, end, batch in self.batches(cells, len(ids)):
+            if isinstance(batch, MisuseError):
+                unfit.append(UnfitMessage(name, ids[first] if self.is_tracked else None, batch))
+                continue
+            told = ids[first:end] if self.is_tracked else ()
+            yield Run(name, self.is_tracked, batch, told, None if tasks is None else tasks[first:end])
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -140,7 +165,18 @@ class SpoutCollector(SpoutOutputCollector):
         plan: Plan,
         open_count: Callable[[], int],
         report: Callable[[BaseException], None],
+        *,
+        keeps_ids: bool = False,
     ) -> None:
+        """Nothing emitted yet.
+
+        Args:
+            open_count: Says how many messages of the task have no verdict.
+            report: Takes what ``report_error`` is given.
+            keeps_ids: Whether the inbox keeps message ids for a restart, so that they must pickle.
+        """
+        self._keeps_ids = keeps_ids
+        self.unfit: list[UnfitMessage] = []
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
@@ -208,6 +244,8 @@ class SpoutCollector(SpoutOutputCollector):
             # Raises here, where the spout is to blame, and not with its run.
             self._weigh(buffer, buffer.batch([*values], 1).nbytes)
         is_tracked = message_id is not None and self._is_tracking
+        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+            refuse_unpicklable([message_id], f"spout {self._component.id!r}, task {self._task}")
         if is_tracked is not buffer.is_tracked:
             # Another kind of tuple ends the run, so that the order is kept.
             self._end_run(buffer)
@@ -233,10 +271,9 @@ class SpoutCollector(SpoutOutputCollector):
         where = f"spout {self._component.id!r}, task {self._task}"
         checked = batch_of_stream(batch, self._outlets.declaration(stream), where)
         count = checked.num_rows
-        ids = None if message_ids is None else _listed(message_ids)
-        if ids is not None and len(ids) != count:
-            what = f"emit_batch() of {count} rows with {len(ids)} message ids"
-            raise MisuseError(what, where, "give one id for each row")
+        ids = None if message_ids is None else ids_of(message_ids, count, where)
+        if ids is not None and self._keeps_ids:
+            refuse_unpicklable(ids, where)
         if not count:
             return
         if stream in self._buffers:
@@ -274,15 +311,4 @@ class SpoutCollector(SpoutOutputCollector):
 
     def _end_run(self, buffer: _Buffer) -> None:
         if buffer.ids:
-            self._runs.append(buffer.take_run())
-
-
-def _listed(message_ids: MessageIds | pa.Array | pa.ChunkedArray) -> MessageIds:
-    """Message ids as a list, or a numpy array if they are integers; Arrow's own objects are no ids."""
-    if not isinstance(message_ids, pa.Array | pa.ChunkedArray):
-        return message_ids
-    if pa.types.is_integer(message_ids.type) and not message_ids.null_count:
-        integers: MessageIds = message_ids.to_numpy()
-        return integers
-    listed: list[object] = message_ids.to_pylist()
-    return listed
+            self._runs += buffer.take_runs(self.unfit)
