@@ -15,7 +15,7 @@ def shown(value: object) -> str:
     """A short ``repr`` of a user's value, for an error; of one whose own ``repr`` raises, its type."""
     try:
         return " ".join(_REPR.repr(value).split())  # on one line, as an error's parts are
-    except Exception:  # noqa: BLE001  # user code, and while another error is being told
+    except (Exception, SystemExit):  # noqa: BLE001  # user code, and while another error is being told
         return f"<{type(value).__name__}, whose repr raises>"
 
 
@@ -24,6 +24,6 @@ def said(error: BaseException) -> str:
     name = type(error).__name__
     try:
         words = str(error)
-    except Exception:  # noqa: BLE001  # user code
+    except (Exception, SystemExit):  # noqa: BLE001  # user code
         words = "its own text cannot be had"
     return f"{name}: {words}" if words else name

@@ -352,7 +352,8 @@ def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
         raise
     except Exception as cause:
         raise MisuseError(
-            f"a value of type {column.type} cannot be hashed: {said(cause)}",
+            f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
+            f"{said(cause)}",
             f"field {field.name!r}",
             "group by text, numbers or dates that Python has, and whose code raises nothing",
         ) from cause

@@ -93,14 +93,14 @@ class TupleBuffer:
     def batches(
         self, cells: list[Any], count: int, first: int = 0
     ) -> Iterator[tuple[int, int, pa.RecordBatch | MisuseError]]:
-        """So many tuples in as few batches as halving finds; nearly always one.
+        """So many tuples in as few batches as halving finds.
 
         Yields:
             First tuple, the one after the last, and their batch; of a tuple that does not go even alone, why.
         """
         try:
             yield first, first + count, self.batch(cells, count)
-        except MisuseError as error:  # some tuple's fault, or too many for one: slow but seldom
+        except MisuseError as error:
             if count <= 1:
                 yield first, first + 1, error
                 return
@@ -137,6 +137,10 @@ class Outlet(TupleBuffer):
         """
         name, count, tasks = self.declaration.name, len(self.parents), self.named_tasks()
         parents = np.fromiter(self.parents, np.int64, count)
+        try:
+            return [Emission(name, self.batch(self.cells, count), parents, self.joins, tasks)]
+        except MisuseError:
+            pass  # some tuple's fault, or too many for one batch: slow but seldom
         emissions: list[Emission] = []
         for first, end, batch in self.batches(self.cells, count):
             if isinstance(batch, MisuseError):
