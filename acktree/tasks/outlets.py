@@ -182,10 +182,10 @@ class Outlets:
             outlet = self._direct[stream] = Outlet(self.declaration(stream), self._component.id)
         if stream not in self._readers:
             self._readers[stream] = self._direct_readers(stream)
-        if task in self._readers[stream]:
+        if task in self._readers[stream] and not isinstance(task, bool | float):  # 1.0 and True equal task 1
             return outlet
         raise MisuseError(
-            f"emit_direct() to task {task}, which does not read stream {stream!r} by direct grouping",
+            f"emit_direct() to task {task!r}, which does not read stream {stream!r} by direct grouping",
             f"component {self._component.id!r}",
             f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, "
             "and one of context.task_ids(receiver)",

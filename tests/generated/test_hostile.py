@@ -59,7 +59,7 @@ Emit = Callable[[object], None]
 
 
 class Script(Spout):
-    """Emits what a script says, one message a call; what an emit raises is that message's verdict."""
+    """Emits what a script says, one message a call; a message that is refused is followed by the next."""
 
     outputs = ["key", "number"]
 
@@ -74,13 +74,15 @@ class Script(Spout):
         self.collector = collector
 
     def next_tuple(self):
-        if not self.emits:
-            raise EndOfStream
-        number, emit = self.emits.pop(0)
-        try:
-            emit(self.collector)
-        except MisuseError:
-            self.tell(number, "refused")
+        while self.emits:
+            number, emit = self.emits.pop(0)
+            try:
+                emit(self.collector)
+            except MisuseError:
+                self.tell(number, "refused")
+            else:
+                return
+        raise EndOfStream
 
     def tell(self, number: int, verdict: str) -> None:
         assert number not in self.verdicts, "told twice"

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, Retry, TopologyBuilder
 from acktree.core.batches import alone
@@ -17,6 +19,7 @@ from acktree.core.values import batch_to_bytes
 from acktree.errors import MisuseError
 from acktree.spout import EndOfStream, Spout
 from acktree.testing import FeederSpout, LocalCluster
+from tests.generated.hostile import makers
 
 MARK = {b"acktree": b"pickle"}
 LATE = pa.array([0, 10**12, 5], pa.int64()).cast(pa.timestamp("s"))
@@ -605,6 +608,37 @@ class Twice(BasicBolt):
 
 class Plain:
     pass
+
+
+class Hoards(BasicBolt):
+    """Remembers every value that it is given, and the tuple itself never."""
+
+    remembers = ["values"]
+
+    def prepare(self, config, context):
+        self.values = []
+
+    def execute(self, tup, collector):
+        self.values.append(tup["x"])
+
+
+@given(st.lists(makers, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_remembered_fails_at_most_its_own_micro_batch(drawn):
+    feeder = FeederSpout(["x"])
+    builder = TopologyBuilder("hoard")
+    builder.set_spout("spout", feeder)
+    builder.set_bolt("hoards", Hoards()).shuffle_grouping("spout")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for number, make in enumerate(drawn):
+            feeder.feed([make()], message_id=number)
+            cluster.advance(1)
+            feeder.feed([1], message_id=("good", number))
+            cluster.advance(1)
+    told = [*feeder.acked, *(message_id for message_id, _ in feeder.failed)]
+    assert {("good", number) for number in range(len(drawn))} <= {*feeder.acked}
+    assert len(told) == len({*told})
 
 
 @pytest.mark.parametrize(
