@@ -197,7 +197,7 @@ class SpoutOutputCollector(ABC):
         Args:
             batch: Columns are the stream's fields, matched by name, in any order. Under declared types a
                 value must fit as in ``emit``: what the type does not hold without loss is refused, and a text
-                is no number. Metadata that begins with ``acktree`` is removed, and views become plain columns.
+                is no number. Metadata that begins with ``acktree`` is removed; views become plain columns.
             message_ids: One for each row, in order, none of them None; an integer array is kept as one, an
                 array of floats is refused. None: all untracked.
             stream: A stream of ``outputs``.
