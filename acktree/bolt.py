@@ -285,7 +285,9 @@ class ArrowOutputCollector(_Collector):
         """Emit each row of a batch as a tuple.
 
         Args:
-            batch: Columns are the stream's fields, in order.
+            batch: Columns are the stream's fields, matched by name, in any order. Under declared types a
+                value must fit as in ``emit``; if one of a row does not, the row's parent fails, and no other.
+                Metadata that begins with ``acktree`` is removed, and views become plain columns.
             parents: For each output row the input row it is anchored to: integers, shape (rows of
                 ``batch``,); a list, numpy array or Arrow array, in any order, with repeats. None: not
                 anchored; said aloud, since forgetting it would ack what was never done.
@@ -302,8 +304,12 @@ class ArrowOutputCollector(_Collector):
 
         A row given twice is failed once, with the first reason.
 
+        Args:
+            rows: Numbers of rows, or a mask: a boolean for each row of the input, True for those that fail. A
+                list, numpy array or Arrow array.
+
         Raises:
-            MisuseError: A number that is no row of the input.
+            MisuseError: A number that is no row of the input, a mask of another length, a null, a float.
         """
 
 

@@ -161,12 +161,13 @@ class SpoutOutputCollector(ABC):
         Args:
             values: One value for each field of the stream, in order. Not to be changed afterwards.
             message_id: Any hashable value: the message is tracked and ``ack`` or ``fail`` is called with it.
-                None: untracked, nobody is told. 0 and "" are ids.
+                None: untracked, nobody is told. 0 and "" are ids. With ``redelivers = False`` it must survive
+                pickle.
             stream: A stream of ``outputs``.
 
         Raises:
-            MisuseError: Undeclared stream, wrong number of values, or a stream that somebody reads by direct
-                grouping. Nothing was emitted then.
+            MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, or a
+                stream that somebody reads by direct grouping. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -194,9 +195,16 @@ class SpoutOutputCollector(ABC):
         """Emit each row of a batch as a message of its own, with no Python object per row.
 
         Args:
-            batch: Columns are the stream's fields, in order.
-            message_ids: One for each row; an integer array is kept as one. None: all untracked.
+            batch: Columns are the stream's fields, matched by name, in any order. Under declared types a
+                value must fit as in ``emit``: what the type does not hold without loss is refused, and a text
+                is no number. Metadata that begins with ``acktree`` is removed; views become plain columns.
+            message_ids: One for each row, in order, none of them None; an integer array is kept as one, an
+                array of floats is refused. None: all untracked.
             stream: A stream of ``outputs``.
+
+        Raises:
+            MisuseError: As ``emit``, for other columns, for a value of any row that does not fit, and for ids
+                that are not one for each row. Nothing was emitted then.
 
         A batch larger than ``max_spout_pending`` is admitted, alone.
         """

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
-from acktree.errors import TopologyError
+from acktree.errors import MisuseError, TopologyError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # for annotations only: `import acktree` must stay quick
@@ -86,7 +86,9 @@ def _stream_id(name: object, owner: str) -> str:
 
 def _declare(stream: str, fields: object, owner: str) -> StreamDeclaration:
     if _is_schema(fields):
-        return StreamDeclaration(stream, _names(stream, fields.names, owner), fields)
+        return StreamDeclaration(
+            stream, _names(stream, fields.names, owner), _admitted(stream, fields, owner)
+        )
     what = f"{owner} gives stream {stream!r} the fields {_shown(fields)}"
     if isinstance(fields, str):
         value = [fields] if stream == DEFAULT_STREAM else {stream: [fields]}
@@ -95,6 +97,17 @@ def _declare(stream: str, fields: object, owner: str) -> StreamDeclaration:
         fix = f"{_EXAMPLE}; a pyarrow.schema([...]) for types"
         raise _mistake(f"{what}: no list of field names", owner, fix)
     return StreamDeclaration(stream, _names(stream, fields, owner))
+
+
+def _admitted(stream: str, schema: pa.Schema, owner: str) -> pa.Schema:
+    """The schema without metadata of ours, and with types that can travel."""
+    # Local: whoever declares a schema has imported pyarrow, and `import acktree` must not.
+    from acktree.core.outside import admitted_schema  # noqa: PLC0415
+
+    try:
+        return admitted_schema(schema, f"stream {stream!r}")
+    except MisuseError as error:
+        raise TopologyError(f"{owner} declares {error.what}", f"`outputs` of {owner}", error.fix) from error
 
 
 def _names(stream: str, names: Sequence[object], owner: str) -> tuple[str, ...]:

@@ -18,11 +18,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import joined
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.lineage import Lineage, lineage_from_bytes, starts_of_runs
 from acktree.core.lineages import concat_lineages
 from acktree.core.packing import Buffer, int32s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+from acktree.errors import MisuseError
 
 SMALL: Final = 1 << 13
 SMALL_BYTES: Final = 1 << 20
@@ -160,7 +162,7 @@ def put_together(frames: Iterable[Frame]) -> list[Frame]:
     streams: dict[tuple[str, str, str], list[Frame]] = {}
     for frame in filter(len, frames):
         streams.setdefault((frame.component, frame.stream, frame.subscriber), []).append(frame)
-    return [_one(group) for alike in streams.values() for group in _groups(alike)]
+    return [frame for alike in streams.values() for group in _groups(alike) for frame in _in_few(group)]
 
 
 def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
@@ -183,15 +185,24 @@ def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
     yield group
 
 
-def _one(frames: Sequence[Frame]) -> Frame:
+def _in_few(frames: Sequence[Frame]) -> list[Frame]:
+    """These as one frame; as several if one batch cannot hold their values."""
     if len(frames) == 1:
-        return frames[0]
-    values = pa.Table.from_batches([frame.values for frame in frames]).combine_chunks().to_batches()
+        return [*frames]
+    try:
+        return [_one(frames)]
+    except MisuseError:
+        middle = len(frames) // 2
+        return [*_in_few(frames[:middle]), *_in_few(frames[middle:])]
+
+
+def _one(frames: Sequence[Frame]) -> Frame:
+    values = joined([frame.values for frame in frames])
     return replace(
         frames[0],
         source_tasks=_together([frame.source_tasks for frame in frames], frames),
         tasks=_together([frame.tasks for frame in frames], frames),
-        values=values[0],
+        values=values,
         lineage=concat_lineages([frame.lineage for frame in frames]),
     )
 

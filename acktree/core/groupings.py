@@ -223,7 +223,7 @@ def make_chooser(
         ProtocolError: No target, or a field that the stream does not have: ``create_topology`` refuses both.
         Exception: What a custom grouping's ``prepare`` raised.
     """
-    place = f"{grouping.name} grouping of stream {stream!r}"
+    place = f"{grouping.name} grouping of component {context.component_id!r}, stream {stream!r}"
     tasks = np.array(sorted(targets), dtype=np.int32)
     if not len(tasks):
         raise ProtocolError("a grouping has no task to choose from", place, _REPORT)
@@ -288,15 +288,27 @@ class _Key:
         try:
             return None, hash_rows(batch, self.fields), {}
         except MisuseError:
-            pass  # some row's fault: look at each, which is slow but seldom
+            pass  # some row's fault: look closer, which is slow but seldom
         hashes: dict[int, np.uint64] = {}
         refused: dict[int, Exception] = {}
-        for row in range(batch.num_rows):
-            try:
-                hashes[row] = hash_rows(batch.slice(row, 1), self.fields)[0]
-            except MisuseError as reason:
-                refused[row] = MisuseError(reason.what, f"{self.place} on {list(self.fields)}", reason.fix)
+        self._by_halves(batch, 0, hashes, refused)
         return np.array([*hashes], dtype=np.int64), np.array([*hashes.values()], dtype=np.uint64), refused
+
+    def _by_halves(
+        self, batch: pa.RecordBatch, first: int, hashes: dict[int, np.uint64], refused: dict[int, Exception]
+    ) -> None:
+        """Hash rows, the first of which has this number, down to those that have no hash."""
+        from acktree.core.values import hash_rows  # noqa: PLC0415  # as above
+
+        count = batch.num_rows
+        try:
+            hashes.update(zip(range(first, first + count), hash_rows(batch, self.fields), strict=True))
+        except MisuseError as reason:
+            if count > 1:
+                self._by_halves(batch.slice(0, count // 2), first, hashes, refused)
+                self._by_halves(batch.slice(count // 2), first + count // 2, hashes, refused)
+                return
+            refused[first] = MisuseError(reason.what, f"{self.place} on {list(self.fields)}", reason.fix)
 
 
 @dataclass(frozen=True)

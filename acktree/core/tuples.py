@@ -134,6 +134,13 @@ class Tuple:
         """A copy is another handle of the same tuple; whether one may travel, the rows say."""
         return Tuple, (self._rows, self._row)
 
+    def _shown(self, field: str) -> str:
+        """A value as text: in a ``repr`` whatever the value's own does."""
+        try:
+            return repr(self[field])
+        except Exception as error:  # noqa: BLE001  # user code; or a value that Python cannot hold
+            return f"<{type(error).__name__}>"
+
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.as_dict().items())
+        shown = ", ".join(f"{name}={self._shown(name)}" for name in self.fields)
         return f"Tuple({self.component}:{self.stream} task {self.task_id}: {shown[:200]})"

@@ -9,6 +9,9 @@ Rules of this file
 3. None is null in every column, so nobody has to ask which form a column has.
 4. A batch without columns would forget how many rows it has: one hidden column of nulls counts them.
 
+Whatever is done with a value may run its user's code (``__eq__``, ``__reduce__``, a time zone), and pyarrow
+raises what it likes: every such call is guarded, and what is raised becomes a MisuseError.
+
 Whether a column is native may change from one batch of a stream to the next; :func:`hash_rows` is the same
 for both, or a key would go to another task when it travels in other company.
 """
@@ -17,35 +20,38 @@ from __future__ import annotations
 
 import pickle
 import re
-import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import alone
 from acktree.core.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.ids import UInt64s
+from acktree.core.reading import Column, PartlyReadable, decoded
+from acktree.core.showing import said, shown
 from acktree.errors import MisuseError
 
 __all__ = [
     "LOOKED_AT",
-    "Column",
     "batch_from_bytes",
     "batch_to_bytes",
     "decode_columns",
     "decode_rows",
-    "decoded",
     "encode_columns",
     "encode_rows",
     "hash_rows",
+    "hash_rows_anyhow",
     "native_batch",
     "pickled_fields",
     "quick_look",
+    "rows_to_show",
+    "typed_column",
     "unpickled_columns",
 ]
 
@@ -63,14 +69,8 @@ _FAITHFUL: Final[Mapping[type, pa.DataType]] = {
 """The types that Arrow gives back as they were; exactly these, no subclasses."""
 _ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
 """Types whose values always travel, unless a schema says otherwise."""
-_REFUSALS: Final = (
-    ValueError, TypeError, NotImplementedError, OverflowError, AttributeError, pa.ArrowCapacityError,
-)  # fmt: skip
-"""What pyarrow raises when a value does not fit; its own errors are kinds of these."""
 LOOKED_AT: Final = 8 << 10
 """A text or bytes of more than this are worth being weighed; a quick look is not for them."""
-Column: TypeAlias = "Sequence[Any] | pa.Array"
-"""The values of one field: decoded, or as Arrow holds them; :func:`decoded` makes the one of the other."""
 _LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
     # What is not ASCII may be a lone surrogate.
     pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
@@ -79,8 +79,6 @@ _LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
     pa.bool_(): lambda value: type(value) is bool,
     pa.binary(): lambda value: type(value) is bytes and len(value) <= LOOKED_AT,
 }
-_SHOW: Final = reprlib.Repr()
-_SHOW.maxstring = _SHOW.maxother = 80
 
 
 def encode_rows(
@@ -123,7 +121,7 @@ def encode_columns(
     if not fields:
         return pa.RecordBatch.from_arrays([pa.nulls(count)], schema=_NO_FIELDS)
     if schema is not None:
-        typed = [_typed_column(field, column) for field, column in zip(schema, columns, strict=True)]
+        typed = [typed_column(field, column) for field, column in zip(schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(typed, schema=schema)
     encoded = [_untyped_column(name, column) for name, column in zip(fields, columns, strict=True)]
     declared = pa.schema([field for field, _ in encoded])
@@ -168,7 +166,7 @@ def _cannot_tell(value: object) -> bool:  # noqa: ARG001
 
 
 def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
-    """The columns of the fields, pickled ones decoded, since only of those can a value be at fault.
+    """The columns of the fields, pickled ones decoded: the others are decoded when somebody reads them.
 
     Raises:
         MisuseError: A pickled value cannot be unpickled in this process.
@@ -180,23 +178,34 @@ def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
     ]
 
 
-def decoded(column: Column) -> Sequence[Any]:
-    """The values of a column as they were emitted; about 0.04 us each."""
-    if not isinstance(column, pa.Array):
-        return column
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:
-    """The values of each field, as they were emitted; raises as :func:`unpickled_columns`."""
-    return [decoded(column) for column in unpickled_columns(batch)]
+    """The values of each field, as they were emitted.
+
+    Raises:
+        MisuseError: A value cannot be unpickled in this process, or Python has no such value.
+    """
+    columns = zip(unpickled_columns(batch), batch.schema.names, strict=False)  # a hidden column has no values
+    return [[*values] if isinstance(values, PartlyReadable) else values
+            for values in (decoded(column, f"field {name!r}") for column, name in columns)]  # fmt: skip
 
 
 def decode_rows(batch: pa.RecordBatch) -> list[tuple[object, ...]]:
     """The values of each tuple, in order; undoes :func:`encode_rows`, raises as :func:`decode_columns`."""
     columns = decode_columns(batch)
     return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def rows_to_show(batch: pa.RecordBatch) -> Iterator[Sequence[object]]:
+    """:func:`decode_rows` for people to read: of a row that cannot be read, why."""
+    try:
+        yield from decode_rows(batch)
+    except MisuseError as error:
+        if batch.num_rows == 1:
+            yield (f"<{error.what}>",)
+            return
+        middle = batch.num_rows // 2
+        yield from rows_to_show(batch.slice(0, middle))
+        yield from rows_to_show(batch.slice(middle))
 
 
 def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
@@ -208,8 +217,21 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     Raises:
         MisuseError: A value has no hash that is the same everywhere, or cannot be unpickled here.
     """
-    hashes = [_hash_field(batch.schema.field(name), batch.column(name)) for name in fields]
+    places = [batch.schema.get_field_index(name) for name in fields]
+    hashes = [_hash_field(batch.schema.field(place), batch.column(place)) for place in places]
     return combine_hashes(hashes, batch.num_rows)
+
+
+def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
+    """:func:`hash_rows`, and for a row without such a hash one of its bytes; for names, not for choices."""
+    try:
+        return hash_rows(batch, fields)
+    except MisuseError:
+        if batch.num_rows == 1:
+            return hash_values([batch_to_bytes(alone(batch, 0))])
+    middle = batch.num_rows // 2
+    halves = batch.slice(0, middle), batch.slice(middle)
+    return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
 
 
 def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -223,8 +245,9 @@ def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     if not any(_mark_of(field) == _PICKLE for field in batch.schema):
         return batch
-    arrays = [_inferred(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    pairs = [_inferred(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
+    schema = pa.schema([field for field, _ in pairs])
+    return pa.RecordBatch.from_arrays([array for _, array in pairs], schema=schema)
 
 
 def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
@@ -304,7 +327,7 @@ def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | N
         by_cloudpickle: bytes = cloudpickle.dumps(value)
     except Exception as cause:
         raise MisuseError(
-            f"{_SHOW.repr(value)} cannot be pickled, so it cannot travel: {cause}",
+            f"{shown(value)} cannot be pickled, so it cannot travel: {said(cause)}",
             f"field {name!r}",
             "emit what it was made from (a path, an id, plain values) and make it again in the bolt",
         ) from cause
@@ -316,13 +339,27 @@ def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
         return [None if payload is None else pickle.loads(payload) for payload in column.to_pylist()]
     except Exception as cause:
         raise MisuseError(
-            f"a value cannot be unpickled in this process: {type(cause).__name__}: {cause}",
+            f"a value cannot be unpickled in this process: {said(cause)}",
             f"field {field.name!r}",
             "install the module of its class on the workers too, and let its instances survive pickle",
         ) from cause
 
 
 def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
+    try:
+        return _hash_values(field, column)
+    except MisuseError:
+        raise
+    except Exception as cause:
+        raise MisuseError(
+            f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
+            f"{said(cause)}",
+            f"field {field.name!r}",
+            "group by text, numbers or dates that Python has, and whose code raises nothing",
+        ) from cause
+
+
+def _hash_values(field: pa.Field, column: pa.Array) -> UInt64s:
     if _mark_of(field) != _PICKLE:
         return hash_column(column)
     distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are equal values: each once
@@ -331,36 +368,44 @@ def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
     return taken
 
 
-def _inferred(field: pa.Field, column: pa.Array) -> pa.Array:
+def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
     if _mark_of(field) != _PICKLE:
-        return column
+        return field, column
     values = _unpickled(field, column)
     try:
-        return pa.array(values)
-    except _REFUSALS as cause:
+        array = pa.array(values)
+    except Exception as cause:
         raise MisuseError(
-            f"Arrow has no one type for the values of field {field.name!r}: {cause}",
+            f"Arrow has no one type for the values of field {field.name!r}: {said(cause)}",
             "the input of an ArrowBolt",
             "emit values of one type, declare it (outputs = pa.schema([...])), or read it with a Bolt",
         ) from cause
+    if not isinstance(array, pa.Array):  # in chunks
+        raise MisuseError(
+            f"field {field.name!r} holds more than the 2 GiB that Arrow has room for in a column",
+            "the input of an ArrowBolt",
+            "put what is so large into a file or a store, and emit where it is",
+        )
+    return pa.field(field.name, array.type), array
 
 
 # ---- with a schema ----------------------------------------------------------------------------------------
 
 
-def _typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
+def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
+    """Values as a column of a declared type. MisuseError when one does not fit in the sense of rule 2."""
     reason: Exception | None = None
     try:
         array = pa.array(column, field.type)
         if _is_kept(field, column, array):
             return array
-    except _REFUSALS as error:
+    except Exception as error:  # noqa: BLE001  # pyarrow's, or the user's own code
         reason = error
     culprit = next((value for value in column if not _fits_alone(field, value)), column)
-    shown = f"{_SHOW.repr(culprit)} ({type(culprit).__name__})"
+    value = f"{shown(culprit)} ({type(culprit).__name__})"
     declared = f"{field.type}{'' if field.nullable else ' not null'}"
     raise MisuseError(
-        f"{shown} does not fit field {field.name!r}, declared as {declared}",
+        f"{value} does not fit field {field.name!r}, declared as {declared}",
         f"field {field.name!r}",
         "emit a value that this type holds without loss, or declare another type, or only the name",
     ) from reason
@@ -369,7 +414,7 @@ def _typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
 def _fits_alone(field: pa.Field, value: object) -> bool:
     try:
         return _is_kept(field, (value,), pa.array([value], field.type))
-    except _REFUSALS:
+    except Exception:  # noqa: BLE001  # as above
         return False
 
 

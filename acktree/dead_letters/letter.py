@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from acktree.core.reading import PartlyReadable, decoded
 from acktree.core.values import batch_from_bytes, decode_rows, pickled_fields
 from acktree.core.verdicts import FailureCause, FailureKind
 
@@ -84,7 +85,11 @@ class DeadLetter:
         """What can be seen of the values without unpickling any, by field; for the rest a ``Pickled``."""
         batch = batch_from_bytes(self.payload)
         pickled = pickled_fields(batch)
-        (cells,) = batch.to_pylist()
+        columns = {name: decoded(batch.column(at)) for at, name in enumerate(self.fields)}
+        cells = {
+            name: (column.cells if isinstance(column, PartlyReadable) else column)[0]
+            for name, column in columns.items()
+        }
         return {
             name: Pickled(len(cells[name])) if name in pickled and cells[name] is not None else cells[name]
             for name in self.fields

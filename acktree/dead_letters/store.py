@@ -110,7 +110,7 @@ class DeadLetters:
         asked = list(ids)
         found = {letter.id: letter for letter in self.find(ids=asked)}
         for number in asked:
-            if number not in found:
+            if number not in found or isinstance(number, bool | float):  # True and 1.0 equal letter 1
                 raise MisuseError(
                     f"there is no dead letter {number!r}",
                     f"dead letters in {self.place}",

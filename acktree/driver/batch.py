@@ -18,7 +18,7 @@ from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.statistics import ReportedError
-from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.core.values import batch_from_bytes, rows_to_show
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
 from acktree.tasks.acker_task import Acker, Verdicts
@@ -126,7 +126,7 @@ class BatchResults:
                 )
         for row in rows.get(Kind.EMITTED, ()):
             component, stream = json.loads(row.head)
-            for values in decode_rows(batch_from_bytes(row.body)):
+            for values in rows_to_show(batch_from_bytes(row.body)):
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
 
     def counters(self) -> Counters:

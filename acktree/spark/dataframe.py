@@ -4,17 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import DataType, StructType
 
 from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.outside import admitted
 from acktree.core.values import batch_to_bytes
+from acktree.errors import TopologyError
 from acktree.spark.wire import batch_of
 from acktree.tasks.plan import Plan
 
 _BATCHES_PER_PARTITION = 1 << 24
 _PLACES_PER_SPOUT = 1 << 47
+
+
+_UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalType", "VariantType"})
+"""Spark's types that pyarrow has no arrays for, or Spark gives no Arrow of."""
+
+
+def refuse_unknown_types(component: str, schema: StructType) -> None:
+    """See, before anything runs, that Python can be handed the columns of a DataFrame.
+
+    Raises:
+        TopologyError: Names the column.
+    """
+    for field in schema.fields:
+        unknown = sorted(_UNKNOWN_TYPES & set(_type_names(field.dataType)))
+        if unknown:
+            raise TopologyError(
+                f"the column {field.name!r} of the DataFrame has the type {field.dataType.simpleString()}, "
+                "which Python cannot be handed",
+                f"spout {component!r}",
+                f"cast it: df.withColumn({field.name!r}, col.cast('string')), or leave it out",
+            )
+
+
+def _type_names(kind: DataType) -> Iterator[str]:
+    """The names of a type and of all types within it."""
+    yield type(kind).__name__
+    parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    parts += [field.dataType for field in getattr(kind, "fields", ())]
+    for part in parts:
+        if isinstance(part, DataType):
+            yield from _type_names(part)
 
 
 def rows_as_wire(
@@ -39,7 +74,9 @@ def rows_as_wire(
         partition = context.partitionId()
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         yield batch_of([clock])
-        for number, batch in enumerate(batches):
+        where = f"spout {component!r}, a column of its DataFrame"
+        for number, given in enumerate(batches):
+            batch = admitted(given, where)
             place = partition * _BATCHES_PER_PARTITION + number
             head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()
             host = partition % partitions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
-from acktree.spark.dataframe import rows_as_wire
+from acktree.spark.dataframe import refuse_unknown_types, rows_as_wire
 from acktree.spark.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.source import FORMAT, InboxSource
 from acktree.spark.wire import WIRE_DDL
@@ -58,6 +58,7 @@ def ladder(
     )
     for name, spout in spouts.items():
         frame: Any = spout.streaming_df
+        refuse_unknown_types(name, frame.schema)
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
         rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
     rows = rows.withColumn("clock_ms", clock_ms)

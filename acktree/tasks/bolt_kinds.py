@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from sys import getrefcount
 from time import perf_counter
 
@@ -15,6 +16,7 @@ from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
 from acktree.core.ids import mix64
+from acktree.core.reading import Column
 from acktree.core.state import StateStore
 from acktree.core.tuples import Tuple
 from acktree.core.values import native_batch
@@ -139,6 +141,9 @@ class ArrowBoltTask(BoltTask):
     def prepare(self, config: Config, context: TaskContext) -> None:
         self.bolt.prepare(config, context)
 
+    def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
+        return replace(frame, values=native_batch(frame.values)), ()
+
     def execute(self, frame: Frame, rows: InboundRows) -> None:
         collector, count = self.collector, len(rows.lineage)
         collector.row_count, collector.failed = count, {}
@@ -159,7 +164,7 @@ class ArrowBoltTask(BoltTask):
         self.count_processed(rows, spent_ms * acked, acked)
 
     def _execute_batch(self, values: pa.RecordBatch) -> None:
-        self.bolt.execute_batch(native_batch(values), self.collector)
+        self.bolt.execute_batch(values, self.collector)
 
     def call_tick(self, rows: InboundRows) -> None:
         raise ProtocolError(
@@ -169,8 +174,10 @@ class ArrowBoltTask(BoltTask):
         )
 
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        emissions, self.collector.emissions = self.collector.emissions, []
-        return emissions, []
+        collector = self.collector
+        emissions, unfit = collector.emissions, collector.unfit
+        collector.emissions, collector.unfit = [], []
+        return emissions, unfit
 
 
 def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:

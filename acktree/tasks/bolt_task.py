@@ -24,8 +24,10 @@ from acktree.config import Config
 from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
 from acktree.core.ids import Int64s
+from acktree.core.reading import Column
+from acktree.core.showing import said
 from acktree.core.state import Below, StateStore
-from acktree.core.values import Column, unpickled_columns
+from acktree.core.values import unpickled_columns
 from acktree.core.verdicts import FailureCause
 from acktree.errors import (
     AcktreeError,
@@ -39,7 +41,7 @@ from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.names import Names
 from acktree.tasks.outlets import Outlets, Unfit
-from acktree.tasks.outputs import Outputs, failure_of, words_of
+from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, InboundRows, account_of
@@ -162,32 +164,41 @@ class BoltTask(ABC):
         component = self.plan.topology.components[frame.component]
         return component.kind == "bolt" and self.plan.level_of[component.id] == self.outputs.level
 
-    def _run_marked(self, frame: Frame, names: Names) -> None:
-        sentry = self.outputs.sentry
-        sentry.begin(self.component, names, together=not self.decodes)
-        if not self.decodes:
-            self._run(frame, (), None)
-        else:
-            try:
-                columns = unpickled_columns(frame.values)
-            except MisuseError:
-                self._run_one_by_one(frame, names)
-            else:
-                self._run(frame, columns, None)
-        sentry.end()
+    def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
+        """The frame in the form that the bolt takes, and the values of each field for bolts that take tuples.
 
-    def _run_one_by_one(self, frame: Frame, names: Names) -> None:
-        """Some value of the frame cannot be unpickled here: its tuple fails alone."""
-        for row in range(len(frame.lineage)):
-            alone = frame.rows(np.array([row]))
-            self.outputs.sentry.begin(self.component, names.part(row, row + 1), together=False)
-            try:
-                columns = unpickled_columns(alone.values)
-            except MisuseError as error:
-                self._run(alone, (), error)
-                self._report(error)
-            else:
-                self._run(alone, columns, None)
+        Raises:
+            MisuseError: Some value of the frame cannot be given to the bolt.
+        """
+        return frame, unpickled_columns(frame.values)
+
+    def _run_marked(self, frame: Frame, names: Names) -> None:
+        self._run_by_halves(frame, names)
+        self.outputs.sentry.end()
+
+    def _run_by_halves(self, frame: Frame, names: Names) -> None:
+        """Run a frame; if some value cannot be given to the bolt, halve it until its tuple fails alone."""
+        count = len(frame.lineage)
+        self.outputs.sentry.begin(self.component, names, together=not self.decodes)
+        try:
+            given, columns = self.readable(frame)
+        except MisuseError as error:
+            if count <= 1:
+                refused = self._with_place(error, frame)
+                self._run(frame, (), refused)
+                self._report(refused)
+                return
+        else:
+            self._run(given, columns, None)
+            return
+        for start, end in pairwise((0, count // 2, count)):
+            self._run_by_halves(frame.rows(np.arange(start, end)), names.part(start, end))
+
+    def _with_place(self, error: MisuseError, frame: Frame) -> MisuseError:
+        where = f"tuples of {frame.component!r}, stream {frame.stream!r}, for {self.component.id!r}"
+        told = MisuseError(error.what, f"{error.where}, {where}", error.fix)
+        told.__cause__ = error
+        return told
 
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
@@ -329,7 +340,7 @@ class BoltTask(ABC):
             told = error
         else:
             told = BoltError(
-                f"bolt {self.component.id!r} raised in {hook}(): {words_of(error)}",
+                f"bolt {self.component.id!r} raised in {hook}(): {said(error)}",
                 f"task {self.task}",
                 "mend what the exception says; the topology goes on, and the hook is called again",
             )

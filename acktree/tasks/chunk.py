@@ -15,9 +15,11 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import joined
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
+from acktree.errors import MisuseError
 
 T = TypeVar("T")
 
@@ -125,12 +127,11 @@ def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iter
             or sum(map(len, waiting)) + len(chunk) > most
             or size + more > most_bytes
         ):
-            yield _one(waiting)
+            yield from _in_few(waiting)
             waiting, size = [], 0
         waiting.append(chunk)
         size += more
-    if waiting:
-        yield _one(waiting)
+    yield from _in_few(waiting)
 
 
 def in_parts(
@@ -155,8 +156,12 @@ def in_parts(
         yield part
 
 
-def _one(chunks: Sequence[Chunk]) -> Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    table = pa.Table.from_batches([chunk.values for chunk in chunks]).combine_chunks()
-    return replace(chunks[0].slice(0, 0), values=table.to_batches()[0])
+def _in_few(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Chunks that follow each other as one; as several if one batch cannot hold their values."""
+    if len(chunks) <= 1:
+        return [*chunks]
+    try:
+        return [replace(chunks[0].slice(0, 0), values=joined([chunk.values for chunk in chunks]))]
+    except MisuseError:
+        middle = len(chunks) // 2
+        return [*_in_few(chunks[:middle]), *_in_few(chunks[middle:])]

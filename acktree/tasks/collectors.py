@@ -23,9 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputCollector
-from acktree.core.fields import StreamDeclaration
+from acktree.core.showing import shown
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError
+from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
 from acktree.tasks.outlets import Outlet, Outlets, Unfit
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.router import Emission
@@ -186,7 +187,7 @@ class HandCollector(_Writer, OutputCollector):
         """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
         self._outlets.refuse_if_closed(f"{doing} a tuple")
         if not isinstance(tup, Tuple):
-            self._refuse(f"{doing} {tup!r:.80}, which is not a tuple of the topology", _NO_TUPLE)
+            self._refuse(f"{doing} {shown(tup)}, which is not a tuple of the topology", _NO_TUPLE)
         rows, row = account_of(tup)
         if rows.keeper is not self:
             what = f"{doing} a tuple that this task was not given in this micro-batch: {tup!r}"
@@ -227,6 +228,7 @@ class ArrowCollector(ArrowOutputCollector):
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
         self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
         self.emissions: list[Emission] = []
+        self.unfit: list[Unfit] = []
         self.failed: dict[int, str] = {}
         self.row_count = 0
 
@@ -238,63 +240,28 @@ class ArrowCollector(ArrowOutputCollector):
         self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, stream: str = "default"
     ) -> None:
         self._outlets.refuse_if_closed("emitted a batch")
-        declaration = self._outlets.declaration(stream)
-        checked = batch_of_stream(batch, declaration, f"component {self._component.id!r}")
-        self.emissions.append(Emission(stream, checked, self._parents(parents, checked.num_rows), {}))
+        declaration, where = self._outlets.declaration(stream), self._where
+        count = batch.num_rows if isinstance(batch, pa.RecordBatch) else 0
+        parts = list(parts_of_stream(batch, declaration, where))
+        rows = parents_of(parents, count, self.row_count, where)
+        unfit = [Unfit(int(rows[first]), (), part) for first, part in parts if isinstance(part, MisuseError)]
+        emissions = [
+            Emission(stream, part, rows[first : first + part.num_rows], {})
+            for first, part in parts
+            if not isinstance(part, MisuseError)
+        ]
+        self.unfit += unfit  # first: what does not travel fails, even if the next step never comes
+        self.emissions += emissions
 
-    def _parents(self, parents: object, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        if parents is None:
-            return np.full(count, -1, dtype=np.int64)
-        if isinstance(parents, pa.ChunkedArray):
-            parents = parents.combine_chunks()
-        if isinstance(parents, pa.Array):
-            parents = parents.to_numpy(zero_copy_only=False)
-        rows = np.asarray(parents)
-        is_index = rows.shape == (count,) and (not count or rows.dtype.kind in "iu")
-        if not is_index or (count and not _within(rows, self.row_count)):
-            raise MisuseError(
-                f"emit_batch() of {count} rows with parents {parents!r:.80}",
-                f"component {self._component.id!r}, task {self._task}",
-                f"for each emitted row the input row that it was made from, 0 to {self.row_count - 1}",
-            )
-        return rows.astype(np.int64)
+    @property
+    def _where(self) -> str:
+        return f"component {self._component.id!r}, task {self._task}"
 
     def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
         self._outlets.refuse_if_closed("failed rows")
-        listed = rows.to_pylist() if isinstance(rows, pa.Array | pa.ChunkedArray) else rows
-        wanted = [int(row) for row in listed]
-        wrong = [row for row in wanted if not 0 <= row < self.row_count]
-        if wrong:
-            raise MisuseError(
-                f"fail_rows({wrong[:5]}) of a batch with {self.row_count} rows",
-                f"component {self._component.id!r}, task {self._task}",
-                f"rows of the batch that execute_batch() was handed: 0 to {self.row_count - 1}",
-            )
         words = str(reason)
-        self.failed.update({row: words for row in wanted if row not in self.failed})  # all in one step
+        named = rows_named(rows, self.row_count, self._where)
+        self.failed.update({row: words for row in named if row not in self.failed})  # all in one step
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
-
-
-def _within(rows: np.ndarray[tuple[int], np.dtype[Any]], count: int) -> bool:
-    return bool(rows.min() >= 0 and rows.max() < count)
-
-
-def batch_of_stream(batch: pa.RecordBatch, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
-    """A user's batch with exactly the columns of a stream, in its order and types. MisuseError otherwise."""
-    if not isinstance(batch, pa.RecordBatch):
-        what = f"emit_batch() of a {type(batch).__name__}"
-        raise MisuseError(what, where, "give a pyarrow.RecordBatch: pa.record_batch({field: array, ...})")
-    fields = list(declaration.fields)
-    if sorted(batch.schema.names) != sorted(fields):
-        what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r} of {fields}"
-        raise MisuseError(what, where, "name each field of the stream once")
-    chosen = batch.select(fields)
-    if declaration.schema is None or chosen.schema.equals(declaration.schema):
-        return chosen
-    try:
-        return chosen.cast(declaration.schema)
-    except (pa.ArrowException, ValueError) as error:
-        what = f"emit_batch() with types {chosen.schema.types} on stream {declaration.name!r}: {error}"
-        raise MisuseError(what, where, f"declared: {declaration.schema.types}") from error

@@ -14,11 +14,13 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import alone
 from acktree.core.counters import What
 from acktree.core.fields import DEFAULT_STREAM
+from acktree.core.reading import decoded
 from acktree.core.retry import RetryAt
-from acktree.core.values import decode_rows
 from acktree.core.verdicts import Failure, FailureKind
+from acktree.errors import MisuseError
 from acktree.spout import DataFrameSpout
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.mail import Mail
@@ -109,6 +111,13 @@ class DataFrameTask(SpoutTask):
             self._park(part, now_ms)
 
     def _park(self, parked: list[_Parked], now_ms: int) -> None:
+        try:
+            values = concat_rows([one.values for one in parked])
+        except MisuseError:  # one batch cannot hold them
+            middle = len(parked) // 2
+            self._park(parked[:middle], now_ms)
+            self._park(parked[middle:], now_ms)
+            return
         first = self._sequences(len(parked))
         chunk = Chunk(
             self.component.id,
@@ -117,7 +126,7 @@ class DataFrameTask(SpoutTask):
             is_tracked=True,
             first_sequence=first,
             emitted_ms=now_ms,
-            values=concat_rows([one.values for one in parked]),
+            values=values,
             retry_of=np.array([one.root for one in parked], dtype=np.int64),
             message_ids=pickle.dumps([one.message_id for one in parked]),
         )
@@ -130,7 +139,15 @@ class DataFrameTask(SpoutTask):
     def _message_id(self, values: pa.RecordBatch) -> object:
         if self._id_column is None:
             return Redriven(NO_CHUNK)
-        return decode_rows(values)[0][self._id_column]
+        column = values.column(self._id_column)
+        try:
+            return decoded(column, "the message id")[0]
+        except MisuseError:  # a date beyond the year 9999: Arrow's own words name the row as well
+            return str(column.cast(pa.string())[0]) if _is_shown(column.type) else Redriven(NO_CHUNK)
+
+
+def _is_shown(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(kind))
 
 
 def _failed_rows(mail: Mail) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
@@ -139,4 +156,4 @@ def _failed_rows(mail: Mail) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
         place_of = {root: row for row, root in enumerate(roots.tolist())}
         for failed, failure in mail.failed_rows:
             for root in failed[np.isin(failed, roots)].tolist():
-                yield root, values.slice(place_of[root], 1), failure
+                yield root, alone(values, place_of[root]), failure

@@ -21,7 +21,7 @@ from acktree.core.frames import Frame, Kind, WireRow, put_together
 from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.lineage import Sparse
 from acktree.core.state import StateStore
-from acktree.core.values import batch_from_bytes, hash_rows
+from acktree.core.values import batch_from_bytes, hash_rows_anyhow
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolt_kinds import bolt_task
 from acktree.tasks.bolt_task import BoltTask
@@ -126,7 +126,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     values = batch_from_bytes(row.body)
     fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
     if is_tracked and plan.is_tracking:
-        roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows(values, fields))
+        roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows_anyhow(values, fields))
         rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
     else:
         roots = np.zeros(0, dtype=np.int64)

@@ -16,8 +16,9 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, Final
 
 import cloudpickle
@@ -65,7 +66,7 @@ class _Held:
             rows.stream,
             rows.task_of(row),
             rows.fields,
-            rows.values_of(row),
+            rows.cells_of(row),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
             rows.ordinal,
@@ -249,6 +250,7 @@ class TaskMemory:
                 self._bind(name, value)
             if value is not _NOTHING:
                 setattr(user_object, name, value)
+        self._refuse_aliases(user_object)
 
     def moved_tuples(self) -> list[tuple[InboundRows, int]]:
         """Held tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
@@ -269,6 +271,7 @@ class TaskMemory:
         Raises:
             Exception: Something remembered does not pickle.
         """
+        self._refuse_aliases(user_object)
         for name in self._names:
             value = getattr(user_object, name, None)
             state = self._states.get(name)
@@ -284,6 +287,22 @@ class TaskMemory:
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
         self._held.save()
+
+    def _refuse_aliases(self, user_object: object) -> None:
+        """Each attribute is saved by itself: of one object under two names two would be restored."""
+        named: dict[int, str] = {}
+        for name in self._names:
+            value = getattr(user_object, name, None)
+            if isinstance(value, KeyValueState) or not _is_changeable(value):
+                continue
+            other = named.setdefault(id(value), name)
+            if other != name:
+                raise MisuseError(
+                    f"the remembered attributes {[other, name]} are one {type(value).__name__}, "
+                    "and would be two later",
+                    "remembers",
+                    "give each attribute an object of its own, or remember one object that holds both",
+                )
 
     def _bind(self, name: str, state: KeyValueState[Any, Any]) -> None:
         if state.is_bound:
@@ -318,6 +337,14 @@ def _first_value(user_object: object, name: str) -> object:
     """What ``prepare`` or ``__init__`` set; of a class's own value a copy, which other tasks do not share."""
     value = getattr(user_object, name, _NOTHING)
     return value if value is _NOTHING or name in vars(user_object) else copy.deepcopy(value)
+
+
+def _is_changeable(value: object) -> bool:
+    """Whether it matters that two names mean one object: a container, or what is compared by identity."""
+    if isinstance(value, MutableSequence | MutableMapping | MutableSet | np.ndarray):
+        return True
+    by_identity = type(value).__hash__ is object.__hash__ and type(value).__eq__ is object.__eq__
+    return by_identity and hasattr(value, "__dict__") and not isinstance(value, type | FunctionType)
 
 
 def _is_plain(value: object) -> bool:

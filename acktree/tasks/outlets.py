@@ -7,7 +7,7 @@ that a value does not fit the stream's types, or does not pickle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from acktree.core.fields import StreamDeclaration
 from acktree.core.groupings import Direct
-from acktree.core.ids import Int32s, Int64s
+from acktree.core.ids import Int32s
+from acktree.core.showing import said, shown
 from acktree.core.tuples import Tuple
 from acktree.core.values import encode_columns
 from acktree.errors import BoltError, MisuseError
@@ -64,14 +65,17 @@ class TupleBuffer:
             if len(row) == self.width:
                 return row
         raise MisuseError(
-            f"emitted {values!r:.80} on stream {self.declaration.name!r}, "
+            f"emitted {shown(values)} on stream {self.declaration.name!r}, "
             f"which has the fields {list(self.declaration.fields)}",
             f"component {self._component!r}",
             f"emit a list of {self.width} values, in the order of the fields",
         )
 
     def batch(self, cells: list[Any], count: int) -> pa.RecordBatch:
-        """So many tuples as a batch. MisuseError when a value does not fit its type, or does not pickle."""
+        """So many tuples as a batch. MisuseError when a value does not fit its type, or does not pickle.
+
+        Whatever else is raised, by code of the values, becomes one.
+        """
         width, declaration = self.width, self.declaration
         columns = [cells] if width == 1 else [cells[place::width] for place in range(width)]
         try:
@@ -79,6 +83,31 @@ class TupleBuffer:
         except MisuseError as error:
             where = f"component {self._component!r}, stream {declaration.name!r}, {error.where}"
             raise MisuseError(error.what, where, error.fix) from error
+        except Exception as error:
+            raise MisuseError(
+                f"a value cannot be encoded: {said(error)}",
+                f"component {self._component!r}, stream {declaration.name!r}",
+                "emit plain values, whose own code raises nothing when they are compared or pickled",
+            ) from error
+
+    def batches(
+        self, cells: list[Any], count: int, first: int = 0
+    ) -> Iterator[tuple[int, int, pa.RecordBatch | MisuseError]]:
+        """So many tuples in as few batches as halving finds.
+
+        Yields:
+            First tuple, the one after the last, and their batch; of a tuple that does not go even alone, why.
+        """
+        try:
+            yield first, first + count, self.batch(cells, count)
+        except MisuseError as error:
+            if count <= 1:
+                yield first, first + 1, error
+                return
+            middle = count // 2
+            at = middle * self.width
+            yield from self.batches(cells[:at], middle, first)
+            yield from self.batches(cells[at:], count - middle, first + middle)
 
     def named_tasks(self) -> Int32s | None:
         """The task of each tuple; None when groupings choose."""
@@ -150,29 +179,17 @@ class Outlet(TupleBuffer):
         try:
             return [Emission(name, self.batch(self.cells, count), parents, self.joins, tasks)]
         except MisuseError:
-            pass  # some tuple's fault: look at each, which is slow but seldom
-        fits: list[int] = []
-        for row, parent in enumerate(self.parents):
-            try:
-                self.batch(self._cells_of(row), 1)
-                fits.append(row)
-            except MisuseError as error:
-                unfit.append(Unfit(parent, self.joins.get(row, ()), error))
-        return self._halved(np.array(fits, dtype=np.int64), parents, tasks)
-
-    def _halved(self, rows: Int64s, parents: Int64s, tasks: Int32s | None) -> list[Emission]:
-        """Rows of which each would go alone: as few batches as hold them."""
-        listed = rows.tolist()
-        try:
-            batch = self.batch([cell for row in listed for cell in self._cells_of(row)], len(listed))
-        except MisuseError:
-            middle = len(rows) // 2
-            return [
-                half for part in (rows[:middle], rows[middle:]) for half in self._halved(part, parents, tasks)
-            ]
-        joins = {at: self.joins[row] for at, row in enumerate(listed) if row in self.joins}
-        named = None if tasks is None else tasks[rows]
-        return [Emission(self.declaration.name, batch, parents[rows], joins, named)]
+            pass  # some tuple's fault, or too many for one batch: slow but seldom
+        emissions: list[Emission] = []
+        for first, end, batch in self.batches(self.cells, count):
+            if isinstance(batch, MisuseError):
+                unfit.append(Unfit(self.parents[first], self.joins.get(first, ()), batch))
+                continue
+            here = slice(first, end)
+            joins = {row - first: self.joins[row] for row in range(first, end) if row in self.joins}
+            named = None if tasks is None else tasks[here]
+            emissions.append(Emission(name, batch, parents[here], joins, named))
+        return emissions
 
     def _torn(self) -> BoltError:
         """The error for all that was emitted, where it is not known any more which values belong together."""
@@ -182,9 +199,6 @@ class Outlet(TupleBuffer):
             f"component {self._component!r}",
             "mend the timer or signal handler that raises again and again; what was emitted from fails",
         )
-
-    def _cells_of(self, row: int) -> list[Any]:
-        return self.cells[row * self.width : (row + 1) * self.width]
 
 
 class Outlets:
@@ -234,10 +248,10 @@ class Outlets:
             outlet = self._direct[stream] = Outlet(self.declaration(stream), self._component.id)
         if stream not in self._readers:
             self._readers[stream] = self._direct_readers(stream)
-        if task in self._readers[stream]:
+        if task in self._readers[stream] and not isinstance(task, bool | float):  # 1.0 and True equal task 1
             return outlet
         raise MisuseError(
-            f"emit_direct() to task {task}, which does not read stream {stream!r} by direct grouping",
+            f"emit_direct() to task {task!r}, which does not read stream {stream!r} by direct grouping",
             f"component {self._component.id!r}",
             f"set_bolt(...).direct_grouping({self._component.id!r}, stream={stream!r}) on the receiver, "
             "and one of context.task_ids(receiver)",

@@ -15,6 +15,7 @@ from acktree.core.deltas import Deltas, in_spans
 from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.showing import said
 from acktree.core.spans import Opened, Span
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
@@ -198,7 +199,7 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
     if exception is not None:
         cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
         text = "".join(tb.format_exception(exception))
-        words = words or words_of(exception)
+        words = words or said(exception)
     return Failure(
         reason=words,
         kind=FailureKind.FAILED,
@@ -210,13 +211,3 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
         attempt=1,
         final=False,
     )
-
-
-def words_of(exception: BaseException) -> str:
-    """An exception as one would say it: its type and its words, whatever its ``__str__`` does."""
-    name = type(exception).__name__
-    try:
-        words = str(exception)
-    except Exception:  # noqa: BLE001  # user code, and while another exception is being told
-        words = "its own text cannot be had"
-    return f"{name}: {words}" if words else name

@@ -11,12 +11,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import alone, joined
 from acktree.core.ids import Int32s
 from acktree.core.pending import Closed
 from acktree.core.retry import Retry, RetryAt
 from acktree.core.values import decode_rows, encode_rows
 from acktree.core.verdicts import Failure
-from acktree.errors import ProtocolError
+from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
 
 NO_CHUNK: Final = -1
@@ -200,7 +201,8 @@ class Retries:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
         carried = ((place, *payload_of(place, chunks.get(place.chunk))) for place in attempts)
-        yield from map(_put_together, in_parts(carried, lambda each: each[1].nbytes))
+        for part in in_parts(carried, lambda each: each[1].nbytes):
+            yield from _in_few(part)
 
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""
@@ -246,7 +248,16 @@ def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int
     if chunk is None:
         raise ProtocolError(f"chunk {place.chunk} was not read", "tasks/retries.py", "please report it")
     target = None if chunk.tasks is None else int(chunk.tasks[place.row])
-    return chunk.values.slice(place.row, 1), target
+    return alone(chunk.values, place.row), target
+
+
+def _in_few(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> list[Payloads]:
+    """Attempts together; in several if one batch cannot hold what they carry."""
+    try:
+        return [_put_together(part)]
+    except MisuseError:
+        middle = len(part) // 2
+        return [*_in_few(part[:middle]), *_in_few(part[middle:])]
 
 
 def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> Payloads:
@@ -257,9 +268,14 @@ def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) ->
 
 
 def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one stream as one; where columns differ (native, pickled) all are encoded anew."""
+    """Batches of one stream as one; where columns differ (native, pickled) all are encoded anew.
+
+    Raises:
+        MisuseError: One batch cannot hold them, or some value cannot be read as a Python value.
+    """
+    if len(rows) == 1:
+        return rows[0]
     if all(row.schema.equals(rows[0].schema, check_metadata=True) for row in rows):
-        joined: pa.RecordBatch = pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
-        return joined
+        return joined(rows)
     fields = [name for name in rows[0].schema.names if name != "__rows"]
     return encode_rows(fields, [values for row in rows for values in decode_rows(row)])

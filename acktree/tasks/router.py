@@ -161,10 +161,7 @@ class Router:
             )
         if isinstance(route.chooser, Exception):
             return _nobody(len(mixes), route.chooser)
-        try:
-            return route.chooser.choose(emission.batch, mixes)
-        except MisuseError:
-            return _choose_one_by_one(route.chooser, emission.batch, mixes)
+        return _choose_by_halves(route.chooser, emission.batch, mixes)
 
     def _mixes(self, parents: Int64s, rows: InboundRows) -> UInt64s:
         """One well-mixed number for each emitted tuple, which is what shuffles choose by; shape (n,).
@@ -303,19 +300,26 @@ def _nobody(count: int, error: Exception) -> Choice:
     return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))
 
 
-def _choose_one_by_one(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
-    """Choose for each tuple alone: some tuple of the batch cannot be looked at, and only that is refused."""
-    choices: list[Choice] = []
-    for row in range(batch.num_rows):
-        try:
-            choices.append(chooser.choose(batch.slice(row, 1), mixes[row : row + 1]))
-        except MisuseError as error:
-            choices.append(_nobody(1, error))
-    return Choice(
-        np.repeat(np.arange(len(choices)), [len(choice.tasks) for choice in choices]),
-        np.concatenate([choice.tasks for choice in choices]),
-        {row: error for row, choice in enumerate(choices) for error in choice.refused.values()},
-    )
+def _choose_by_halves(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
+    """Choose for fewer tuples at a time: some tuple cannot be looked at, and only that is refused."""
+    middle = batch.num_rows // 2
+    try:
+        return chooser.choose(batch, mixes)
+    except MisuseError as error:
+        if not middle:
+            return _nobody(1, error)
+    halves = [
+        _choose_by_halves(chooser, batch.slice(0, middle), mixes[:middle]),
+        _choose_by_halves(chooser, batch.slice(middle), mixes[middle:]),
+    ]
+    lengths = (middle, batch.num_rows - middle)
+    rows = [
+        (np.arange(length) if half.rows is None else half.rows) + first
+        for half, length, first in zip(halves, lengths, (0, middle), strict=True)
+    ]
+    refused = {row + first: error for half, first in zip(halves, (0, middle), strict=True)
+               for row, error in half.refused.items()}  # fmt: skip
+    return Choice(np.concatenate(rows), np.concatenate([half.tasks for half in halves]), refused)
 
 
 def _joined(

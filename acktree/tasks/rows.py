@@ -15,8 +15,8 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
 from acktree.core.lineage import Lineage, Runs, Sparse
+from acktree.core.reading import Column, PartlyReadable, decoded
 from acktree.core.tuples import Tuple
-from acktree.core.values import Column, decoded
 from acktree.errors import MisuseError, ProtocolError
 
 OPEN: Final = 0
@@ -142,7 +142,8 @@ class InboundRows:
         """The values of one field, decoded the first time that somebody asks; shape (n,)."""
         if field not in self.columns:
             place = self.fields.index(field)
-            values = decoded(self._given[place])
+            where = f"tuples of {self.component!r}, stream {self.stream!r}, field {field!r}"
+            values = decoded(self._given[place], where)
             self.columns |= dict.fromkeys((field, place, place - len(self.fields)), values)
         return self.columns[field]
 
@@ -150,10 +151,17 @@ class InboundRows:
         """The values of one row."""
         return tuple(self.handle(row)[field] for field in self.fields)
 
+    def cells_of(self, row: int) -> tuple[Any, ...]:
+        """The values of one row as they are saved: with a stand-in for each that Python cannot hold."""
+        columns = map(self.read, self.fields)
+        return tuple((each.cells if isinstance(each, PartlyReadable) else each)[row] for each in columns)
+
     @cached_property
     def values(self) -> Sequence[tuple[Any, ...]]:
         """The values of each row; for one of many rows ask :meth:`values_of`."""
-        columns = map(self.read, self.fields)
+        columns = [*map(self.read, self.fields)]
+        if any(isinstance(column, PartlyReadable) for column in columns):
+            return _RowsOnDemand(self)
         return list(zip(*columns, strict=True)) if self.fields else [()] * len(self.lineage)
 
     def task_of(self, row: int) -> int:
@@ -193,6 +201,21 @@ class InboundRows:
         fate[acked] = REPORTED
         made = self.__dict__.get("ack_values")  # not there if no copies were anchored to these
         return self.lineage.acks(rows, made)
+
+
+class _RowsOnDemand(Sequence[tuple[Any, ...]]):
+    """The values of each row, where to read some row raises MisuseError."""
+
+    def __init__(self, rows: InboundRows) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows.lineage)
+
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: a place or a slice
+        if isinstance(row, slice):
+            return [self._rows.values_of(each) for each in range(*row.indices(len(self)))]
+        return self._rows.values_of(row)
 
 
 def account_of(tup: Tuple) -> tuple[InboundRows, int]:

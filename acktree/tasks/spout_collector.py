@@ -15,14 +15,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.batches import joined
 from acktree.core.fields import StreamDeclaration
 from acktree.core.ids import Int32s
 from acktree.core.pending import MessageIds
 from acktree.core.values import quick_look
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import SpoutOutputCollector
+from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
-from acktree.tasks.collectors import batch_of_stream
 from acktree.tasks.outlets import Outlets, TupleBuffer
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
@@ -30,6 +31,17 @@ from acktree.topology.model import Component
 SMALL_ROWS: Final = 1 << 12
 SMALL_BYTES: Final = 1 << 20
 """Runs of at most so many messages and bytes are put together."""
+_PLAIN_IDS: Final = frozenset({int, str, bytes})
+"""Message ids of exactly these types always pickle."""
+
+
+@dataclass(frozen=True, eq=False)
+class UnfitMessage:
+    """A message that was emitted and cannot travel; ``message_id`` is None where nothing tracks it."""
+
+    stream: str
+    message_id: object
+    error: MisuseError
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +89,11 @@ def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
         more: int = run.values.nbytes
         is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
         if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
-            yield _as_one(waiting)
+            yield from _in_few(waiting)
             waiting, size = [], 0
         waiting.append(run)
         size += more if is_small else CHUNK_BYTES  # a large one stays alone
-    if waiting:
-        yield _as_one(waiting)
+    yield from _in_few(waiting)
 
 
 def _are_alike(one: Run, other: Run) -> bool:
@@ -94,11 +105,16 @@ def _are_alike(one: Run, other: Run) -> bool:
     )
 
 
-def _as_one(runs: Sequence[Run]) -> Run:
-    if len(runs) == 1:
-        return runs[0]
-    values = pa.Table.from_batches([run.values for run in runs]).combine_chunks().to_batches()[0]
-    return replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))
+def _in_few(runs: Sequence[Run]) -> list[Run]:
+    """Runs that are alike as one; as several if one batch cannot hold their values."""
+    if len(runs) <= 1:
+        return [*runs]
+    try:
+        values = joined([run.values for run in runs])
+    except MisuseError:
+        middle = len(runs) // 2
+        return [*_in_few(runs[:middle]), *_in_few(runs[middle:])]
+    return [replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))]
 
 
 def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
@@ -141,18 +157,32 @@ class _Buffer(TupleBuffer):
         del self.tasks[count:]
         del self.cells[count * self.width :]
 
-    def run(self) -> Run:
-        """What was written, as a run."""
-        count = len(self.ids)
+    def runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
+        """All of it as runs, nearly always one; none if an interrupted emit left it empty.
+
+        Args:
+            unfit: Is given the messages that do not go even alone, as their values were changed since.
+
+        Raises:
+            SpoutError: It is lost which values belong to which message.
+        """
+        count, name = len(self.ids), self.declaration.name
         if len(self.cells) != count * self.width or len(self.tasks) not in {0, count}:
             raise SpoutError(
-                f"an emit on stream {self.declaration.name!r} was interrupted again while it took back what "
+                f"an emit on stream {name!r} was interrupted again while it took back what "
                 "an interrupted one had written: which values belong to which message is lost",
                 f"spout {self._component!r}",
                 "mend the timer or signal handler that raises again and again, and submit the topology again",
             )
-        values, tasks = self.batch(self.cells, count), self.named_tasks()
-        return Run(self.declaration.name, self.is_tracked, values, self.ids if self.is_tracked else (), tasks)
+        if not count:
+            return
+        tasks = self.named_tasks()
+        for first, end, batch in self.batches(self.cells, count):
+            if isinstance(batch, MisuseError):
+                unfit.append(UnfitMessage(name, self.ids[first] if self.is_tracked else None, batch))
+                continue
+            ids = self.ids[first:end] if self.is_tracked else ()
+            yield Run(name, self.is_tracked, batch, ids, None if tasks is None else tasks[first:end])
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -165,7 +195,18 @@ class SpoutCollector(SpoutOutputCollector):
         plan: Plan,
         open_count: Callable[[], int],
         report: Callable[[BaseException], None],
+        *,
+        keeps_ids: bool = False,
     ) -> None:
+        """Nothing emitted yet.
+
+        Args:
+            open_count: Says how many messages of the task have no verdict.
+            report: Takes what ``report_error`` is given.
+            keeps_ids: Whether the inbox keeps message ids for a restart, so that they must pickle.
+        """
+        self._keeps_ids = keeps_ids
+        self.unfit: list[UnfitMessage] = []
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
@@ -184,6 +225,10 @@ class SpoutCollector(SpoutOutputCollector):
     def is_heavy(self) -> bool:
         """Whether what waits is so large that it is to be handed over now: only then does the inbox know."""
         return self._weight >= CHUNK_BYTES
+
+    @property
+    def _where(self) -> str:
+        return f"spout {self._component.id!r}, task {self._task}"
 
     @property
     def pending_count(self) -> int:
@@ -222,6 +267,8 @@ class SpoutCollector(SpoutOutputCollector):
             values = buffer.checked(values)
         if not buffer.fits(values):
             buffer = self._weighed(self._buffers, buffer, values)
+        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+            refuse_unpicklable([message_id], self._where)
         try:
             # Counted first: to count one that was not emitted does no harm until all are taken.
             self.row_count += 1
@@ -246,6 +293,8 @@ class SpoutCollector(SpoutOutputCollector):
         values = buffer.checked(values)
         if not buffer.fits(values):
             buffer = self._weighed(self._direct, buffer, values)
+        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+            refuse_unpicklable([message_id], self._where)
         try:
             self.row_count += 1
             if is_tracked:
@@ -287,13 +336,12 @@ class SpoutCollector(SpoutOutputCollector):
     def emit_batch(
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
     ) -> None:
-        where = f"spout {self._component.id!r}, task {self._task}"
+        where = self._where
         checked = batch_of_stream(batch, self._outlets.declaration(stream), where)
         count = checked.num_rows
-        ids = None if message_ids is None else _listed(message_ids)
-        if ids is not None and len(ids) != count:
-            what = f"emit_batch() of {count} rows with {len(ids)} message ids"
-            raise MisuseError(what, where, "give one id for each row")
+        ids = None if message_ids is None else ids_of(message_ids, count, where)
+        if ids is not None and self._keeps_ids:
+            refuse_unpicklable(ids, where)
         if not count:
             return
         self._buffers.pop(stream, None)  # the run at hand ends
@@ -313,8 +361,9 @@ class SpoutCollector(SpoutOutputCollector):
 
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
-        runs = [each.run() if isinstance(each, _Buffer) else each for each in self._waiting]
-        runs = [run for run in runs if len(run)]  # none of an emit that was interrupted
+        runs: list[Run] = []
+        for each in self._waiting:
+            runs += each.runs(self.unfit) if isinstance(each, _Buffer) else [each]
         self._buffers.clear()
         self._direct.clear()
         self._waiting = []
@@ -328,14 +377,3 @@ class SpoutCollector(SpoutOutputCollector):
             taken.setdefault(stream, []).append(message_id)
         self._unacked.clear()
         return taken
-
-
-def _listed(message_ids: MessageIds | pa.Array | pa.ChunkedArray) -> MessageIds:
-    """Message ids as a list, or a numpy array if they are integers; Arrow's own objects are no ids."""
-    if not isinstance(message_ids, pa.Array | pa.ChunkedArray):
-        return message_ids
-    if pa.types.is_integer(message_ids.type) and not message_ids.null_count:
-        integers: MessageIds = message_ids.to_numpy()
-        return integers
-    listed: list[object] = message_ids.to_pylist()
-    return listed

@@ -72,7 +72,9 @@ class SpoutTask:
         self.recovery = Recovery(self._chunks, self._retries, roots_of, around.letters_among, self.deliver)
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
-        self._collector = SpoutCollector(component, task, plan, lambda: self.open_count, self._report)
+        self._collector = SpoutCollector(
+            component, task, plan, lambda: self.open_count, self._report, keeps_ids=not spout.redelivers
+        )
 
     def open(self) -> None:
         """Call the spout's ``open``; SpoutError's cause, whatever it raises, stops the topology."""
@@ -190,6 +192,7 @@ class SpoutTask:
         """Hand over what was emitted. True if anything was."""
         most = self._around.inbox.chunk_rows
         runs = [part for run in runs_together(self._collector.take_runs()) for part in run.cut(most)]
+        self._tell_unfit()
         if not runs:
             return False
         position = self._position()
@@ -208,6 +211,19 @@ class SpoutTask:
             else:
                 self._around.inbox.release(number + offset)
         return True
+
+    def _tell_unfit(self) -> None:
+        """Fail the messages whose values were changed after their emit so that they cannot travel.
+
+        Nothing is left to be tried again or kept in a dead letter.
+        """
+        unfit, self._collector.unfit = self._collector.unfit, []
+        for message in unfit:
+            self._report(message.error)
+            if message.message_id is not None:
+                self._count(message.stream, "failed", 1)
+                failure = replace(failure_of(message.error, self.component.id), final=True)
+                self._call(self.spout.fail_batch, [(message.message_id, failure)])
 
     def _take_mail(self, now_ms: int) -> bool:
         moved = False

@@ -287,7 +287,7 @@ def test_get_keeps_the_order_asked_for(store):
     assert store.get([]) == []
 
 
-@pytest.mark.parametrize("number", [7, -1, 0, 2**63, "1", None], ids=repr)
+@pytest.mark.parametrize("number", [7, -1, 0, 2**63, "1", None, True, 1.0], ids=repr)
 def test_a_letter_that_is_not_there_is_told_by_its_id(store, number):
     store.put([letter(1)])
     with pytest.raises(MisuseError, match="no dead letter") as refused:

@@ -45,7 +45,7 @@ def test_in_whatever_way_rows_are_read_they_are_what_was_emitted(given_rows, dat
 def test_a_field_is_decoded_when_somebody_reads_it_and_once(monkeypatch):
     decoded = []
 
-    def noted(column):
+    def noted(column, where):
         decoded.append(str(column.type))
         return column.to_pylist()
 

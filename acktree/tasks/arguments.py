@@ -1,0 +1,189 @@
+"""What users give to ``emit_batch`` and ``fail_rows``: batches, row numbers, masks and message ids, checked.
+
+Rules of this file
+------------------
+1. What can be meant in two ways is refused: a mask of another length, a set where the order counts, a null
+   among numbers, a float for a row.
+2. ``emit_batch`` takes what ``emit`` takes of the same values: what a declared type does not hold without
+   loss is refused, and a text is no number.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.fields import StreamDeclaration
+from acktree.core.ids import Int64s
+from acktree.core.outside import admitted, fitted
+from acktree.core.pending import MessageIds
+from acktree.core.showing import said, shown
+from acktree.errors import MisuseError
+
+_PLAIN: Final = frozenset({int, str, bytes, bool, float, type(None)})
+"""Exactly these types always pickle."""
+
+
+def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
+    """A user's batch with exactly the columns of a stream, matched by name, in the stream's order.
+
+    Raises:
+        MisuseError: It is no batch, has other columns, or a column that cannot travel.
+    """
+    if not isinstance(batch, pa.RecordBatch):
+        what = f"emit_batch() of a {type(batch).__name__}"
+        raise MisuseError(what, where, "give a pyarrow.RecordBatch: pa.record_batch({field: array, ...})")
+    fields = list(declaration.fields)
+    if sorted(batch.schema.names) != sorted(fields):
+        what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r} of {fields}"
+        raise MisuseError(what, where, "name each field of the stream once")
+    return admitted(batch.select(fields), f"{where}, stream {declaration.name!r}")
+
+
+def batch_of_stream(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
+    """:func:`columns_of_stream` in the declared types. MisuseError also when some value does not fit."""
+    chosen = columns_of_stream(batch, declaration, where)
+    if declaration.schema is None:
+        return chosen
+    return fitted(chosen, declaration.schema, f"{where}, stream {declaration.name!r}")
+
+
+def parts_of_stream(
+    batch: object, declaration: StreamDeclaration, where: str
+) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
+    """The same, but a row that does not fit is told alone: its neighbours go on.
+
+    Yields:
+        The first row of each part with the part; for a row that does not fit, why.
+    """
+    chosen = columns_of_stream(batch, declaration, where)
+    if declaration.schema is None:
+        yield 0, chosen
+        return
+    yield from _parts(chosen, declaration.schema, f"{where}, stream {declaration.name!r}", 0)
+
+
+def _parts(
+    batch: pa.RecordBatch, schema: pa.Schema, where: str, first: int
+) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
+    try:
+        yield first, fitted(batch, schema, where)
+    except MisuseError as error:
+        if batch.num_rows <= 1:
+            yield first, error
+            return
+        middle = batch.num_rows // 2
+        yield from _parts(batch.slice(0, middle), schema, where, first)
+        yield from _parts(batch.slice(middle), schema, where, first + middle)
+
+
+def parents_of(parents: object, count: int, row_count: int, where: str) -> Int64s:
+    """The input row of each of ``count`` emitted rows, shape (count,); -1 for all where None is given.
+
+    Raises:
+        MisuseError: They are no integers, not as many, or name rows that the batch at hand does not have.
+    """
+    if parents is None:
+        return np.full(count, -1, dtype=np.int64)
+    if isinstance(parents, pa.Array | pa.ChunkedArray):
+        rows = np.asarray(parents.to_numpy() if not parents.null_count else parents.to_pylist())
+    elif isinstance(parents, list | tuple) and bool in {*map(type, parents)}:
+        rows = np.zeros(0, dtype=np.bool_)
+    else:
+        rows = np.asarray(parents)
+    is_index = rows.shape == (count,) and (not count or rows.dtype.kind in "iu")
+    if not is_index or (count and not (rows.min() >= 0 and rows.max() < row_count)):
+        raise MisuseError(
+            f"emit_batch() of {count} rows with parents {shown(parents)}",
+            where,
+            f"for each emitted row the input row that it was made from, 0 to {row_count - 1}",
+        )
+    return rows.astype(np.int64)
+
+
+def rows_named(rows: object, row_count: int, where: str) -> list[int]:
+    """The rows that ``fail_rows`` is given as integers or as a boolean mask of the batch's length.
+
+    Raises:
+        MisuseError: It is neither, has a null, or names rows that the batch does not have.
+    """
+    listed = _cells_of(rows)
+    kinds = None if listed is None else {*map(type, listed)}
+    if kinds == {bool} and listed is not None and len(listed) == row_count:
+        return [row for row, is_bad in enumerate(listed) if is_bad]
+    if listed is None or (kinds and kinds != {int}) or any(not 0 <= row < row_count for row in listed):
+        raise MisuseError(
+            f"fail_rows({shown(rows if listed is None else listed)}) of a batch with {row_count} rows",
+            where,
+            f"rows of the batch that execute_batch() was handed, 0 to {row_count - 1}; "
+            f"or a mask of {row_count} booleans without nulls",
+        )
+    return listed
+
+
+def _cells_of(rows: object) -> list[Any] | None:
+    """Whatever stands for rows as a list of Python's own values; None for what has none or no one meaning."""
+    if isinstance(rows, pa.Array | pa.ChunkedArray):
+        cells: list[Any] = rows.to_pylist()
+        return cells
+    if not isinstance(rows, Iterable) or isinstance(rows, str | bytes | Mapping):
+        return None
+    if isinstance(rows, np.ndarray) or hasattr(rows, "__array__"):
+        array = np.asarray(rows)
+        empty: list[Any] = []
+        return (array.tolist() if array.size else empty) if array.ndim == 1 else None
+    return [cell.item() if isinstance(cell, np.generic) else cell for cell in rows]
+
+
+def ids_of(message_ids: object, count: int, where: str) -> MessageIds:
+    """The message ids of a batch of ``count`` rows: a list, or a numpy array if they are integers.
+
+    Raises:
+        MisuseError: They are not as many, have no order, or there is a None among them.
+    """
+    if isinstance(message_ids, pa.Array | pa.ChunkedArray):
+        is_whole = pa.types.is_integer(message_ids.type) and not message_ids.null_count
+        message_ids = message_ids.to_numpy() if is_whole else message_ids.to_pylist()
+    fix = "give a list with one id for each row, or an array of integers"
+    if isinstance(message_ids, np.ndarray):
+        if message_ids.ndim != 1 or message_ids.dtype.kind not in "iuOUS":
+            shape = f"{message_ids.dtype} of shape {message_ids.shape}"
+            raise MisuseError(f"emit_batch() with message ids as an array of {shape}", where, fix)
+        ids: MessageIds = message_ids if message_ids.dtype.kind in "iu" else message_ids.tolist()
+    elif isinstance(message_ids, str | bytes) or not isinstance(message_ids, Sequence):  # a set has no order
+        what = f"emit_batch() with message ids in a {type(message_ids).__name__}"
+        raise MisuseError(what, where, fix)
+    else:
+        ids = message_ids
+    if len(ids) != count:
+        raise MisuseError(f"emit_batch() of {count} rows with {len(ids)} message ids", where, fix)
+    if not isinstance(ids, np.ndarray) and any(each is None for each in ids):
+        raise MisuseError(
+            "emit_batch() with None among the message ids",
+            where,
+            "emit the rows without an id in a batch of their own, with message_ids=None",
+        )
+    return ids
+
+
+def refuse_unpicklable(message_ids: MessageIds, where: str) -> None:
+    """For a spout whose messages only the inbox has: a restart reads the ids there.
+
+    Raises:
+        MisuseError: Some id does not pickle, or cannot be unpickled.
+    """
+    if isinstance(message_ids, np.ndarray) or {*map(type, message_ids)} <= _PLAIN:
+        return
+    for message_id in message_ids:
+        try:
+            pickle.loads(pickle.dumps(message_id))
+        except Exception as cause:
+            raise MisuseError(
+                f"the message id {shown(message_id)} does not survive pickle: {said(cause)}",
+                where,
+                "with redelivers = False the inbox keeps the ids: use text, numbers or tuples of them",
+            ) from cause
