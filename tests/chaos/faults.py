@@ -484,7 +484,8 @@ class SpoutRig:
                         collector.emit(values, number if has_id else None, stream)
                 sure.add(number)
             except BaseException as error:
-                if not isinstance(error, RAISED):
+                is_refused = isinstance(error, acktree.MisuseError) and interrupter.has_raised
+                if not isinstance(error, RAISED) and not is_refused:
                     raise
         waiting = collector.row_count
         runs = collector.take_runs()
