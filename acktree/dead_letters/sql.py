@@ -28,6 +28,8 @@ from acktree.errors import CheckpointError, ConfigError, ConnectorError
 
 __all__ = ["SqlTable"]
 
+_MOST_WORDS: Final = 300
+"""Characters of what a driver says."""
 _TRIES: Final = 5
 """So often something is tried anew because somebody else did a part of it just then."""
 
@@ -244,7 +246,8 @@ class SqlTable(Table):
     def _words(self, error: BaseException) -> str:
         """The first line of what a driver says: the others may quote a row, which is users' data."""
         line = next(iter(str(error).splitlines()), "")
-        return masked_text(f"{type(error).__name__}: {line:.300}", self._url)
+        # Masked before it is cut: half a secret would not be recognised.
+        return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
 
 
 def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int]) -> set[int]:

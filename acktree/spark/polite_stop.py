@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acktree.logs import logger
 from acktree.spark.signals import StoppedBySignal, heeded, noted
 
 if TYPE_CHECKING:
     from acktree.spark.running import RunningTopology
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 
 def started_politely(

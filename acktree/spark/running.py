@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -15,6 +14,7 @@ from acktree.core.statistics import Stats
 from acktree.dead_letters.burial import Burial
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError
+from acktree.logs import logger
 from acktree.spark import full_disk, signals
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.gateway import hush
@@ -33,7 +33,7 @@ from acktree.topology.describe import Description
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 _LOOK_SECS: Final = 0.05
 _COMMIT_LOOK_SECS: Final = 0.002

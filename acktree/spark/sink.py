@@ -10,7 +10,6 @@ again, where a bolt may fail that did not fail before: an ack told too early wou
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
 from acktree.core.values import batch_from_bytes, decode_rows
+from acktree.logs import logger
 from acktree.spark import scratch
 from acktree.spark.acker import DurableAcker
 from acktree.spark.inbox import FileInbox
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-tuple_log = logging.getLogger("acktree.tuples")
+tuple_log = logger("acktree.tuples")
 """With ``Config(debug=True)``: every tuple that any component emits."""
 
 

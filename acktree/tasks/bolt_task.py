@@ -25,6 +25,7 @@ from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
 from acktree.core.ids import Int64s
 from acktree.core.state import Below, StateStore
+from acktree.core.texts import words_of
 from acktree.core.values import Column, unpickled_columns
 from acktree.core.verdicts import FailureCause
 from acktree.errors import (
@@ -39,7 +40,7 @@ from acktree.tasks.guard import Guard
 from acktree.tasks.memory import TaskMemory
 from acktree.tasks.names import Names
 from acktree.tasks.outlets import Outlets, Unfit
-from acktree.tasks.outputs import Outputs, failure_of, words_of
+from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.pieces import pieces_of
 from acktree.tasks.router import Emission, Router
 from acktree.tasks.rows import ACKED, FAILED, InboundRows, account_of

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputCollector
 from acktree.core.fields import StreamDeclaration
+from acktree.core.texts import MOST_REASON, bounded
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError
 from acktree.tasks.outlets import Outlet, Outlets, Unfit
@@ -247,7 +248,7 @@ class ArrowCollector(ArrowOutputCollector):
                 f"rows of the batch that execute_batch() was handed: 0 to {self.row_count - 1}",
             )
         for row in wanted:
-            self.failed.setdefault(row, str(reason))
+            self.failed.setdefault(row, bounded(str(reason), MOST_REASON))
 
     def report_error(self, exception: BaseException) -> None:
         self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))

@@ -16,6 +16,7 @@ from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.core.spans import Opened, Span
+from acktree.core.texts import MOST_REASON, MOST_TRACEBACK, bounded, words_of
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
 from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
@@ -192,12 +193,12 @@ _ANY: Final = FailureCause.EXCEPTION
 def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
     """The failure that an exception, or a bolt's own word, makes of a tuple.
 
-    The attempt is not known to a bolt's task; the spout's task fills it in.
+    Reason and traceback are bounded. The attempt is not known to a bolt's task; the spout's task fills it in.
     """
-    words, text, cause = str(reason), None, FailureCause.FAILED_BY_BOLT
+    words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:
         cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
-        text = "".join(tb.format_exception(exception))
+        text = bounded("".join(tb.format_exception(exception)), MOST_TRACEBACK)
         words = words or words_of(exception)
     return Failure(
         reason=words,
@@ -210,13 +211,3 @@ def failure_of(exception: BaseException | None, component: str, reason: object =
         attempt=1,
         final=False,
     )
-
-
-def words_of(exception: BaseException) -> str:
-    """An exception as one would say it: its type and its words, whatever its ``__str__`` does."""
-    name = type(exception).__name__
-    try:
-        words = str(exception)
-    except Exception:  # noqa: BLE001  # user code, and while another exception is being told
-        words = "its own text cannot be had"
-    return f"{name}: {words}" if words else name

@@ -145,6 +145,7 @@ class SpoutCollector(SpoutOutputCollector):
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
         self._is_tracking = plan.is_tracking
+        self._must_have_ids = component.retry is not None
         self._buffers: dict[str, _Buffer] = {}
         self._direct: dict[str, _Buffer] = {}
         self._runs: list[Run] = []
@@ -208,6 +209,8 @@ class SpoutCollector(SpoutOutputCollector):
             # Raises here, where the spout is to blame, and not with its run.
             self._weigh(buffer, buffer.batch([*values], 1).nbytes)
         is_tracked = message_id is not None and self._is_tracking
+        if not is_tracked and self._must_have_ids and message_id is None:
+            raise self._has_no_id()
         if is_tracked is not buffer.is_tracked:
             # Another kind of tuple ends the run, so that the order is kept.
             self._end_run(buffer)
@@ -239,6 +242,8 @@ class SpoutCollector(SpoutOutputCollector):
             raise MisuseError(what, where, "give one id for each row")
         if not count:
             return
+        if ids is None and self._must_have_ids:
+            raise self._has_no_id()
         if stream in self._buffers:
             self._end_run(self._buffers[stream])
         is_tracked = ids is not None and self._is_tracking
@@ -252,6 +257,15 @@ class SpoutCollector(SpoutOutputCollector):
         elif ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
+
+    def _has_no_id(self) -> MisuseError:
+        """Without an id nobody hears that the tuple failed: it would be lost in spite of the policy."""
+        return MisuseError(
+            f"spout {self._component.id!r} has a Retry, and emitted a tuple without a message id: no failure "
+            "of it would be noticed, so it could never be tried again",
+            f"spout {self._component.id!r}, task {self._task}",
+            "give a message id: emit(values, message_id=...); or leave retry= out of set_spout",
+        )
 
     def report_error(self, exception: BaseException) -> None:
         self._report(exception)

@@ -53,7 +53,7 @@ def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
     with pytest.raises(ConnectorError, match="cannot open postgresql") as caught:
         DeadLetters(there)
     assert caught.value.can_retry
-    assert "me:***@127.0.0.1:1" in str(caught.value)
+    assert "***@127.0.0.1:1" in str(caught.value)
     assert "S3cr3t" not in whole_story(caught)
 
 

@@ -489,6 +489,22 @@ def test_an_empty_topology_is_refused():
     refused(TopologyBuilder("words"), "topology 'words' has no spout", "set_spout")
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_stream_that_is_read_directly_is_read_in_no_other_way(names):
+    builder = lines()
+    builder.set_bolt(names[0], Sink()).direct_grouping("lines")
+    builder.set_bolt(names[1], Sink()).shuffle_grouping("lines")
+    refused(builder, "by direct grouping, and", "declare a second stream in its outputs")
+
+
+def test_two_bolts_may_read_a_stream_directly_and_others_another_stream():
+    builder = lines()
+    for name in "ab":
+        builder.set_bolt(name, Sink()).direct_grouping("lines", "errors")
+    builder.set_bolt("c", Sink()).shuffle_grouping("lines")
+    assert builder.create_topology()
+
+
 def test_a_cycle_is_refused_and_the_way_round_is_told():
     builder = lines()
     builder.set_bolt("a", Split()).shuffle_grouping("lines").shuffle_grouping("c")
