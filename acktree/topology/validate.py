@@ -266,8 +266,8 @@ def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Dec
             if is_direct is not was_direct:
                 direct, plain = (component.id, other) if is_direct else (other, component.id)
                 what = (
-                    f"bolt {direct!r} reads stream {edge.stream!r} of {edge.source!r} by direct grouping, and "
-                    f"bolt {plain!r} reads it otherwise: no emit could reach both"
+                    f"bolt {direct!r} reads stream {edge.stream!r} of {edge.source!r} by direct grouping, "
+                    f"and bolt {plain!r} reads it otherwise: no emit could reach both"
                 )
                 fix = "declare a second stream in its outputs, emit to both, and let one of the bolts read it"
                 raise each.mistake(what, fix, written)

@@ -303,7 +303,7 @@ def test_fifty_thousand_verdicts_leave_in_a_few_pieces_and_not_one_by_one():
 @pytest.mark.parametrize("emitted_ms", [None, np.array([1000, 1000], dtype=np.int64)], ids=["one", "each"])
 def test_the_time_of_the_first_emit_is_one_for_all_or_one_for_each(emitted_ms):
     pending = Pending()
-    pending.add(0, ["a", "b"], None, 1, 0, 1000, emitted_ms)
+    pending.add(0, ["a", "b"], None, 1, 0, 1000, first_emitted_ms=emitted_ms)
     (closed,) = pending.close(np.array([0, 1], dtype=np.int64))
     assert closed.first_emitted_ms.tolist() == [1000, 1000]
     assert closed.attempts.tolist() == [1, 1]

@@ -97,7 +97,7 @@ def test_a_topology_is_made_of_all_kinds_of_bolts_and_every_grouping():
     builder = lines(2)
     builder.set_bolt("fast", Fast()).shuffle_grouping("lines")
     builder.set_bolt("join", Join(), 3).fields_grouping("lines", ["line"]).all_grouping("fast")
-    builder.set_bolt("split", Split()).none_grouping("lines", stream="errors").direct_grouping("lines")
+    builder.set_bolt("split", Split()).none_grouping("lines").direct_grouping("lines", stream="errors")
     builder.set_bolt("function", bolt()(lambda tup: None)).local_or_shuffle_grouping("split")
     builder.set_bolt("sink", Sink()).global_grouping("join").partial_key_grouping("split", ["word"])
     builder.set_bolt("custom", Sink()).custom_grouping("lines", ByLength())
@@ -107,8 +107,8 @@ def test_a_topology_is_made_of_all_kinds_of_bolts_and_every_grouping():
         ("fast", "lines", "default"): groupings.Shuffle,
         ("join", "lines", "default"): groupings.Fields,
         ("join", "fast", "default"): groupings.All,
-        ("split", "lines", "errors"): groupings.NoneGrouping,
-        ("split", "lines", "default"): groupings.Direct,
+        ("split", "lines", "default"): groupings.NoneGrouping,
+        ("split", "lines", "errors"): groupings.Direct,
         ("function", "split", "default"): groupings.LocalOrShuffle,
         ("sink", "join", "default"): groupings.Global,
         ("sink", "split", "default"): groupings.PartialKey,
