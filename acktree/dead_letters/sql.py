@@ -98,6 +98,7 @@ class SqlTable(Table):
         self._url = url
         self._is_closed = False
         try:
+            self._refuse_async(sa.make_url(url).get_dialect())
             # One connection is kept, and looked at before use: a server may have been restarted since.
             self._engine = sa.create_engine(
                 url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
@@ -242,6 +243,14 @@ class SqlTable(Table):
                 "acktree_dead_letters and acktree_dead_letters_version, and that the store is not closed"
             )
         return ConnectorError(f"{what}: {words}", "the store of dead letters", fix, can_retry=is_gone)
+
+    def _refuse_async(self, dialect: type[sa.Dialect]) -> None:
+        if dialect.is_async:
+            raise ConfigError(
+                f"dead letters cannot be stored at {self.place}: its driver is an asynchronous one",
+                "Config(dead_letters_url=...)",
+                "name a driver that blocks, such as postgresql+psycopg:// or mysql+pymysql://",
+            )
 
     def _words(self, error: BaseException) -> str:
         """The first line of what a driver says: the others may quote a row, which is users' data."""
