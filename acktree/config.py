@@ -20,17 +20,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from acktree.core.masking import masked_url
+from acktree.core.masking import is_url, masked_url
 from acktree.errors import ConfigError, nearest
 
 __all__ = ["Config"]
 
 _OURS: Final = frozenset(
     {
+        "batch_interval_secs",
         "dead_letter_limit_count",
         "dead_letter_limit_ratio",
         "dead_letter_limit_window_secs",
         "dead_letters_url",
+        "execute_timeout_secs",
         "inbox_max_bytes",
         "inbox_max_messages",
         "partitions",
@@ -52,6 +54,9 @@ _NO_KRYO: Final = ("values are Arrow or pickle; there is no Kryo", "leave it out
 _REPORTS: Final = ("there are no metrics consumers", "leave it out; running.stats() gives the numbers")
 _WINDOWS: Final = ("windows are not configured", "keep what a window needs in a bolt's `remembers`")
 _TRIDENT: Final = ("there is no Trident", "leave it out")
+_USERS: Final = ("there are no users of a cluster here", "leave it out; who may read is docs/security.md")
+_STORED: Final = ("nothing is kept in a blob store", "leave it out; a checkpoint may be a URL")
+_OLD_QUEUES: Final = ("it was for the queues of older Storms; Spark moves the tuples", "leave it out")
 _MULTILANG: Final = ("bolts are Python already: no subprocess is spoken to", "leave it out")
 
 # By prefix, the longest match counts: which of Storm's settings we do not have, and why.
@@ -65,6 +70,26 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
         "the number of tasks is settled by create_topology(), before a Config is read",
         "say it there: set_bolt(id, bolt, parallelism=min(n, most))",
     ),
+    "users": _USERS,
+    "groups": _USERS,
+    "readonly.": _USERS,
+    "submitter.": _USERS,
+    "auto-credentials": _USERS,
+    "logging.sensitivity": _USERS,
+    "blobstore.map": _STORED,
+    "hdfs.uri": _STORED,
+    "min.replication.count": _STORED,
+    "max.replication.wait": _STORED,
+    "acker.cpu": _SPARK_RUNS,
+    "acker.resources": _SPARK_RUNS,
+    "ras.": _SPARK_RUNS,
+    "shared.": _SPARK_RUNS,
+    "spread.components": _SPARK_RUNS,
+    "version": ("a topology has no version", "put one into the builder's name"),
+    "disruptor.": _OLD_QUEUES,
+    "receiver.buffer": _OLD_QUEUES,
+    "sleep.spout.wait": ("it was renamed in Storm 2", "set spout_wait_progressive_level3_sleep_millis"),
+    "serialized.message.size": _REPORTS,
     "ras.acker": ("there is no resource-aware scheduler", "set acker_executors"),
     "component.": _SPARK_RUNS,
     "scheduler": _SPARK_RUNS,
@@ -148,8 +173,9 @@ class Config:
     """
 
     message_timeout_secs: float = 30
-    """How long a message may be open, on the micro-batch's clock, before it is TIMED_OUT. Never earlier; at
-    the latest an eighth of it and one micro-batch later. Also what ``kill`` waits for open messages."""
+    """How long a message may be open before it is TIMED_OUT, counted on the micro-batches' clock from the
+    micro-batch that admitted it. Never earlier; at the latest, from the end of that micro-batch, an eighth of
+    it and one micro-batch later. Also what ``kill`` waits for open messages."""
     enable_message_timeouts: bool = True
     """False: no message is ever TIMED_OUT; one that a bolt forgets stays open."""
     acker_executors: int | None = None
@@ -275,10 +301,10 @@ class Config:
         return {_dotted(setting.name): getattr(self, setting.name) for setting in fields(self)}
 
     def without_secrets(self) -> Config:
-        """The same settings, to be shown or handed on: ``***`` stands for each password.
+        """The same settings, to be shown or handed on: ``***`` stands for all that may be a secret.
 
         >>> Config(dead_letters_url="postgresql://me:secret@host/db").without_secrets().dead_letters_url
-        'postgresql://me:***@host/db'
+        'postgresql://***@host/db'
         """
         return replace(self, dead_letters_url=self._shown("dead_letters_url"))
 
@@ -288,14 +314,15 @@ class Config:
 
     def _shown(self, name: str) -> Any:  # noqa: ANN401  # any setting's value
         value = getattr(self, name)
-        return masked_url(value) if name == "dead_letters_url" and isinstance(value, str) else value
+        if name != "dead_letters_url" or value is None:
+            return value
+        return masked_url(value) if isinstance(value, str) else f"<{type(value).__name__}>"
 
     def _store_url(self) -> None:
         url = self.dead_letters_url
         if url is None:
             return
-        dialect, separator, _ = str(url).partition("://")
-        if type(url) is not str or not (dialect and separator):
+        if type(url) is not str or not is_url(url):
             self._refuse("dead_letters_url", "a URL as SQLAlchemy has them, dialect://user@host/database")
         if url.startswith("sqlite") and (url.endswith("://") or ":memory:" in url):
             self._refuse("dead_letters_url", "a URL of something durable: this database would be in memory")
@@ -349,6 +376,8 @@ def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str])
     """Say what the nearest known setting is, or why acktree has no such setting although Storm has."""
     what = f"acktree has no setting {name}"
     topology_key = dotted.removeprefix("topology.")
+    if (ours := f"acktree.{topology_key}") in known:
+        raise ConfigError(f"{what}: Storm does not have it either", where, f"did you mean {ours!r}?")
     matching = [prefix for prefix in _STORMS_OWN if topology_key.startswith(prefix)]
     if dotted.startswith("topology.") and matching:
         why, fix = _STORMS_OWN[max(matching, key=len)]

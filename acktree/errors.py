@@ -87,8 +87,18 @@ class ConfigError(AcktreeError):
 class SpoutError(AcktreeError):
     """A spout raised in ``open``, which stops the topology, or broke its contract.
 
-    ``__cause__`` is its own exception.
+    ``__cause__`` is its own exception. A spout may raise it in ``next_tuple`` itself, to say what follows.
+
+    Args:
+        can_go_on: False, raised in ``next_tuple``: the topology stops with this error.
+        pause_secs: Raised in ``next_tuple``: it is not called again for so long.
     """
+
+    def __init__(
+        self, what: str, where: str, fix: str, *, can_go_on: bool = True, pause_secs: float = 0.0
+    ) -> None:
+        super().__init__(what, where, fix)
+        self.can_go_on, self.pause_secs = can_go_on, pause_secs  # pickle keeps them: see ConnectorError
 
 
 class BoltError(AcktreeError):

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acktree.core.fields import DEFAULT_STREAM, Outputs, declare_streams
-from acktree.errors import MisuseError, SpoutError, TopologyError, nearest
+from acktree.core.texts import error_text
+from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, nearest
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     import pyarrow as pa
@@ -35,6 +37,11 @@ __all__ = ["DataFrameSpout", "EndOfStream", "IterableSpout", "MessageId", "Spout
 MessageId: TypeAlias = Hashable
 """What a spout calls its message by: a delivery tag, an offset, a position. Equal ids may be open at once;
 each is answered for itself."""
+
+_MOST_TRIES: Final = 8
+"""So often an IterableSpout tries one position before it stops the topology."""
+_FIRST_PAUSE_SECS: Final = 0.1
+"""After its first failed try; twice as long after each further one."""
 
 
 class EndOfStream(Exception):  # noqa: N818  # it says that all is well, as StopIteration does
@@ -85,7 +92,8 @@ class Spout(ABC):
         ``close``. Do not block for long: verdicts for this task wait behind it. Idle? Emit nothing; the wait
         strategy sleeps. Raise EndOfStream when there will never be more; acks and fails still arrive. Any
         other exception is reported, and ``next_tuple`` is called again after the wait strategy: what was
-        emitted before it stands.
+        emitted before it stands. A SpoutError may say more: ``pause_secs`` is how long ``next_tuple`` is not
+        called, and ``can_go_on=False`` stops the topology with that error.
         """
 
     def ack(self, message_id: MessageId) -> None:
@@ -166,8 +174,9 @@ class SpoutOutputCollector(ABC):
             stream: A stream of ``outputs``.
 
         Raises:
-            MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, or a
-                stream that somebody reads by direct grouping. Nothing was emitted then.
+            MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, a stream
+                that somebody reads by direct grouping, or no message id although the spout has a ``Retry``.
+                Nothing was emitted then.
         """
 
     @abstractmethod
@@ -199,7 +208,8 @@ class SpoutOutputCollector(ABC):
                 value must fit as in ``emit``: what the type does not hold without loss is refused, and a text
                 is no number. Metadata that begins with ``acktree`` is removed; views become plain columns.
             message_ids: One for each row, in order, none of them None; an integer array is kept as one, an
-                array of floats is refused. None: all untracked.
+                array of floats is refused. None: all untracked, which
+                a spout with a ``Retry`` may not emit.
             stream: A stream of ``outputs``.
 
         Raises:
@@ -231,8 +241,13 @@ class IterableSpout(Spout):
             a list or tuple is always the list of values.
 
     One item per ``next_tuple``; EndOfStream after the last. Nothing is lost when the driver dies: the
-    position is remembered, and the messages that were open are brought back by acktree. An item that does not
-    fit the fields is reported again and again and never skipped.
+    position is remembered, and the messages that were open are brought back by acktree.
+
+    No item is skipped. When an item cannot be read or does not fit the fields, the error is reported, and
+    after a pause the items are read anew from the start, up to the same position: at most 8 tries at one
+    position, with pauses from 0.1 s that double. After the last the topology stops with a SpoutError that
+    names the position. To skip what cannot be read, catch the exception inside the iterable and yield
+    something else; open a text file with ``errors="replace"``, so that a bad byte does not stop it.
     """
 
     redelivers = False
@@ -258,8 +273,10 @@ class IterableSpout(Spout):
         self.position = 0
         """The first position that this task has not dealt with."""
         self._one_field = len(streams[DEFAULT_STREAM].fields) == 1
+        self._items: Iterable[object] | None = None
         self._reader: Iterator[object] | None = None
         self._reader_at = 0
+        self._tries = 0
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Note which positions are this task's; nothing is read before ``next_tuple``."""
@@ -267,19 +284,71 @@ class IterableSpout(Spout):
         self._index, self._count = context.task_index, len(context.task_ids(context.component_id))
 
     def next_tuple(self) -> None:
-        """Emit the next item of this task's, with its position as message id."""
+        """Emit the next item of this task's, with its position as message id.
+
+        Raises:
+            EndOfStream: There is no further item.
+            SpoutError: The item cannot be read or emitted: it is tried again after a pause; the last try
+                stops the topology.
+        """
         start = self.position + (self._index - self.position) % self._count
-        # Also read anew when an emit was refused: its item has left the reader, and must not be skipped.
+        try:
+            self._emit_item(start)
+        except EndOfStream:
+            raise
+        except Exception as error:
+            # A generator that raised is at its end, and a file that did is anywhere: neither is asked again.
+            self._reader = None
+            self._tries += 1
+            raise self._not_emitted(start, error) from error
+        self._tries = 0
+        self.position = start + 1
+
+    def _emit_item(self, start: int) -> None:
         if self._reader is None or self._reader_at != start:
-            items = self.factory() if callable(self.factory) else self.factory
-            self._reader, self._reader_at = islice(items, start, None, self._count), start
+            self._reader, self._reader_at = islice(self._fresh_items(), start, None, self._count), start
         try:
             item = next(self._reader)
         except StopIteration:
             raise EndOfStream from None
         self._reader_at += self._count
         self._collector.emit(self._values_of(item, start), message_id=start)
-        self.position = start + 1
+
+    def _fresh_items(self) -> Iterable[object]:
+        """The items from the start; an iterator that was half read would give others."""
+        items = self.factory() if callable(self.factory) else self.factory
+        if isinstance(items, Iterator) and items is self._items:
+            raise SpoutError(
+                "the function gave the same iterator a second time, which does not begin again",
+                "IterableSpout(factory)",
+                "make a new iterator at each call: lambda: open(path), lambda: read_lines(path)",
+            )
+        self._let_go()
+        self._items = items
+        return items
+
+    def close(self) -> None:
+        """Close what the function opened."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if callable(self.factory) and isinstance(self._items, Iterator) and hasattr(self._items, "close"):
+            with suppress(Exception):  # a generator's own `finally`: its items are not asked for any more
+                self._items.close()
+        self._items = self._reader = None
+
+    def _not_emitted(self, position: int, error: Exception) -> SpoutError:
+        is_last = self._tries >= _MOST_TRIES
+        follows = "the topology stops" if is_last else "it is tried again"
+        return SpoutError(
+            f"item {position} was not emitted, try {self._tries} of {_MOST_TRIES}, {follows}: "
+            f"{error.what if isinstance(error, AcktreeError) else error_text(error)}",
+            f"IterableSpout, position {position}, or one before it that had to be read again",
+            "mend the source, and submit again on the same checkpoint: it goes on at this position; to skip "
+            "what cannot be read, catch the exception inside the iterable",
+            can_go_on=not is_last,
+            pause_secs=_FIRST_PAUSE_SECS * 2 ** (self._tries - 1),
+        )
 
     def _values_of(self, item: object, position: int) -> Sequence[object]:
         if isinstance(item, (list, tuple)):

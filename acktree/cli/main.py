@@ -12,6 +12,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from acktree.core.texts import printable_lines
 from acktree.errors import AcktreeError
 
 __all__ = ["main"]
@@ -27,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if str(Path.cwd()) not in sys.path:  # what bolts remember may be of the program's own classes
         sys.path.insert(0, str(Path.cwd()))
     try:
-        print(given.run(given))
+        print(printable_lines(given.run(given)))
     except AcktreeError as error:
-        print(f"acktree: {error}", file=sys.stderr)
+        print(printable_lines(f"acktree: {error}"), file=sys.stderr)
         return 1
     return 0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from acktree.core.showing import said
+from acktree.core.texts import error_text
 from acktree.errors import MisuseError
 
 __all__ = ["alone", "joined"]
@@ -22,7 +22,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     try:
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
     except Exception as cause:
-        raise _too_much(batches, said(cause)) from cause
+        raise _too_much(batches, error_text(cause)) from cause
     if len(whole) != 1:
         raise _too_much(batches, f"it takes {len(whole)} batches")
     return whole[0]

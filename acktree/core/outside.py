@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acktree.core.showing import said
+from acktree.core.texts import error_text
 from acktree.core.values import typed_column
 from acktree.errors import MisuseError
 
@@ -46,7 +46,7 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_arrays(columns, schema=wanted)
     except Exception as cause:
-        raise _refused(schema, said(cause), where) from cause
+        raise _refused(schema, error_text(cause), where) from cause
 
 
 def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
@@ -57,7 +57,7 @@ def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
         wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
         pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
     except Exception as cause:
-        raise _refused(schema, said(cause), where) from cause
+        raise _refused(schema, error_text(cause), where) from cause
     return wanted
 
 
@@ -86,7 +86,7 @@ def _fitted(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
     except Exception as cause:
         raise MisuseError(
             f"values of type {column.type} do not fit field {field.name!r}, declared as {field.type}: "
-            f"{said(cause)}",
+            f"{error_text(cause)}",
             f"{where}, field {field.name!r}",
             "emit values that this type holds without loss, or declare another type, or only the name",
         ) from cause
@@ -115,7 +115,7 @@ def _is_plain(schema: pa.Schema, where: str) -> bool:
     try:
         return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)
     except Exception as cause:  # Arrow knows types that pyarrow does not, such as an interval of months
-        raise _refused(schema, said(cause), where) from cause
+        raise _refused(schema, error_text(cause), where) from cause
 
 
 def _needs_look(kind: pa.DataType) -> bool:
@@ -161,7 +161,7 @@ def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
         return column if column.type == field.type else _cast(column, field.type)
     except Exception as cause:
         raise MisuseError(
-            f"a column of type {column.type} cannot travel: {said(cause)}",
+            f"a column of type {column.type} cannot travel: {error_text(cause)}",
             f"{where}, field {field.name!r}",
             f"cast it before: column.cast({field.type})",
         ) from cause

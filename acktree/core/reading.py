@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from acktree.core.showing import said
+from acktree.core.texts import error_text
 from acktree.errors import MisuseError
 
 __all__ = ["Column", "PartlyReadable", "Unreadable", "decoded"]
@@ -84,4 +84,4 @@ def _cell(column: pa.Array) -> Any:  # noqa: ANN401  # whatever was emitted
     try:
         return column.to_pylist()[0]
     except Exception as error:  # noqa: BLE001  # as above
-        return Unreadable(str(column.type), said(error))
+        return Unreadable(str(column.type), error_text(error))

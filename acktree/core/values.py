@@ -34,7 +34,7 @@ from acktree.core.batches import alone
 from acktree.core.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.ids import UInt64s
 from acktree.core.reading import Column, PartlyReadable, decoded
-from acktree.core.showing import said, shown
+from acktree.core.texts import error_text, short_repr
 from acktree.errors import MisuseError
 
 __all__ = [
@@ -327,7 +327,7 @@ def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | N
         by_cloudpickle: bytes = cloudpickle.dumps(value)
     except Exception as cause:
         raise MisuseError(
-            f"{shown(value)} cannot be pickled, so it cannot travel: {said(cause)}",
+            f"{short_repr(value)} cannot be pickled, so it cannot travel: {error_text(cause)}",
             f"field {name!r}",
             "emit what it was made from (a path, an id, plain values) and make it again in the bolt",
         ) from cause
@@ -339,7 +339,7 @@ def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
         return [None if payload is None else pickle.loads(payload) for payload in column.to_pylist()]
     except Exception as cause:
         raise MisuseError(
-            f"a value cannot be unpickled in this process: {said(cause)}",
+            f"a value cannot be unpickled in this process: {error_text(cause)}",
             f"field {field.name!r}",
             "install the module of its class on the workers too, and let its instances survive pickle",
         ) from cause
@@ -353,7 +353,7 @@ def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
     except Exception as cause:
         raise MisuseError(
             f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
-            f"{said(cause)}",
+            f"{error_text(cause)}",
             f"field {field.name!r}",
             "group by text, numbers or dates that Python has, and whose code raises nothing",
         ) from cause
@@ -376,7 +376,7 @@ def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
         array = pa.array(values)
     except Exception as cause:
         raise MisuseError(
-            f"Arrow has no one type for the values of field {field.name!r}: {said(cause)}",
+            f"Arrow has no one type for the values of field {field.name!r}: {error_text(cause)}",
             "the input of an ArrowBolt",
             "emit values of one type, declare it (outputs = pa.schema([...])), or read it with a Bolt",
         ) from cause
@@ -402,7 +402,7 @@ def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
     except Exception as error:  # noqa: BLE001  # pyarrow's, or the user's own code
         reason = error
     culprit = next((value for value in column if not _fits_alone(field, value)), column)
-    value = f"{shown(culprit)} ({type(culprit).__name__})"
+    value = f"{short_repr(culprit)} ({type(culprit).__name__})"
     declared = f"{field.type}{'' if field.nullable else ' not null'}"
     raise MisuseError(
         f"{value} does not fit field {field.name!r}, declared as {declared}",

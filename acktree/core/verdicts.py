@@ -17,8 +17,12 @@ import contextlib
 import pickle
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 __all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
+
+_MOST_PACKED: Final = 32_768
+"""Bytes of a packed exception that travel with a failure."""
 
 
 class Verdict(StrEnum):
@@ -70,7 +74,8 @@ class Failure:
     component: str | None
     """The component in which it happened; None when nobody knows, as for most timeouts."""
     exception: BaseException | None = field(compare=False)
-    """The exception that user code raised, if there was one and it survived the journey."""
+    """The exception that user code raised, if there was one and it survived the journey: one that is larger
+    than 32 KiB packed, or cannot be packed, stays behind."""
     exception_types: tuple[str, ...]
     """Its type and that type's bases, as :func:`exception_type_names` gives them; ``()`` without one."""
     traceback: str | None
@@ -146,13 +151,18 @@ def _pickled(exception: BaseException | None) -> bytes | None:
     with contextlib.suppress(
         Exception
     ):  # user code runs in here (__reduce__): it may raise whatever it likes
-        return pickle.dumps(exception, protocol=5)
+        return _if_small(pickle.dumps(exception, protocol=5))
     # A class of the user's __main__ reaches a worker by value, and only cloudpickle can send it home again.
     import cloudpickle  # noqa: PLC0415 - only a refused pickle needs it: `import acktree` stays quick
 
     with contextlib.suppress(Exception):
-        return bytes(cloudpickle.dumps(exception, protocol=5))
+        return _if_small(bytes(cloudpickle.dumps(exception, protocol=5)))
     return None  # a lock, a socket, a frame: the text of the failure goes alone
+
+
+def _if_small(packed: bytes) -> bytes | None:
+    # An exception that quotes what it could not parse is as large as that, and there is one for each failure.
+    return packed if len(packed) <= _MOST_PACKED else None
 
 
 def _unpickled(packed: bytes | None) -> BaseException | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.letter_limit import LetterLimit
+from acktree.core.texts import printable
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.wills import letter_of
 from acktree.errors import DeadLetterLimitError
@@ -134,7 +135,7 @@ class Burial:
             f"{limit.window_ms / 1000:g} s, while {limit.acked_count} were acked: more than "
             f"dead_letter_limit_count={limit.count} and dead_letter_limit_ratio={limit.ratio:g} allow",
             f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any "
-            f"more failed {blamed}: {failure.reason:.{_REASON_CHARS}}",
+            f"more failed {blamed}: {printable(failure.reason[:_REASON_CHARS])}",
             "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
             "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
         )

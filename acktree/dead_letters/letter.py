@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from acktree.core.reading import PartlyReadable, decoded
+from acktree.core.texts import printable
 from acktree.core.values import batch_from_bytes, decode_rows, pickled_fields
 from acktree.core.verdicts import FailureCause, FailureKind
 
@@ -22,7 +23,7 @@ class Pickled:
         return f"<pickled, {self.size_bytes} bytes>"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeadLetter:
     """A message that will not be tried again by itself, as it was after its last attempt.
 
@@ -95,6 +96,12 @@ class DeadLetter:
             for name in self.fields
         }
 
+    def __repr__(self) -> str:
+        """All parts; of the payload only how large it is: it may be of any size, and a stranger's."""
+        shown = {part.name: repr(getattr(self, part.name)) for part in fields(self)}
+        shown["payload"] = f"<{len(self.payload)} bytes>"
+        return f"DeadLetter({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
     def story(self) -> str:
         """All of it for a person to read, in several lines. Unpickles nothing.
 
@@ -116,12 +123,8 @@ class DeadLetter:
             *(f"  {name} = {value!r}" for name, value in self.plain_values.items()),
             *(f"  {line}" for line in (self.traceback or "").splitlines()),
         ]
-        return "\n".join(_printable(line) for line in lines)
+        return "\n".join(printable(line.expandtabs()) for line in lines)
 
 
 def _utc(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)

@@ -28,6 +28,8 @@ from acktree.errors import CheckpointError, ConfigError, ConnectorError
 
 __all__ = ["SqlTable"]
 
+_MOST_WORDS: Final = 300
+"""Characters of what a driver says."""
 _TRIES: Final = 5
 """So often something is tried anew because somebody else did a part of it just then."""
 
@@ -96,6 +98,7 @@ class SqlTable(Table):
         self._url = url
         self._is_closed = False
         try:
+            self._refuse_async(sa.make_url(url).get_dialect())
             # One connection is kept, and looked at before use: a server may have been restarted since.
             self._engine = sa.create_engine(
                 url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
@@ -241,10 +244,19 @@ class SqlTable(Table):
             )
         return ConnectorError(f"{what}: {words}", "the store of dead letters", fix, can_retry=is_gone)
 
+    def _refuse_async(self, dialect: type[sa.Dialect]) -> None:
+        if dialect.is_async:
+            raise ConfigError(
+                f"dead letters cannot be stored at {self.place}: its driver is an asynchronous one",
+                "Config(dead_letters_url=...)",
+                "name a driver that blocks, such as postgresql+psycopg:// or mysql+pymysql://",
+            )
+
     def _words(self, error: BaseException) -> str:
         """The first line of what a driver says: the others may quote a row, which is users' data."""
         line = next(iter(str(error).splitlines()), "")
-        return masked_text(f"{type(error).__name__}: {line:.300}", self._url)
+        # Masked before it is cut: half a secret would not be recognised.
+        return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
 
 
 def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int]) -> set[int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Final, Self, Unpack
 
@@ -34,6 +35,11 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _is_never_open(_: DeadLetter) -> bool:
+    """Where no topology runs."""
+    return False
+
+
 class DeadLetters:
     """The dead letters in one place. Any thread may call any method, and other processes may read meanwhile.
 
@@ -43,6 +49,7 @@ class DeadLetters:
         place: The path of an SQLite file, made if missing; or a URL as SQLAlchemy has them, which needs
             ``acktree[sql]`` (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
         send: Sends letters into the topology again, for :meth:`redrive`; None where none runs.
+        is_open: Whether what a letter was sent again as is still on its way.
         topology: Show and change the letters of this topology alone. None: those of all that share the place.
         now_ms: The clock that redrives are marked by.
 
@@ -58,11 +65,13 @@ class DeadLetters:
         place: Path | str,
         send: Callable[[Sequence[DeadLetter]], None] | None = None,
         *,
+        is_open: Callable[[DeadLetter], bool] = _is_never_open,
         topology: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
         self._table = _open(place)
-        self._send, self._scope, self._now_ms = send, topology, now_ms
+        self._send, self._is_open, self._scope, self._now_ms = send, is_open, topology, now_ms
+        self._redriving = Lock()
 
     @property
     def place(self) -> str:
@@ -119,7 +128,10 @@ class DeadLetters:
         return [found[number] for number in asked]
 
     def redrive(self, ids: Iterable[int]) -> int:
-        """Send letters again, as new messages with a first attempt; returns how many.
+        """Send letters again, as new messages with a first attempt; returns how many were sent.
+
+        A letter that is named twice is sent once. One that was sent before and has no verdict yet is not sent
+        a second time, and not counted.
 
         Their source is through with them and is told nothing: one that is acked is done, one that fails for
         good becomes a dead letter again. Either way the letter stays, and is marked as settled then.
@@ -127,22 +139,28 @@ class DeadLetters:
         Raises:
             MisuseError: One of them is not in the store, or the topology does not run; then none is sent.
         """
-        letters = self.get(ids)
-        if self._send is None:
+        send = self._send
+        if send is None:
+            self.get(ids)
             raise MisuseError(
                 "dead letters can be sent again only into the running topology that gave them up",
                 f"dead letters in {self.place}",
                 "submit the topology, and call running.dead_letters.redrive(ids)",
             )
+        with self._redriving:  # two threads that redrive the same letter send it once
+            letters = [letter for letter in self.get(dict.fromkeys(ids)) if not self._is_open(letter)]
+            self._redrive(letters, send)
+        return len(letters)
+
+    def _redrive(self, letters: Sequence[DeadLetter], send: Callable[[Sequence[DeadLetter]], None]) -> None:
         # Marked first: one that is through at once is settled, and the mark must not come after that.
         self.mark_redriven([letter.id for letter in letters if letter.id is not None], self._now_ms())
         try:
-            self._send(letters)
+            send(letters)
         except BaseException:
             with suppress(AcktreeError):  # what hindered the sending is the news
                 self._put_marks_back(letters)
             raise
-        return len(letters)
 
     def mark_redriven(self, ids: Iterable[int], now_ms: int) -> None:
         """Note that these letters were sent again at ``now_ms``; durable when this returns.

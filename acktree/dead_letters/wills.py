@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from acktree.core.texts import MOST_REASON, bounded
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError, ProtocolError
@@ -44,9 +45,9 @@ def letter_of(will: LastWill, topology: Topology, letter_id: int | None = None) 
 
 
 def _shown(message_id: object) -> str:
-    """Its ``repr``; but a verdict must not wait for ever for one that raises."""
+    """Its ``repr``, bounded; but a verdict must not wait for ever for one that raises."""
     try:
-        return repr(message_id)
+        return bounded(repr(message_id), MOST_REASON)
     except Exception as error:  # noqa: BLE001  # user code
         return f"<{type(message_id).__name__}, whose repr raises {type(error).__name__}>"
 

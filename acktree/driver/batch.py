@@ -8,7 +8,6 @@ the micro-batch is committed.
 from __future__ import annotations
 
 import json
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
@@ -21,6 +20,7 @@ from acktree.core.statistics import ReportedError
 from acktree.core.values import batch_from_bytes, rows_to_show
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
+from acktree.logs import logger
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.mail import Mail, mail_of, timed_out
 from acktree.tasks.outputs import Payload
@@ -28,7 +28,7 @@ from acktree.tasks.plan import Plan
 
 __all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
 
-tuple_log: Final = logging.getLogger("acktree.tuples")
+tuple_log: Final = logger("acktree.tuples")
 """With ``Config(debug=True)``: every tuple that any component emits."""
 
 RowsByKind = Mapping[int, Sequence[WireRow]]

@@ -7,15 +7,15 @@ Source: Storm's ``ReportError``, throttled by the same two settings; Storm keeps
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from threading import Lock
 from typing import Final
 
 from acktree.config import Config
 from acktree.core.statistics import ReportedError
+from acktree.logs import logger
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 ERRORS_KEPT: Final = 100
 """So many are kept in all; the oldest go first."""

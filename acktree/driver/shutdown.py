@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Protocol, TypeVar
 
 from acktree.core.statistics import Stats
 from acktree.driver.signals import StoppedBySignal, heeded, noted
+from acktree.logs import logger
 from acktree.tasks.plan import Plan
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 
 class Stoppable(Protocol):

@@ -16,6 +16,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.counters import Counters
 from acktree.core.statistics import OpenMessages
+from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, SpoutError
 from acktree.tasks.mail import Mail
 from acktree.tasks.spout_task import SpoutTask
@@ -188,7 +189,7 @@ class SpoutThread:
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
             task.flush(now_ms())  # what ack and fail emitted too
             self._say_told(through)
-        except CheckpointError as error:  # no room for it: the operator's to mend, and it says so
+        except (CheckpointError, SpoutError) as error:  # each says by itself what to mend
             self.broken = error
         except BaseException as error:  # noqa: BLE001  # told by whoever waits
             self.broken = SpoutError(
@@ -293,6 +294,13 @@ class Threads:
         rows = rows_open() if any(thread.task.component.is_dataframe for thread in mine) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         return OpenMessages(sum(each.open_count for each in numbers) + rows, oldest_secs)
+
+    def has_open_letter(self, letter: DeadLetter) -> bool:
+        """Whether a dead letter of this topology was sent again and has no verdict yet."""
+        thread = self.by_task.get(letter.task_id)
+        if thread is None or letter.id is None or letter.settled_ms is not None:
+            return False
+        return thread.task.has_open_letter(letter.id)
 
     def wake(self) -> None:
         """Let all of them look for room."""

@@ -5,7 +5,6 @@ Everything that decides when a run is over is here. The handle that users hold o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError
+from acktree.logs import logger
 from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.inbox import FileInbox
 from acktree.spark.inbox_files import ChunkKind
@@ -28,7 +28,7 @@ from acktree.tasks.plan import Plan
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor"]
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 _LOOK_SECS: Final = 0.05
 _COMMIT_LOOK_SECS: Final = 0.002

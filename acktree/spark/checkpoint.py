@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import secrets
 import shutil
@@ -37,6 +36,7 @@ from typing import Any, Final
 
 from acktree.config import Config
 from acktree.errors import CheckpointError
+from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.files import FOLDER, Files
@@ -47,7 +47,7 @@ from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 BLOCK: Final = 1 << 28
 """Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""

@@ -16,7 +16,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 import time
@@ -29,12 +28,13 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from acktree.errors import AcktreeError, CheckpointError
+from acktree.logs import logger
 from acktree.private_files import make_private_folder
 from acktree.spark import full_disk
 from acktree.spark.files import Files
 from acktree.spark.lease import RENEW_SECS, Lease, Remote
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 _FOLDERS: Final = ("inbox", "acker", "payloads", "verdicts")
 """What holds files that must not be lost, beside the facts."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import hashlib
 import io
-import logging
 import os
 import re
 import shutil
@@ -31,12 +30,13 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from acktree.logs import logger
 from acktree.private_files import write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 _OURS: Final = frozenset({"acktree", "cloudpickle"})
 _SPARKS: Final = frozenset({"pyspark", "py4j"})

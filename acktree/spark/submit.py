@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from acktree.driver.shutdown import started_politely
 from acktree.driver.signals import noted
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.logs import logger
 from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 
 def submit(
@@ -194,7 +194,9 @@ def _start(
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
     errors, threads, change, ended = ErrorLog(config), Threads(), Event(), Event()
-    letters = _letters(held, config, topology, partial(_send, topology, threads, ended))
+    letters = _letters(
+        held, config, topology, partial(_send, topology, threads, ended), threads.has_open_letter
+    )
     burial = Burial(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through, held.files) if replays else None
@@ -304,11 +306,12 @@ def _letters(
     config: Config,
     topology: Topology,
     send: Callable[[Sequence[DeadLetter]], None] | None,
+    is_open: Callable[[DeadLetter], bool] = lambda _: False,
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
-        return DeadLetters(held.dead_letters if held.files.is_seen else IN_MEMORY, send)
-    return DeadLetters(config.dead_letters_url, send, topology=topology.name)
+        return DeadLetters(held.dead_letters if held.files.is_seen else IN_MEMORY, send, is_open=is_open)
+    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name)
 
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:

@@ -21,7 +21,7 @@ from acktree.core.fields import StreamDeclaration
 from acktree.core.ids import Int64s
 from acktree.core.outside import admitted, fitted
 from acktree.core.pending import MessageIds
-from acktree.core.showing import said, shown
+from acktree.core.texts import error_text, short_repr
 from acktree.errors import MisuseError
 
 _PLAIN: Final = frozenset({int, str, bytes, bool, float, type(None)})
@@ -98,7 +98,7 @@ def parents_of(parents: object, count: int, row_count: int, where: str) -> Int64
     is_index = rows.shape == (count,) and (not count or rows.dtype.kind in "iu")
     if not is_index or (count and not (rows.min() >= 0 and rows.max() < row_count)):
         raise MisuseError(
-            f"emit_batch() of {count} rows with parents {shown(parents)}",
+            f"emit_batch() of {count} rows with parents {short_repr(parents)}",
             where,
             f"for each emitted row the input row that it was made from, 0 to {row_count - 1}",
         )
@@ -117,7 +117,7 @@ def rows_named(rows: object, row_count: int, where: str) -> list[int]:
         return [row for row, is_bad in enumerate(listed) if is_bad]
     if listed is None or (kinds and kinds != {int}) or any(not 0 <= row < row_count for row in listed):
         raise MisuseError(
-            f"fail_rows({shown(rows if listed is None else listed)}) of a batch with {row_count} rows",
+            f"fail_rows({short_repr(rows if listed is None else listed)}) of a batch with {row_count} rows",
             where,
             f"rows of the batch that execute_batch() was handed, 0 to {row_count - 1}; "
             f"or a mask of {row_count} booleans without nulls",
@@ -183,7 +183,7 @@ def refuse_unpicklable(message_ids: MessageIds, where: str) -> None:
             pickle.loads(pickle.dumps(message_id))
         except Exception as cause:
             raise MisuseError(
-                f"the message id {shown(message_id)} does not survive pickle: {said(cause)}",
+                f"the message id {short_repr(message_id)} does not survive pickle: {error_text(cause)}",
                 where,
                 "with redelivers = False the inbox keeps the ids: use text, numbers or tuples of them",
             ) from cause

@@ -25,8 +25,8 @@ from acktree.core.context import TaskContext
 from acktree.core.frames import Frame
 from acktree.core.ids import Int64s
 from acktree.core.reading import Column
-from acktree.core.showing import said
 from acktree.core.state import Below, StateStore
+from acktree.core.texts import error_text
 from acktree.core.values import unpickled_columns
 from acktree.core.verdicts import FailureCause
 from acktree.errors import (
@@ -340,7 +340,7 @@ class BoltTask(ABC):
             told = error
         else:
             told = BoltError(
-                f"bolt {self.component.id!r} raised in {hook}(): {said(error)}",
+                f"bolt {self.component.id!r} raised in {hook}(): {error_text(error)}",
                 f"task {self.task}",
                 "mend what the exception says; the topology goes on, and the hook is called again",
             )

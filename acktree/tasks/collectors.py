@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputCollector
-from acktree.core.showing import shown
+from acktree.core.texts import MOST_REASON, bounded, short_repr
 from acktree.core.tuples import Tuple
 from acktree.errors import MisuseError
 from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
@@ -187,7 +187,7 @@ class HandCollector(_Writer, OutputCollector):
         """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
         self._outlets.refuse_if_closed(f"{doing} a tuple")
         if not isinstance(tup, Tuple):
-            self._refuse(f"{doing} {shown(tup)}, which is not a tuple of the topology", _NO_TUPLE)
+            self._refuse(f"{doing} {short_repr(tup)}, which is not a tuple of the topology", _NO_TUPLE)
         rows, row = account_of(tup)
         if rows.keeper is not self:
             what = f"{doing} a tuple that this task was not given in this micro-batch: {tup!r}"
@@ -259,7 +259,7 @@ class ArrowCollector(ArrowOutputCollector):
 
     def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
         self._outlets.refuse_if_closed("failed rows")
-        words = str(reason)
+        words = bounded(str(reason), MOST_REASON)
         named = rows_named(rows, self.row_count, self._where)
         self.failed.update({row: words for row in named if row not in self.failed})  # all in one step
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from acktree.core.fields import StreamDeclaration
 from acktree.core.groupings import Direct
 from acktree.core.ids import Int32s
-from acktree.core.showing import said, shown
+from acktree.core.texts import error_text, short_repr
 from acktree.core.tuples import Tuple
 from acktree.core.values import encode_columns
 from acktree.errors import BoltError, MisuseError
@@ -65,7 +65,7 @@ class TupleBuffer:
             if len(row) == self.width:
                 return row
         raise MisuseError(
-            f"emitted {shown(values)} on stream {self.declaration.name!r}, "
+            f"emitted {short_repr(values)} on stream {self.declaration.name!r}, "
             f"which has the fields {list(self.declaration.fields)}",
             f"component {self._component!r}",
             f"emit a list of {self.width} values, in the order of the fields",
@@ -85,7 +85,7 @@ class TupleBuffer:
             raise MisuseError(error.what, where, error.fix) from error
         except Exception as error:
             raise MisuseError(
-                f"a value cannot be encoded: {said(error)}",
+                f"a value cannot be encoded: {error_text(error)}",
                 f"component {self._component!r}, stream {declaration.name!r}",
                 "emit plain values, whose own code raises nothing when they are compared or pickled",
             ) from error

@@ -15,8 +15,8 @@ from acktree.core.deltas import Deltas, in_spans
 from acktree.core.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int64s, pack, unpack
-from acktree.core.showing import said
 from acktree.core.spans import Opened, Span
+from acktree.core.texts import MOST_REASON, MOST_TRACEBACK, bounded, error_text
 from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.core.verdicts import Failure, FailureCause, FailureKind, exception_type_names
 from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
@@ -193,13 +193,13 @@ _ANY: Final = FailureCause.EXCEPTION
 def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
     """The failure that an exception, or a bolt's own word, makes of a tuple.
 
-    The attempt is not known to a bolt's task; the spout's task fills it in.
+    Reason and traceback are bounded. The attempt is not known to a bolt's task; the spout's task fills it in.
     """
-    words, text, cause = str(reason), None, FailureCause.FAILED_BY_BOLT
+    words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:
         cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
-        text = "".join(tb.format_exception(exception))
-        words = words or said(exception)
+        text = bounded("".join(tb.format_exception(exception)), MOST_TRACEBACK)
+        words = words or error_text(exception)
     return Failure(
         reason=words,
         kind=FailureKind.FAILED,

@@ -24,11 +24,15 @@ from acktree.core.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
 from acktree.tasks.open_chunks import OpenChunks
-from acktree.tasks.retries import Retries
+from acktree.tasks.retries import Retries, redriven_ids
 
 
 class Recovery:
-    """What is known of an earlier run of one spout task; nothing in a first run."""
+    """What is known of an earlier run of one spout task; nothing in a first run.
+
+    Attributes:
+        letters: Dead letters that were redriven, and whose messages were reopened.
+    """
 
     def __init__(
         self,
@@ -49,11 +53,15 @@ class Recovery:
         self._roots_of, self._letters_among, self._deliver = roots_of, letters_among, deliver
         # Sequences that were emitted again -> the chunk that says so.
         self._tried_again: dict[int, int] = {}
-        self._letters: frozenset[int] = frozenset()
+        self._roots_of_letters: frozenset[int] = frozenset()
+        self.letters: set[int] = set()
 
     def reopen(self, number: int, chunk: Chunk) -> None:
         """Open the messages of a chunk, which only the inbox has. Ascending by number."""
-        self._chunks.add(number, chunk, pickle.loads(chunk.message_ids))
+        message_ids = pickle.loads(chunk.message_ids)
+        self._chunks.add(number, chunk, message_ids)
+        if isinstance(message_ids, list):  # an array holds integers alone
+            self.letters.update(redriven_ids(message_ids))
         if chunk.retry_of is not None:
             self._tried_again |= dict.fromkeys(chunk.retry_of.tolist(), number)
 
@@ -73,7 +81,7 @@ class Recovery:
         failed = [self._roots_of(sequences) for sequences, _ in mail.failed]
         failed += [roots for roots, _ in mail.failed_rows]
         if failed:
-            self._letters |= self._letters_among(np.concatenate(failed).tolist())
+            self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
         if not was_told:
             self._deliver(mail)
             return
@@ -81,7 +89,7 @@ class Recovery:
         for sequences, failure in mail.failed:
             for closed in self._chunks.pending.close(sequences):
                 # What waited then may be too old now; but what was a dead letter then, its source knows of.
-                self.decide(closed, failure, now_ms, but=self._letters)
+                self.decide(closed, failure, now_ms, but=self._roots_of_letters)
 
     def decide(
         self, closed: Closed, failure: Failure, now_ms: int, *, but: frozenset[int] = frozenset()
@@ -114,4 +122,4 @@ class Recovery:
 
     def is_dead_letter(self, root: int) -> bool:
         """Whether a message is one: whatever the policy is now, and however late it is, that is its fate."""
-        return root in self._letters
+        return root in self._roots_of_letters

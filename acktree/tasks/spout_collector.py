@@ -211,6 +211,7 @@ class SpoutCollector(SpoutOutputCollector):
         self._open_count, self._report = open_count, report
         self._outlets = Outlets(component, plan)
         self._is_tracking = plan.is_tracking
+        self._must_have_ids = component.retry is not None
         # The runs at hand, which the next message of a stream goes to; each is among those that wait, too.
         self._buffers: dict[str, _Buffer] = {}
         self._direct: dict[str, _Buffer] = {}
@@ -258,6 +259,8 @@ class SpoutCollector(SpoutOutputCollector):
 
     def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
         is_tracked = message_id is not None and self._is_tracking
+        if message_id is None and self._must_have_ids:
+            raise self._has_no_id()
         buffer = self._buffers.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             # Another kind of tuple begins another run, so that the order is kept.
@@ -286,6 +289,8 @@ class SpoutCollector(SpoutOutputCollector):
         self, task_id: int, values: Sequence[Any], message_id: object = None, stream: str = "default"
     ) -> None:
         is_tracked = message_id is not None and self._is_tracking
+        if message_id is None and self._must_have_ids:
+            raise self._has_no_id()
         declaration = self._outlets.direct(stream, task_id).declaration
         buffer = self._direct.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
@@ -344,6 +349,8 @@ class SpoutCollector(SpoutOutputCollector):
             refuse_unpicklable(ids, where)
         if not count:
             return
+        if ids is None and self._must_have_ids:
+            raise self._has_no_id()
         self._buffers.pop(stream, None)  # the run at hand ends
         is_tracked = ids is not None and self._is_tracking
         run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
@@ -355,6 +362,15 @@ class SpoutCollector(SpoutOutputCollector):
         if not is_tracked and ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
+
+    def _has_no_id(self) -> MisuseError:
+        """Without an id nobody hears that the tuple failed: it would be lost in spite of the policy."""
+        return MisuseError(
+            f"spout {self._component.id!r} has a Retry, and emitted a tuple without a message id: no failure "
+            "of it would be noticed, so it could never be tried again",
+            f"spout {self._component.id!r}, task {self._task}",
+            "give a message id: emit(values, message_id=...); or leave retry= out of set_spout",
+        )
 
     def report_error(self, exception: BaseException) -> None:
         self._report(exception)

@@ -28,7 +28,7 @@ from acktree.core.counters import NO_STREAM, Counters, What
 from acktree.core.ids import root_ids
 from acktree.core.pending import Closed
 from acktree.core.verdicts import Failure, FailureKind
-from acktree.errors import DeadLetterLimitError
+from acktree.errors import DeadLetterLimitError, SpoutError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.mail import Mail
@@ -68,10 +68,12 @@ class SpoutTask:
         self._chunks = OpenChunks(around.inbox, self._retries.needs)
         self._pending = self._chunks.pending
         self._mailbox: deque[Mail] = deque()
+        self._sent_letters: set[int] = set()
         roots_of = partial(root_ids, plan.run_salt, task)
         self.recovery = Recovery(self._chunks, self._retries, roots_of, around.letters_among, self.deliver)
         self._next_sequence = first_sequence
         self._reserved = around.reserve(first_sequence)
+        self._clock_ms = self._pause_ms = self._asked_again_ms = 0
         self._collector = SpoutCollector(
             component, task, plan, lambda: self.open_count, self._report, keeps_ids=not spout.redelivers
         )
@@ -103,7 +105,13 @@ class SpoutTask:
 
     def deliver(self, mail: Mail) -> None:
         """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
+        if mail.redriven and self.plan.is_tracking:
+            self._sent_letters.update(letter.letter_id for letter in mail.redriven)
         self._mailbox.append(mail)
+
+    def has_open_letter(self, letter_id: int) -> bool:
+        """Whether a dead letter was sent again and has no verdict yet. May be asked from any thread."""
+        return letter_id in self._sent_letters or letter_id in self.recovery.letters
 
     @property
     def open_count(self) -> int:
@@ -141,8 +149,16 @@ class SpoutTask:
         return min((age for age in ages if age is not None), default=None)
 
     def due_ms(self) -> int | None:
-        """When the next retry is due, or the next try to store dead letters; None when none waits."""
-        return self._retries.due_ms()
+        """When the next retry is due, the next try to store dead letters, or the end of the spout's pause."""
+        due_ms = self._retries.due_ms()
+        if not self._is_pausing:
+            return due_ms
+        return self._asked_again_ms if due_ms is None else min(due_ms, self._asked_again_ms)
+
+    @property
+    def _is_pausing(self) -> bool:
+        # A clock that was set back does not make the pause longer.
+        return self.is_active and 0 < self._asked_again_ms - self._clock_ms <= self._pause_ms
 
     def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
         """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
@@ -153,6 +169,7 @@ class SpoutTask:
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
         self._retries.look_at_clock(now_ms)
+        self._clock_ms = now_ms
         moved = self._take_mail(now_ms) | self._retry(now_ms)
         before = self._collector.row_count
         if self.may_emit():
@@ -173,7 +190,12 @@ class SpoutTask:
             )
         except EndOfStream:
             self.has_ended = True
-        except Exception as error:  # noqa: BLE001  # user code: reported, and asked again
+        except Exception as error:
+            if isinstance(error, SpoutError):
+                if not error.can_go_on:
+                    raise
+                self._pause_ms = round(error.pause_secs * 1000)
+                self._asked_again_ms = self._clock_ms + self._pause_ms
             self._report(error)
         return self.has_ended
 
@@ -182,6 +204,7 @@ class SpoutTask:
         return (
             self.is_active
             and not self.has_ended
+            and not self._is_pausing
             and self._around.inbox.room(self._collector.row_count + 1) > self._collector.row_count
             and self._pending.has_room(
                 self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
@@ -300,6 +323,8 @@ class SpoutTask:
         """Of messages that came to their end, note so at those that were redriven."""
         letters = redriven_ids(message_ids)
         if letters:
+            self._sent_letters.difference_update(letters)
+            self.recovery.letters.difference_update(letters)
             self._call(self._around.settle, letters, now_ms)
 
     def _retry(self, now_ms: int) -> bool:

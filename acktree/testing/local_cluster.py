@@ -181,7 +181,9 @@ class LocalTopology:
         """Open every spout task. SpoutError when a spout's ``open`` raises."""
         self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, config.run_salt or 0)
         self._error_log = ErrorLog(config)
-        self.dead_letters = DeadLetters(IN_MEMORY, self._send_again, now_ms=lambda: cluster.now_ms)
+        self.dead_letters = DeadLetters(
+            IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=lambda: cluster.now_ms
+        )
         self._burial = Burial(self.dead_letters, topology, config)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
@@ -358,6 +360,10 @@ class LocalTopology:
         refuse_strangers(letters, self.plan.topology, is_running=not self._is_closed)
         for letter in letters:
             self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
+
+    def _has_open_letter(self, letter: DeadLetter) -> bool:
+        task = self._tasks.get(letter.task_id)
+        return task is not None and letter.id is not None and task.has_open_letter(letter.id)
 
     def _report(self, component: str, task: int, failure: Failure) -> None:
         self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))

@@ -73,6 +73,7 @@ def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str,
     alone = {each_id: _component(each_id, each) for each_id, each in by_id.items()}
     read = {each_id: _with_inputs(alone[each_id], each, alone) for each_id, each in by_id.items()}
     components = _numbered([read[each_id] for each_id in sorted(read)], by_id)
+    _refuse_half_direct(components, by_id)
     _refuse_cycle({component.id: component for component in components}, by_id)
     if not any(component.kind == "spout" for component in components):
         where = f"TopologyBuilder({name!r})"
@@ -255,6 +256,24 @@ def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) ->
             raise each.mistake(what, fix)
         numbered.append(replace(component, task_ids=tuple(range(first, end))))
     return numbered
+
+
+def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Declared]) -> None:
+    """Refuse a stream that one bolt reads directly and another does not: neither emit could serve both."""
+    first: dict[tuple[str, str], tuple[str, bool]] = {}
+    for component in components:
+        each = by_id[component.id]
+        for edge, written in zip(component.inputs, each.inputs, strict=True):
+            is_direct = isinstance(edge.grouping, groupings.Direct)
+            other, was_direct = first.setdefault((edge.source, edge.stream), (component.id, is_direct))
+            if is_direct is not was_direct:
+                direct, plain = (component.id, other) if is_direct else (other, component.id)
+                what = (
+                    f"bolt {direct!r} reads stream {edge.stream!r} of {edge.source!r} by direct grouping, "
+                    f"and bolt {plain!r} reads it otherwise: no emit could reach both"
+                )
+                fix = "declare a second stream in its outputs, emit to both, and let one of the bolts read it"
+                raise each.mistake(what, fix, written)
 
 
 def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Declared]) -> None:

@@ -194,6 +194,46 @@ def test_an_error_about_the_url_does_not_show_its_password():
     assert "***" in text
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql:/me:S3cr3t@h/db", b"postgresql://me:S3cr3t@h/db", ["S3cr3t"], "://me:S3cr3t@h", "S3cr3t"],
+)
+def test_a_mistyped_url_is_refused_and_not_shown(url):
+    text = refused(dead_letters_url=url)
+    assert "S3cr3t" not in text
+    assert "dialect://" in text
+
+
+def test_a_connection_string_inside_a_url_is_not_shown_to_components():
+    config = Config(dead_letters_url="mssql+pyodbc:///?odbc_connect=UID%3Dme%3BPWD%3DS3cr3t")
+    assert "S3cr3t" not in f"{config!r} {config.without_secrets().to_mapping()}"
+
+
+def test_what_is_ours_alone_is_called_acktree_and_the_rest_by_storms_key():
+    ours = {key.removeprefix("acktree.") for key in Config().to_mapping() if key.startswith("acktree.")}
+    assert {"execute.timeout.secs", "batch.interval.secs", "partitions"} <= ours
+    with pytest.raises(ConfigError, match=r"did you mean 'acktree\.execute\.timeout\.secs'"):
+        Config.from_mapping({"topology.execute.timeout.secs": 1})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "users", "groups", "readonly.users", "readonly.groups", "auto-credentials", "blobstore.map",
+        "hdfs.uri",
+        "submitter.user", "submitter.principal", "logging.sensitivity", "min.replication.count", "version",
+        "max.replication.wait.time.sec", "spread.components", "acker.cpu.pcore.percent", "shared.memory",
+        "acker.resources.onheap.memory.mb", "disruptor.wait.timeout.millis", "receiver.buffer.size",
+        "sleep.spout.wait.strategy.time.ms", "serialized.message.size.metrics", "ras.one.executor.per.worker",
+    ],
+)  # fmt: skip
+def test_a_setting_of_storms_for_its_cluster_is_not_taken_for_a_typing_error(key):
+    with pytest.raises(ConfigError) as caught:
+        Config.from_mapping({f"topology.{key}": 1})
+    assert ": " in caught.value.what
+    assert "did you mean" not in caught.value.fix
+
+
 def test_a_repr_without_secrets_can_be_evaluated():
     config = Config(max_spout_pending=7, spout_wait_strategy="park")
     assert eval(repr(config)) == config

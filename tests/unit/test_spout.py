@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -175,9 +176,140 @@ def test_a_restart_from_the_remembered_position_emits_what_is_left_and_nothing_t
 def test_an_item_whose_emit_was_refused_is_not_skipped():
     spout, collector = opened(IterableSpout("abc", outputs=["c"]), collector=Kept(refuse=[1]))
     spout.next_tuple()
-    with pytest.raises(MisuseError):
+    with pytest.raises(SpoutError, match="item 1 was not emitted") as caught:
         spout.next_tuple()
+    assert isinstance(caught.value.__cause__, MisuseError)
     assert drained(spout, collector) == [(0, ["a"]), (1, ["b"]), (2, ["c"])]
+
+
+def failing_at(position, times, items=10):
+    """A function that gives so many items, and a count of its calls; the first calls raise at a position."""
+    calls = []
+
+    def read():
+        calls.append(position)
+        for item in range(items):
+            if item == position and len(calls) <= times:
+                raise ConnectionError("reset")
+            yield [item]
+
+    return read, calls
+
+
+def kept_trying(spout):
+    """What it raises until it emits or stops the topology."""
+    raised = []
+    while not raised or raised[-1].can_go_on:
+        try:
+            spout.next_tuple()
+        except SpoutError as error:
+            raised.append(error)
+        else:
+            break
+    return raised
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_after_an_exception_the_items_are_read_anew_and_none_is_lost_or_moved(tasks):
+    read, calls = failing_at(4, times=1)
+    spout, collector = opened(IterableSpout(read, ["n"]), tasks=tasks)
+    for _ in range(4 // tasks):
+        spout.next_tuple()
+    (raised,) = kept_trying(spout)
+    assert "item 4 was not emitted, try 1 of 8, it is tried again: ConnectionError: reset" in raised.what
+    assert drained(spout, collector) == [(n, [n]) for n in range(0, 10, tasks)]
+    assert len(calls) == 2
+
+
+def test_what_cannot_be_read_stops_the_topology_in_the_end_and_names_the_position():
+    spout, collector = opened(IterableSpout(failing_at(3, times=99)[0], ["n"]))
+    for _ in range(3):
+        spout.next_tuple()
+    raised = kept_trying(spout)
+    assert [error.pause_secs for error in raised] == [0.1 * 2**n for n in range(8)]
+    assert [error.can_go_on for error in raised] == [True] * 7 + [False]
+    assert "item 3" in raised[-1].what
+    assert "the topology stops" in raised[-1].what
+    assert "position 3" in raised[-1].where
+    assert [position for position, _ in collector.emitted] == [0, 1, 2]
+
+
+def test_tries_are_counted_for_each_position_alone():
+    failing = {(n, t) for n in range(5) for t in range(7)}
+
+    def read():
+        for item in range(5):
+            if (item, calls[item]) in failing:
+                calls[item] += 1
+                raise ValueError(item)
+            yield item
+
+    calls = [0] * 5
+    spout, collector = opened(IterableSpout(read, ["n"]))
+    for _ in range(5):
+        assert all(error.can_go_on for error in kept_trying(spout))
+    assert collector.emitted == [(n, [n]) for n in range(5)]
+
+
+def test_a_file_with_a_bad_byte_loses_no_line_and_positions_name_the_same_lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"".join(b"line %d\n" % n if n != 1000 else b"line \xff\n" for n in range(3000)))
+    spout, collector = opened(IterableSpout(lambda: path.open(encoding="utf-8"), ["line"]))
+    with suppress(SpoutError):
+        while True:
+            spout.next_tuple()
+    kept_trying(spout)
+    assert collector.emitted == [(n, [f"line {n}\n"]) for n in range(len(collector.emitted))]
+    path.write_bytes(path.read_bytes().replace(b"\xff", b"1000"))
+    assert [values for _, values in drained(spout, collector)] == [[f"line {n}\n"] for n in range(3000)]
+    spout.close()
+
+
+def test_a_function_that_gives_a_half_read_iterator_again_is_refused():
+    def gives():
+        yield 0
+        raise ValueError("once")
+
+    items = gives()
+    spout, collector = opened(IterableSpout(lambda: items, ["n"]))
+    spout.next_tuple()
+    raised = kept_trying(spout)
+    assert "the same iterator a second time" in raised[-1].what
+    assert not raised[-1].can_go_on
+    assert collector.emitted == [(0, [0])]
+
+
+def test_what_the_function_opened_is_closed_before_it_is_opened_anew_and_at_the_end():
+    closed = []
+
+    def gives():
+        try:
+            yield from range(3)
+        finally:
+            closed.append(spout.position)
+
+    spout, _ = opened(IterableSpout(gives, ["n"]), collector=Kept(refuse=[1]))
+    spout.next_tuple()
+    kept_trying(spout)
+    kept_trying(spout)
+    assert closed == [1]
+    spout.close()
+    assert closed == [1, 3]
+    spout.close()
+
+
+def test_a_function_that_cannot_be_called_is_tried_again_too():
+    def opens():
+        raise FileNotFoundError("words.txt")
+
+    raised = kept_trying(opened(IterableSpout(opens, ["line"]))[0])
+    assert len(raised) == 8
+    assert "FileNotFoundError: words.txt" in raised[-1].what
+
+
+def test_what_a_spout_says_of_its_error_survives_a_pickle():
+    error = pickle.loads(pickle.dumps(SpoutError("a", "b", "c", can_go_on=False, pause_secs=2.5)))
+    assert (str(error), error.can_go_on, error.pause_secs) == (str(SpoutError("a", "b", "c")), False, 2.5)
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,8 @@ MANY = [
 @pytest.mark.parametrize("values", MANY, ids=lambda values: f"{values[0]!a} to {values[-1]!a}"[:40])
 def test_many_values_hash_as_one_by_one(values):
     assert hash_values(values).tolist() == [stable_hash(value) for value in values]
+
+
+def test_a_column_of_lists_which_has_no_dictionary_is_hashed_value_by_value():
+    column = pa.array([[1], [2, 3], [1]])
+    assert hash_column(column).tolist() == hash_values(column.to_pylist()).tolist()

@@ -298,3 +298,22 @@ def test_fifty_thousand_verdicts_leave_in_a_few_pieces_and_not_one_by_one():
     closed = pending.close(np.arange(0, 100_000, 2)[::-1])
     assert [part.chunk for part in closed] == list(range(10))
     assert pending.open_count == 50_000
+
+
+@pytest.mark.parametrize("emitted_ms", [None, np.array([1000, 1000], dtype=np.int64)], ids=["one", "each"])
+def test_the_time_of_the_first_emit_is_one_for_all_or_one_for_each(emitted_ms):
+    pending = Pending()
+    pending.add(0, ["a", "b"], None, 1, 0, 1000, first_emitted_ms=emitted_ms)
+    (closed,) = pending.close(np.array([0, 1], dtype=np.int64))
+    assert closed.first_emitted_ms.tolist() == [1000, 1000]
+    assert closed.attempts.tolist() == [1, 1]
+    assert closed.waited_ms(1500) == 1000
+
+
+@pytest.mark.parametrize("ids", [["a", "b"], np.array([7, 8])], ids=["objects", "numbers"])
+def test_message_ids_are_told_as_a_list_and_as_a_sequence(ids):
+    pending = Pending()
+    pending.add(0, ids, np.array([1, 2], dtype=np.int32), 1, 0, 1000)
+    (closed,) = pending.close(np.array([1], dtype=np.int64))
+    assert list(closed.message_sequence()) == closed.message_list() == [list(ids)[1]]
+    assert closed.attempts.tolist() == [2]

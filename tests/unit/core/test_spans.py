@@ -209,6 +209,11 @@ def test_runs_joined_are_the_same_messages_in_as_few_runs_as_possible_or_one_is_
     assert all(one.task < after.task or one.end < after.first for one, after in pairwise(together))
 
 
+def test_runs_that_touch_are_one_and_others_are_not():
+    opened = [Opened(1, 2, 4), Opened(1, 0, 2), Opened(1, 5, 6), Opened(2, 6, 7), Opened(1, 9, 9)]
+    assert joined(opened) == [Opened(1, 0, 4), Opened(1, 5, 6), Opened(2, 6, 7)]
+
+
 def test_the_message_that_was_opened_twice_is_named():
     with pytest.raises(ProtocolError, match="message 14 of spout task 2 is open twice"):
         joined([Opened(2, 14, 20), Opened(1, 10, 15), Opened(2, 10, 15)])

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from acktree.core.hashing import hash_row
 from acktree.core.values import (
+    LOOKED_AT,
     batch_from_bytes,
     batch_to_bytes,
     decode_columns,
@@ -485,3 +486,14 @@ def test_errors_survive_the_way_to_the_driver():
     with pytest.raises(MisuseError) as caught:
         typed(pa.int8(), "x")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_value_of_more_than_arrow_has_room_for_is_refused():
+    with pytest.raises(MisuseError, match="more than 2 GiB"):
+        encode_rows(["v"], [[bytes(2**31)]])  # zeros that nobody reads take no memory
+
+
+@pytest.mark.parametrize("value", ["x" * (LOOKED_AT + 1), b"x" * (LOOKED_AT + 1)], ids=["str", "bytes"])
+def test_a_quick_look_says_nothing_of_a_large_value(value):
+    assert not quick_look(None)([value])
+    assert not quick_look(pa.schema([("v", pa.string())]))([value])

@@ -164,3 +164,16 @@ def test_importing_verdicts_and_retry_imports_neither_pyspark_nor_pyarrow():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_an_exception_that_is_large_stays_behind_and_its_name_travels():
+    large = ValueError("x" * 100_000)
+    failure = Failure(
+        "why", FailureKind.FAILED, FailureCause.EXCEPTION, "b", large, exception_type_names(large), None, 1,
+        final=False,
+    )  # fmt: skip
+    packed = failure.to_bytes()
+    assert len(packed) < 1_000
+    back = Failure.from_bytes(packed)
+    assert back.exception is None
+    assert back.exception_types[0] == "builtins.ValueError"

@@ -47,13 +47,21 @@ def test_a_url_that_cannot_be_used_is_told_without_its_password(wrong):
     assert wrong.partition(":")[0] in str(caught.value)
 
 
+def test_an_asynchronous_driver_is_refused_with_one_that_blocks():
+    url = "postgresql+asyncpg://me:S3cr3t@127.0.0.1:1/letters"
+    with pytest.raises(ConfigError, match="asynchronous") as caught:
+        DeadLetters(url)
+    assert "postgresql+psycopg://" in caught.value.fix
+    assert "S3cr3t" not in whole_story(caught)
+
+
 def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
     pytest.importorskip("psycopg")
     there = "postgresql+psycopg://me:S3cr3t@127.0.0.1:1/letters?connect_timeout=2"
     with pytest.raises(ConnectorError, match="cannot open postgresql") as caught:
         DeadLetters(there)
     assert caught.value.can_retry
-    assert "me:***@127.0.0.1:1" in str(caught.value)
+    assert "***@127.0.0.1:1" in str(caught.value)
     assert "S3cr3t" not in whole_story(caught)
 
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from acktree import Config
 from acktree.core.statistics import ReportedError
+from acktree.core.texts import MOST_REASON, MOST_TRACEBACK
 from acktree.driver.error_log import ERRORS_KEPT, ErrorLog
+from acktree.tasks.outputs import failure_of
 
 
 def error(at_ms: int, component: str = "split", reason: str = "ValueError: boom") -> ReportedError:
@@ -58,3 +60,20 @@ def test_what_is_kept_is_logged_once_as_key_and_value(caplog: pytest.LogCaptureF
     assert [record.getMessage() for record in caplog.records] == [
         "component=split task=3 error=ValueError: boom"
     ]
+
+
+def test_what_a_failure_keeps_of_a_large_exception_is_bounded_and_says_so():
+    try:
+        raise ValueError("x" * 1_000_000)  # noqa: TRY301  # a traceback is wanted
+    except ValueError as error:
+        failure = failure_of(error, "b")
+    said = failure_of(None, "b", "y" * 1_000_000)
+    for text, most in (
+        (failure.reason, MOST_REASON),
+        (failure.traceback, MOST_TRACEBACK),
+        (said.reason, MOST_REASON),
+    ):
+        assert len(text) < most + 40
+        assert "characters left out" in text
+    assert len(failure.to_bytes()) < 50_000
+    assert failure.traceback.startswith("Traceback")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from acktree import Config, EndOfStream, Retry
+from acktree.errors import SpoutError
 from acktree.tasks.mail import Mail
 from tests.unit.tasks.spout_desk import BROKEN, Desk, Source, emits, raises
 
@@ -22,6 +23,36 @@ def test_a_next_tuple_that_raises_is_reported_and_called_again_and_what_it_emitt
     assert desk.task.step(0) is False  # nothing moved: time for the wait strategy
     assert desk.run() == [[("x",), ("y",)]]
     assert [failure.reason for _, _, failure in desk.reports] == ["ValueError: in between", "KeyError: 'k'"]
+
+
+def test_a_spout_that_asks_for_a_pause_is_not_asked_before_it_is_over():
+    rest = SpoutError("away", "the queue", "wait", pause_secs=2)
+    desk = Desk(Source(raises(rest), emits(("x", "a"))))
+    assert desk.run() == []
+    assert desk.task.due_ms() == 2_000
+    assert not desk.task.may_emit()
+    desk.now_ms = 1_999
+    assert desk.run() == []
+    desk.now_ms = 2_000
+    assert desk.run() == [[("x",)]]
+    assert desk.task.due_ms() is None
+    assert len(desk.reports) == 1
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_pause_longer():
+    desk = Desk(Source(raises(SpoutError("a", "b", "c", pause_secs=2)), emits(("x", "a"))))
+    desk.now_ms = 1_000_000
+    assert desk.run() == []
+    desk.now_ms = 0
+    assert desk.run(2) == [[("x",)]]
+
+
+def test_a_spout_that_cannot_go_on_stops_with_its_error():
+    stop = SpoutError("broken", "the queue", "mend it", can_go_on=False)
+    desk = Desk(Source(raises(stop)))
+    with pytest.raises(SpoutError) as caught:
+        desk.run()
+    assert caught.value is stop
 
 
 def test_after_end_of_stream_nothing_is_asked_and_verdicts_are_told():

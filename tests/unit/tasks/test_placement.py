@@ -247,15 +247,15 @@ def test_a_level_without_rows_says_nothing():
 
 def test_what_was_emitted_directly_to_a_task_that_is_no_more_fails_and_is_never_an_ack():
     class Direct(Numbers):
-        outputs = ["n"]
+        outputs = {"default": ["n"], "direct": ["n"]}
 
     def build(builder):
-        builder.set_bolt("b", NotesOrder(), parallelism=2).direct_grouping("source")
+        builder.set_bolt("b", NotesOrder(), parallelism=2).direct_grouping("source", "direct")
 
     plan = Plan.of(in_a_row(Direct(), build=build), Config(), 1, 0)
     (source,), (first, _) = plan.topology.tasks["source"], plan.topology.tasks["b"]
     values, targets = encode_rows(["n"], [[1], [2]]), np.array([first, 99], dtype=np.int32)
-    chunk = Chunk("source", source, "default", True, 0, 0, values, tasks=targets)  # noqa: FBT003
+    chunk = Chunk("source", source, "direct", True, 0, 0, values, tasks=targets)  # noqa: FBT003
     row = WireRow(0, 0, Kind.CHUNK, source, 0, 0, json.dumps(("a chunk", 0, 2)).encode(), b"")
     rows = list(run_level(plan, 0, 0, [row], read_chunk=lambda name: chunk))
     at_b = [row for row in rows if row.level == 1]

@@ -47,6 +47,34 @@ def reads_directly(builder):
     builder.set_bolt("direct", Calls(print), parallelism=2).direct_grouping("source", "direct")
 
 
+@pytest.mark.parametrize("acker_executors", [None, 0])
+@pytest.mark.parametrize(
+    "emit",
+    [
+        lambda c: c.emit(["x"]),
+        lambda c: c.emit_direct(c_task(c), ["x"], stream="direct"),
+        lambda c: c.emit_batch(pa.record_batch({"value": ["x"]})),
+    ],
+    ids=["emit", "emit_direct", "emit_batch"],
+)
+def test_a_spout_with_a_retry_may_not_emit_without_a_message_id(emit, acker_executors):
+    config = Config(acker_executors=acker_executors)
+    desk = Desk(Source(), retry=Retry(max_attempts=2), build=reads_directly, config=config)
+    with pytest.raises(MisuseError) as misuse:
+        emit(desk.spout.collector)
+    assert "has a Retry, and emitted a tuple without a message id" in misuse.value.what
+    assert "'source'" in misuse.value.where
+    assert "message_id=" in misuse.value.fix
+    assert desk.run() == []
+    desk.spout.collector.emit(["x"], message_id=0)
+    assert desk.run() == [[("x",)]]
+
+
+def c_task(collector):
+    """A task that reads the stream "direct"."""
+    return collector._plan.topology.components["direct"].task_ids[0]
+
+
 @pytest.mark.parametrize(("emit", "told"), MISUSE.values(), ids=MISUSE.keys())
 def test_misuse_is_an_error_in_the_spout_and_nothing_was_emitted(emit, told):
     desk = Desk(Source(), build=reads_directly)

@@ -55,6 +55,33 @@ def test_dead_letters_are_iterated_counted_and_sent_again():
         assert len(letters) == 2
 
 
+def test_a_letter_is_redriven_once_however_often_it_is_asked_for_while_it_is_open():
+    Mended.is_broken = True
+    with bench(Mended(), retry=Retry(max_attempts=1)) as running:
+        running.feed("x")
+        letters = running.running.dead_letters
+        Mended.is_broken = False
+        assert letters.redrive([1, 1, 1]) == 1
+        assert letters.redrive([1]) == 0
+        running.cluster.advance()
+        assert running.tuples("b0") == [("x", 1)]
+        assert letters.redrive([1]) == 1  # it came to its end: asked anew, it is sent anew
+        running.cluster.advance()
+        assert running.tuples("b0") == [("x", 1), ("x", 1)]
+
+
+def test_a_letter_that_waits_for_a_retry_is_open():
+    Mended.is_broken = True
+    with bench(Mended(), retry=Retry(max_attempts=2, backoff_secs=(10, 10), jitter=False)) as running:
+        running.feed("x")
+        running.cluster.advance(10)
+        letters = running.running.dead_letters
+        assert [letters.redrive([1]), running.cluster.advance(5), letters.redrive([1])] == [1, None, 0]
+        running.cluster.advance(10)  # dead again: another letter, and the first is settled
+        assert len(letters) == 2
+        assert letters.redrive([1, 2]) == 2
+
+
 def test_a_redriven_letter_that_fails_again_is_another_letter():
     Mended.is_broken = True
     with bench(Mended(), retry=Retry(max_attempts=1)) as running:
@@ -138,7 +165,7 @@ def test_neither_bolts_nor_spouts_are_given_the_password_of_the_store():
     told = CuriousToo(lambda bolt, tup, collector: bolt.url)
     with bench(told, feeder=Curious(["value"]), config=config) as running:
         running.feed("x")
-        assert seen == running.tuples("b0") == ["postgresql://me:***@host/letters"]
+        assert seen == running.tuples("b0") == ["postgresql://***@host/letters"]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_topology_is_made_of_all_kinds_of_bolts_and_every_grouping():
     builder = lines(2)
     builder.set_bolt("fast", Fast()).shuffle_grouping("lines")
     builder.set_bolt("join", Join(), 3).fields_grouping("lines", ["line"]).all_grouping("fast")
-    builder.set_bolt("split", Split()).none_grouping("lines", stream="errors").direct_grouping("lines")
+    builder.set_bolt("split", Split()).none_grouping("lines").direct_grouping("lines", stream="errors")
     builder.set_bolt("function", bolt()(lambda tup: None)).local_or_shuffle_grouping("split")
     builder.set_bolt("sink", Sink()).global_grouping("join").partial_key_grouping("split", ["word"])
     builder.set_bolt("custom", Sink()).custom_grouping("lines", ByLength())
@@ -107,8 +107,8 @@ def test_a_topology_is_made_of_all_kinds_of_bolts_and_every_grouping():
         ("fast", "lines", "default"): groupings.Shuffle,
         ("join", "lines", "default"): groupings.Fields,
         ("join", "fast", "default"): groupings.All,
-        ("split", "lines", "errors"): groupings.NoneGrouping,
-        ("split", "lines", "default"): groupings.Direct,
+        ("split", "lines", "default"): groupings.NoneGrouping,
+        ("split", "lines", "errors"): groupings.Direct,
         ("function", "split", "default"): groupings.LocalOrShuffle,
         ("sink", "join", "default"): groupings.Global,
         ("sink", "split", "default"): groupings.PartialKey,
@@ -487,6 +487,22 @@ def test_a_custom_grouping_that_is_none_is_refused():
 
 def test_an_empty_topology_is_refused():
     refused(TopologyBuilder("words"), "topology 'words' has no spout", "set_spout")
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_stream_that_is_read_directly_is_read_in_no_other_way(names):
+    builder = lines()
+    builder.set_bolt(names[0], Sink()).direct_grouping("lines")
+    builder.set_bolt(names[1], Sink()).shuffle_grouping("lines")
+    refused(builder, "by direct grouping, and", "declare a second stream in its outputs")
+
+
+def test_two_bolts_may_read_a_stream_directly_and_others_another_stream():
+    builder = lines()
+    for name in "ab":
+        builder.set_bolt(name, Sink()).direct_grouping("lines", "errors")
+    builder.set_bolt("c", Sink()).shuffle_grouping("lines")
+    assert builder.create_topology()
 
 
 def test_a_cycle_is_refused_and_the_way_round_is_told():

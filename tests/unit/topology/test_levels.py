@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from acktree.bolt import BasicBolt
 from acktree.core.groupings import CustomGrouping
 from acktree.errors import ConfigError
-from acktree.spout import IterableSpout
+from acktree.spout import Spout
 from acktree.topology import Level, Topology, TopologyBuilder, host
 from acktree.topology.levels import is_fusable
 
@@ -16,7 +16,7 @@ CROSSING = ("fields_grouping", "partial_key_grouping", "global_grouping", "all_g
 
 
 class Plain(BasicBolt):
-    outputs = ("x",)
+    outputs = {"default": ["x"], "direct": ["x"]}
 
     def execute(self, tup, collector):
         pass
@@ -24,6 +24,13 @@ class Plain(BasicBolt):
 
 class Remembering(Plain):
     remembers = ("seen",)
+
+
+class Source(Spout):
+    outputs = {"default": ["x"], "direct": ["x"]}
+
+    def next_tuple(self):
+        pass
 
 
 class ToAll(CustomGrouping):
@@ -38,7 +45,7 @@ class Drawing:
         self.builder = TopologyBuilder("shape")
 
     def spout(self, name, parallelism=1):
-        self.builder.set_spout(name, IterableSpout([], outputs=["x"]), parallelism)
+        self.builder.set_spout(name, Source(), parallelism)
         return self
 
     def bolt(self, name, *inputs, parallelism=2, remembers=False):
@@ -47,6 +54,7 @@ class Drawing:
         for written in inputs:
             source, _, method = written.partition(":")
             extra = [["x"]] if method in ("fields_grouping", "partial_key_grouping") else []
+            extra = ["direct"] if method == "direct_grouping" else extra
             extra = [ToAll()] if method == "custom_grouping" else extra
             getattr(declarer, method or "shuffle_grouping")(source, *extra)
         return self

@@ -1,0 +1,55 @@
+"""The loggers of acktree. What they write cannot forge a line of the log or drive a terminal.
+
+Rules of this file
+------------------
+1. Every logger of acktree is made here. Ids, reasons and values are texts of users and of strangers: each
+   argument of a record is shown with its line breaks and control characters escaped.
+2. The template and the number of arguments stay as they are, for handlers that group records by template.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from acktree.core.texts import MOST_REASON, bounded, printable
+
+__all__ = ["logger"]
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of this name, whose records are escaped; the same one at each call."""
+    found = logging.getLogger(name)
+    if not any(isinstance(each, _Escaping) for each in found.filters):
+        found.addFilter(_Escaping())
+    return found
+
+
+class _Shown:
+    """Stands for an argument of a record, and is formatted as it, escaped."""
+
+    def __init__(self, argument: object) -> None:
+        self._argument = argument
+
+    def __str__(self) -> str:
+        return printable(bounded(str(self._argument), MOST_REASON))
+
+    def __repr__(self) -> str:
+        return printable(bounded(repr(self._argument), MOST_REASON))
+
+
+class _Escaping(logging.Filter):
+    """Lets every record through, its arguments and its traceback escaped."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(_shown(argument) for argument in record.args)
+        if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
+            # Indented, so that no line of an exception's text begins like a record.
+            lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n").split("\n")
+            record.exc_text = "\n".join(f"  {printable(line)}" for line in lines)
+        return True
+
+
+def _shown(argument: object) -> object:
+    return argument if isinstance(argument, int | float) or argument is None else _Shown(argument)

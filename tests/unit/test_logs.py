@@ -1,0 +1,98 @@
+"""What is logged cannot forge a line of the log."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import acktree
+from acktree import TopologyBuilder, bolt
+from acktree.core.texts import MOST_REASON
+from acktree.logs import logger
+from acktree.testing import FeederSpout, LocalCluster
+
+FORGED = "x\n2026-11-22 INFO acktree all is well\x1b[2J\u202e"
+
+
+@pytest.fixture
+def written():
+    """What a plain handler writes."""
+    handler = logging.StreamHandler(io.StringIO())
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    log = logging.getLogger("acktree")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield handler.stream.getvalue
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+def test_what_is_logged_of_an_argument_is_one_printable_line(written):
+    logger("acktree").info("a=%s b=%r n=%d f=%g none=%s", FORGED, Exception(FORGED), 3, 0.5, None)
+    (line,) = written().splitlines()
+    assert line.isprintable()
+    assert "n=3 f=0.5 none=None" in line
+
+
+def test_the_template_of_a_record_stays_as_it_is():
+    record = logging.LogRecord("acktree", logging.INFO, "", 1, "x=%s", (FORGED,), None)
+    assert logger("acktree").filter(record)
+    assert record.msg == "x=%s"
+    assert len(record.args) == 1
+
+
+def test_a_traceback_keeps_its_lines_and_none_begins_like_a_record(written):
+    def fail():
+        raise ValueError(FORGED)
+
+    try:
+        fail()
+    except ValueError:
+        logger("acktree").exception("broken: %s", FORGED)
+    first, *traceback = written().splitlines()
+    assert first.startswith("ERROR broken")
+    assert len(traceback) > 3
+    assert all(line.startswith("  ") and line.isprintable() for line in traceback)
+
+
+def test_an_argument_of_any_size_is_a_short_line(written):
+    logger("acktree").info("%s", "x" * 10**6)
+    assert len(written()) < MOST_REASON + 100
+
+
+def test_the_same_logger_escapes_once():
+    assert logger("acktree") is logger("acktree")
+    assert len(logger("acktree").filters) == 1
+
+
+def test_every_logger_of_the_package_is_made_here():
+    folder = Path(acktree.__file__).parent
+    users = {
+        file.relative_to(folder).as_posix()
+        for file in folder.rglob("*.py")
+        if re.search(r"getLogger|^import logging|^from logging", file.read_text(), re.MULTILINE)
+    }
+    assert users == {"logs.py"}
+
+
+def test_what_an_exception_quotes_cannot_write_a_line_of_the_log(written):
+    @bolt()
+    def parse(tup):
+        raise ValueError(f"bad record {tup['x']}")
+
+    feeder = FeederSpout(["x"])
+    builder = TopologyBuilder("forge")
+    builder.set_spout("s", feeder)
+    builder.set_bolt("p", parse).shuffle_grouping("s")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        feeder.feed([FORGED], message_id=1)
+        cluster.advance(0)
+    lines = written().splitlines()
+    assert any("bad record" in line for line in lines)
+    assert all(line.isprintable() and line.startswith("WARNING component=") for line in lines)
