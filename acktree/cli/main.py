@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from acktree.errors import AcktreeError
+from acktree.spark_extra import needing_spark
 
 __all__ = ["main"]
 
@@ -63,7 +64,8 @@ def _parser() -> ArgumentParser:
 
 
 def _rebalance(given: Namespace) -> str:
-    from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
+    with needing_spark("python -m acktree rebalance"):
+        from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
 
     rebalance(
         given.checkpoint, component=given.component, parallelism=given.parallelism,
@@ -78,7 +80,8 @@ def _rebalance(given: Namespace) -> str:
 
 
 def _reset_state(given: Namespace) -> str:
-    from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
+    with needing_spark("python -m acktree reset-state"):
+        from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
 
     reset_state(given.checkpoint, component=given.component)
     if given.component is None:

@@ -23,20 +23,24 @@ Spark's part, marks and plan.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
 import os
 import secrets
 import shutil
+import socket
 import stat
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 from acktree.config import Config
-from acktree.errors import CheckpointError
+from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.files import FOLDER, Files
@@ -66,26 +70,48 @@ class Checkpoint:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
         self.folder, self.files = folder, files
-        make_private_folder(folder)
+        self._is_new = not folder.exists()
+        _make(folder)
         _warn_of_writers(folder)
+        self._facts: dict[str, Any] = {}
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
         make_private_file(folder / "lock")
         self._held: int | None = os.open(folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (folder / "lock").stat()  # it may have been unmade meanwhile
         except OSError as error:
-            self.close()
+            os.close(self._held)  # nothing here is ours to touch
+            self._held = None
+            files.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
-                str(self.place),
+                f"{self.place}: held by {_holder_in(folder / 'lock')}",
                 "stop it first, or give this topology a checkpoint of its own",
             ) from error
         try:
+            self._sign_lock()
             self._facts = self._read()
             self.spark_url = files.make_spark_folder(self.spark)
         except BaseException:
             self.close()
             raise
+
+    def _unmake(self) -> None:
+        """Delete a folder that this object made, and that nothing was put into."""
+        if self.spark.is_dir():
+            self.spark.rmdir()
+        if {path.name for path in self.folder.iterdir()} == {"lock"}:
+            (self.folder / "lock").unlink()
+            self.folder.rmdir()
+
+    def _sign_lock(self) -> None:
+        """Say in the lock's file who holds it, for the error of a driver that comes later."""
+        assert self._held is not None, "it was taken just now"
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+        os.ftruncate(self._held, 0)
+        os.pwrite(self._held, said.encode(), 0)
 
     @property
     def place(self) -> Path | str:
@@ -120,7 +146,7 @@ class Checkpoint:
     def marks(self) -> Path:
         """The folder in which levels mark what they execute."""
         folder = self.folder / "marks"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(folder)
         return folder
 
     @property
@@ -241,7 +267,7 @@ class Checkpoint:
         return topology
 
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
-        if now.parts == before.parts and (now.state, now.is_tracked) == (before.state, before.is_tracked):
+        if replace(now, tasks_given=before.tasks_given) == before:
             return
         found = changes(before, now, waiting_spouts(self.inbox))
         refused = [change for change in found if change.refused]
@@ -336,6 +362,11 @@ class Checkpoint:
     def close(self) -> None:
         """Let the next driver have it. A second call does nothing."""
         if self._held is not None:
+            with suppress(OSError):
+                if self._facts:
+                    self.files.leave_spark_folder(self.spark)
+                elif self._is_new:  # nothing has begun: no half-made checkpoint stays
+                    self._unmake()
             os.close(self._held)
             self._held = None
             self.files.close()
@@ -361,6 +392,39 @@ class Checkpoint:
         write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         self.files.place(new, self.folder / "acktree.json")
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
+
+
+def _make(folder: Path) -> None:
+    """Make the checkpoint's folder, if it is not there.
+
+    Raises:
+        ConfigError: There cannot be one.
+    """
+    try:
+        make_private_folder(folder)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"a checkpoint is a folder, and {error.filename} is a file",
+            f"submit(checkpoint={str(folder)!r})",
+            "name a folder of the topology's own; it is made if it is not there",
+        ) from error
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise  # full_disk.py tells it
+        raise ConfigError(
+            f"the checkpoint's folder cannot be made: {error.strerror}: {error.filename}",
+            f"submit(checkpoint={str(folder)!r})",
+            "name a folder that this user can make and write to",
+        ) from error
+
+
+def _holder_in(lock: Path) -> str:
+    """Who holds a lock, by what its file says."""
+    try:
+        said = json.loads(lock.read_text())
+        return f"process {said['pid']} on {said['host']}, since {said['since']}"
+    except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
+        return "a process that has not said who it is"
 
 
 def _warn_of_writers(folder: Path) -> None:
