@@ -23,27 +23,24 @@ Spark's part, marks and plan.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
 import os
 import secrets
 import shutil
-import socket
-import stat
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 from acktree.config import Config
-from acktree.errors import CheckpointError, ConfigError
+from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.files import FOLDER, Files
+from acktree.spark.holding import holder_in, make_folder, sign_lock, warn_of_writers
 from acktree.spark.inbox_files import waiting_spouts
 from acktree.spark.layout import FRESH, check_version
 from acktree.spark.scratch import scratch_folder
@@ -71,8 +68,8 @@ class Checkpoint:
         """
         self.folder, self.files = folder, files
         self._is_new = not folder.exists()
-        _make(folder)
-        _warn_of_writers(folder)
+        make_folder(folder)
+        warn_of_writers(folder)
         self._facts: dict[str, Any] = {}
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
         make_private_file(folder / "lock")
@@ -86,11 +83,11 @@ class Checkpoint:
             files.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
-                f"{self.place}: held by {_holder_in(folder / 'lock')}",
+                f"{self.place}: held by {holder_in(folder / 'lock')}",
                 "stop it first, or give this topology a checkpoint of its own",
             ) from error
         try:
-            self._sign_lock()
+            sign_lock(self._held)
             self._facts = self._read()
             self.spark_url = files.make_spark_folder(self.spark)
         except BaseException:
@@ -104,14 +101,6 @@ class Checkpoint:
         if {path.name for path in self.folder.iterdir()} == {"lock"}:
             (self.folder / "lock").unlink()
             self.folder.rmdir()
-
-    def _sign_lock(self) -> None:
-        """Say in the lock's file who holds it, for the error of a driver that comes later."""
-        assert self._held is not None, "it was taken just now"
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
-        os.ftruncate(self._held, 0)
-        os.pwrite(self._held, said.encode(), 0)
 
     @property
     def place(self) -> Path | str:
@@ -392,47 +381,3 @@ class Checkpoint:
         write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         self.files.place(new, self.folder / "acktree.json")
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
-
-
-def _make(folder: Path) -> None:
-    """Make the checkpoint's folder, if it is not there.
-
-    Raises:
-        ConfigError: There cannot be one.
-    """
-    try:
-        make_private_folder(folder)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise ConfigError(
-            f"a checkpoint is a folder, and {error.filename} is a file",
-            f"submit(checkpoint={str(folder)!r})",
-            "name a folder of the topology's own; it is made if it is not there",
-        ) from error
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise  # full_disk.py tells it
-        raise ConfigError(
-            f"the checkpoint's folder cannot be made: {error.strerror}: {error.filename}",
-            f"submit(checkpoint={str(folder)!r})",
-            "name a folder that this user can make and write to",
-        ) from error
-
-
-def _holder_in(lock: Path) -> str:
-    """Who holds a lock, by what its file says."""
-    try:
-        said = json.loads(lock.read_text())
-        return f"process {said['pid']} on {said['host']}, since {said['since']}"
-    except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
-        return "a process that has not said who it is"
-
-
-def _warn_of_writers(folder: Path) -> None:
-    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
-    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        log.warning(
-            "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
-            "fix: chmod go-w %s",
-            folder,
-            folder,
-        )

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 NAMES = [
     "sp ace", "ünï☃", "per%20cent", "per%cent", "hash#x", "quest?x", "glob{a,b}*[c]", "colon:x", "a:/b",
-    "new\nline", "plus+x", "back\\slash", "_hidden", ".dot", "quo'te\"s", "dollar$(x)`y`", "semi;x&y", "comma,x",
+    "new\nline", "plus+x", "back\\slash", "_hidden", ".dot", "quo'te\"s", "dollar$(x)`y`", "semi;x&y",
+    "comma,x",
 ]  # fmt: skip
 ALL = "_sp ace ünï☃ %20 %c #x ?x {a,b}*[c] :x +x \\x \n' \" , ;"
 
