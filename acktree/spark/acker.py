@@ -26,7 +26,6 @@ from acktree.core.ids import Int64s
 from acktree.core.ledger import Ledger
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_from_bytes, batch_to_bytes
-from acktree.private_files import make_private_folder, write_private
 from acktree.spark.files import FOLDER, Files
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
@@ -154,7 +153,7 @@ class _Payloads:
 
 def _committed(files: Files, folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
     """The files of micro-batches that count, ascending; what else is there goes."""
-    make_private_folder(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found: list[Path] = []
     for file in sorted(folder.iterdir()):
         if file.name.startswith("new-") or not first_batch <= int(file.stem) <= last_committed:
@@ -166,7 +165,8 @@ def _committed(files: Files, folder: Path, last_committed: int, first_batch: int
 
 def _write(files: Files, file: Path, blob: bytes) -> Path:
     new = file.with_name(f"new-{file.name}")
-    write_private(new, blob)
+    new.touch(mode=0o600)
+    new.write_bytes(blob)
     return files.place(new, file)
 
 

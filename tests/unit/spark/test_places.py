@@ -136,6 +136,8 @@ def test_of_two_queries_that_start_at_once_each_has_its_own_number_and_the_sessi
             with suppress(threading.BrokenBarrierError):
                 inside.wait()  # both are here at once only where nothing keeps them apart
             seen.append((number, session.conf.get("spark.sql.shuffle.partitions")))
+            with suppress(threading.BrokenBarrierError):
+                inside.wait()
 
     both = [threading.Thread(target=start, args=(number,)) for number in (1, 5)]
     for thread in both:
