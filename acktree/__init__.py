@@ -84,7 +84,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Fetch ``submit`` when it is asked for: PySpark takes a second, and LocalCluster does without it."""
     if name == "submit":
-        from acktree.spark.submit import submit  # noqa: PLC0415  # see the line above
+        from acktree.spark_extra import needing_spark  # noqa: PLC0415  # see the line above
+
+        with needing_spark("submit()"):
+            from acktree.spark.submit import submit  # noqa: PLC0415  # the same
 
         return submit
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,10 +8,19 @@ keeps the rights that somebody gave it.
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PRIVATE_FILE", "PRIVATE_FOLDER", "make_private_file", "make_private_folder", "write_private"]
+__all__ = [
+    "PRIVATE_FILE",
+    "PRIVATE_FOLDER",
+    "make_all_private",
+    "make_private_file",
+    "make_private_folder",
+    "write_private",
+]
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
@@ -42,6 +51,16 @@ def make_private_file(file: Path) -> bool:
     finally:
         os.close(made)
     return True
+
+
+def make_all_private(folder: Path) -> None:
+    """Make a folder of ours and all in it private, where another program wrote it with rights of its own."""
+    for at, _, names in os.walk(folder):
+        rights = [(Path(at), PRIVATE_FOLDER), *((Path(at, name), PRIVATE_FILE) for name in names)]
+        for path, mode in rights:
+            with suppress(FileNotFoundError):  # that program still deletes some
+                if stat.S_IMODE(path.lstat().st_mode) != mode and not path.is_symlink():
+                    path.chmod(mode)
 
 
 def write_private(file: Path, content: bytes, *, sync: bool = False) -> None:

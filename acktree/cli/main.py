@@ -14,6 +14,7 @@ from pathlib import Path
 
 from acktree.core.texts import printable_lines
 from acktree.errors import AcktreeError
+from acktree.spark_extra import needing_spark
 
 __all__ = ["main"]
 
@@ -64,7 +65,8 @@ def _parser() -> ArgumentParser:
 
 
 def _rebalance(given: Namespace) -> str:
-    from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
+    with needing_spark("python -m acktree rebalance"):
+        from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
 
     rebalance(
         given.checkpoint, component=given.component, parallelism=given.parallelism,
@@ -79,7 +81,8 @@ def _rebalance(given: Namespace) -> str:
 
 
 def _reset_state(given: Namespace) -> str:
-    from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
+    with needing_spark("python -m acktree reset-state"):
+        from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
 
     reset_state(given.checkpoint, component=given.component)
     if given.component is None:

@@ -14,10 +14,13 @@ who may not make tables can be given them.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -25,6 +28,7 @@ from sqlalchemy.dialects import mysql
 from acktree.core.masking import masked_text, masked_url
 from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
+from acktree.private_files import make_private_file, make_private_folder
 
 __all__ = ["SqlTable"]
 
@@ -99,6 +103,7 @@ class SqlTable(Table):
         self._is_closed = False
         try:
             self._refuse_async(sa.make_url(url).get_dialect())
+            _make_sqlite_private(sa.make_url(url))
             # One connection is kept, and looked at before use: a server may have been restarted since.
             self._engine = sa.create_engine(
                 url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
@@ -116,6 +121,8 @@ class SqlTable(Table):
                 "give a URL as SQLAlchemy has them, and install its driver: pip install 'acktree[postgresql]'"
                 " for postgresql+psycopg://me@host/db",
             ) from None
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _overwrite_what_is_deleted)
         self._let_go = weakref.finalize(self, self._engine.dispose)
         try:
             with self._told("open"):
@@ -257,6 +264,24 @@ class SqlTable(Table):
         line = next(iter(str(error).splitlines()), "")
         # Masked before it is cut: half a secret would not be recognised.
         return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
+
+
+def _make_sqlite_private(url: sa.URL) -> None:
+    """Make the file of an SQLite database, its owner's alone: SQLite would make it as the umask says."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        return
+    named = url.database
+    if named.startswith("file:"):  # SQLite's own URLs, with ?uri=true
+        if url.query.get("mode") in {"memory", "ro", "rw"} or named == "file::memory:":
+            return
+        named = unquote(re.sub(r"^file:(//[^/]*(?=/))?", "", named).partition("?")[0])
+    with suppress(OSError):  # SQLite tells it better
+        make_private_folder(Path(named).absolute().parent)
+        make_private_file(Path(named))
+
+
+def _overwrite_what_is_deleted(connection: Any, _: object) -> None:  # noqa: ANN401  # any driver's
+    connection.execute("PRAGMA secure_delete = ON").close()
 
 
 def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int]) -> set[int]:

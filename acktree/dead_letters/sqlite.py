@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +60,10 @@ _INSERT: Final = (
     # Not OR IGNORE: that would swallow a missing column as well.
     " ON CONFLICT (topology, root) DO NOTHING"
 )
+_BUSY_SECS: Final = 10
+"""So long a statement waits for another program that writes."""
+_EMPTY_SECS: Final = 0.5
+"""So often a log that could not be emptied is tried again."""
 _OPENING: Final = threading.Lock()
 """Held while this process opens a store: making the file, and its change to WAL, do not wait for others."""
 
@@ -79,6 +83,8 @@ class SqliteTable(Table):
     def __init__(self, path: Path | str) -> None:
         self.place = str(path)
         self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._emptying: threading.Thread | None = None
         with _OPENING, self._told("open"):
             if self.place != IN_MEMORY:
                 # SQLite gives its -wal and -shm files the rights of this one. A file that is there is not
@@ -87,7 +93,7 @@ class SqliteTable(Table):
                 make_private_file(Path(path))
             # Autocommit: each BEGIN below is written out. One connection for all threads, behind the lock.
             self._connection = sqlite3.connect(
-                path, timeout=10, isolation_level=None, check_same_thread=False
+                path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
             )
             self._let_go = weakref.finalize(self, self._connection.close)
             try:
@@ -144,12 +150,33 @@ class SqliteTable(Table):
             for ids in runs_of(which.ids):
                 where, values = _where(which.conditions, ids)
                 gone += connection.execute(f"DELETE FROM dead_letters WHERE {where}", values).rowcount  # noqa: S608
-        with self._reading() as connection:
-            # Deleted is gone: with this the write-ahead log holds no copy either, if nobody reads just now.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if gone and self.place != IN_MEMORY and not self._empty_log():
+            self._empty_log_later()
         return gone
 
+    def _empty_log(self) -> bool:
+        """Deleted is gone: the write-ahead log holds no copy either. False while another program reads it."""
+        with self._reading() as connection:
+            connection.execute("PRAGMA busy_timeout = 0")  # nobody waits here for a program that reads
+            try:
+                is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {1000 * _BUSY_SECS}")
+            return not is_busy
+
+    def _empty_log_later(self) -> None:
+        """Try it again until the other program has left; :meth:`close` empties it too."""
+        with self._lock:
+            if self._emptying is not None and self._emptying.is_alive():
+                return
+            self._emptying = threading.Thread(
+                target=_empty_until_done, args=(weakref.ref(self), self._closed), daemon=True,
+                name="acktree dead letters",
+            )  # fmt: skip
+            self._emptying.start()
+
     def close(self) -> None:
+        self._closed.set()
         with self._lock:
             self._let_go()
 
@@ -217,6 +244,18 @@ class SqliteTable(Table):
             yield
         except (sqlite3.Error, OSError) as refused:
             raise _explained(refused, f"cannot {doing} {self.place}") from refused
+
+
+def _empty_until_done(table: weakref.ref[SqliteTable], closed: threading.Event) -> None:
+    """Empty the write-ahead log as soon as nobody reads it, or until the store is closed or forgotten."""
+    while not closed.wait(_EMPTY_SECS):
+        store = table()
+        if store is None:
+            return
+        with suppress(ConnectorError):  # a full disk: later
+            if closed.is_set() or store._empty_log():  # noqa: SLF001  # its own thread
+                return
+        del store
 
 
 def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> tuple[str, list[object]]:

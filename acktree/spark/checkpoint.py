@@ -28,7 +28,7 @@ import json
 import os
 import secrets
 import shutil
-import stat
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -40,6 +40,7 @@ from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder, write_private
 from acktree.spark import full_disk
 from acktree.spark.files import FOLDER, Files
+from acktree.spark.holding import holder_in, make_folder, sign_lock, warn_of_writers
 from acktree.spark.inbox_files import waiting_spouts
 from acktree.spark.layout import FRESH, check_version
 from acktree.spark.scratch import scratch_folder
@@ -66,26 +67,40 @@ class Checkpoint:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
         self.folder, self.files = folder, files
-        make_private_folder(folder)
-        _warn_of_writers(folder)
+        self._is_new = not folder.exists()
+        make_folder(folder)
+        warn_of_writers(folder)
+        self._facts: dict[str, Any] = {}
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
         make_private_file(folder / "lock")
         self._held: int | None = os.open(folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (folder / "lock").stat()  # it may have been unmade meanwhile
         except OSError as error:
-            self.close()
+            os.close(self._held)  # nothing here is ours to touch
+            self._held = None
+            files.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
-                str(self.place),
+                f"{self.place}: held by {holder_in(folder / 'lock')}",
                 "stop it first, or give this topology a checkpoint of its own",
             ) from error
         try:
+            sign_lock(self._held)
             self._facts = self._read()
             self.spark_url = files.make_spark_folder(self.spark)
         except BaseException:
             self.close()
             raise
+
+    def _unmake(self) -> None:
+        """Delete a folder that this object made, and that nothing was put into."""
+        if self.spark.is_dir():
+            self.spark.rmdir()
+        if {path.name for path in self.folder.iterdir()} == {"lock"}:
+            (self.folder / "lock").unlink()
+            self.folder.rmdir()
 
     @property
     def place(self) -> Path | str:
@@ -120,7 +135,7 @@ class Checkpoint:
     def marks(self) -> Path:
         """The folder in which levels mark what they execute."""
         folder = self.folder / "marks"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_private_folder(folder)
         return folder
 
     @property
@@ -241,7 +256,7 @@ class Checkpoint:
         return topology
 
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
-        if now.parts == before.parts and (now.state, now.is_tracked) == (before.state, before.is_tracked):
+        if replace(now, tasks_given=before.tasks_given) == before:
             return
         found = changes(before, now, waiting_spouts(self.inbox))
         refused = [change for change in found if change.refused]
@@ -336,6 +351,11 @@ class Checkpoint:
     def close(self) -> None:
         """Let the next driver have it. A second call does nothing."""
         if self._held is not None:
+            with suppress(OSError):
+                if self._facts:
+                    self.files.leave_spark_folder(self.spark)
+                elif self._is_new:  # nothing has begun: no half-made checkpoint stays
+                    self._unmake()
             os.close(self._held)
             self._held = None
             self.files.close()
@@ -361,14 +381,3 @@ class Checkpoint:
         write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         self.files.place(new, self.folder / "acktree.json")
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
-
-
-def _warn_of_writers(folder: Path) -> None:
-    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
-    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        log.warning(
-            "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
-            "fix: chmod go-w %s",
-            folder,
-            folder,
-        )

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from acktree.errors import CheckpointError
-from acktree.private_files import make_private_folder
+from acktree.private_files import make_all_private, make_private_folder
+from acktree.spark.location import hadoop_path
 
 
 class Files:
@@ -38,9 +39,13 @@ class Files:
         return folder
 
     def make_spark_folder(self, folder: Path) -> str:
-        """Make Spark's part private, before Spark makes it as the umask says; returns its URL."""
+        """Make Spark's part private, before Spark makes it as the umask says; returns what Spark calls it."""
         make_private_folder(folder)
-        return folder.as_uri()
+        return hadoop_path(folder)
+
+    def leave_spark_folder(self, folder: Path) -> None:
+        """Make what Spark wrote private: in a session of the user's it has the rights that Spark gave it."""
+        make_all_private(folder)
 
     def logged(self, folder: Path) -> Iterable[str]:
         """The names in one of Spark's logs; none where it is not there."""

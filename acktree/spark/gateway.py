@@ -7,6 +7,7 @@ and that ask nothing of anybody.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
+
+from acktree.errors import ConfigError
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
@@ -34,14 +37,26 @@ _WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFE
 
 
 def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
-    """Start the JVM of a session; its stderr goes on to ours, filtered."""
+    """Start the JVM of a session; its stderr goes on to ours, filtered.
+
+    Raises:
+        ConfigError: There is no Java, or it does not start.
+    """
     from pyspark import java_gateway  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
     launch_gateway: Any = java_gateway.launch_gateway
     # Spark keeps tuples on their way among the machine's temporary files, where others may look. Its workers
     # are given the user's own umask again: see worker.py.
     options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
-    gateway = launch_gateway(conf, options)
+    try:
+        gateway = launch_gateway(conf, options)
+    except (PySparkRuntimeError, OSError) as error:
+        raise ConfigError(
+            f"Spark's Java did not start: {error}",
+            f"JAVA_HOME={os.environ.get('JAVA_HOME')!r}, PATH={os.environ.get('PATH')!r}",
+            "install Java 17 or newer, and let JAVA_HOME name its folder, or PATH the one of `java`",
+        ) from error
     if gateway.proc is not None:  # None: somebody else started it, and listens
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway

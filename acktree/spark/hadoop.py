@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, UnsupportedOperationException
 
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.lease import Remote
+from acktree.spark.location import hadoop_path
 from acktree.spark.settings import MANAGER
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class HadoopFolder(Remote):
 
     def get(self, name: str, file: Path) -> None:
         with self._telling(f"to fetch {name}"):
-            local = self._hadoop.fs.Path(file.as_uri())
+            local = self._hadoop.fs.Path(hadoop_path(file))
             self._files.copyToLocalFile(False, self._path(name), local, True)  # noqa: FBT003  # Java's order
 
     def put(self, file: Path, name: str) -> None:
@@ -143,11 +145,12 @@ class HadoopFolder(Remote):
         """Whatever Hadoop says is the checkpoint's error; with one of these names in it, the URL's."""
         try:
             yield
-        except Py4JError as error:
+        except (Py4JError, PySparkException) as error:  # PySpark has its own classes for some of Java's
             said = _first_line(error)
-            if any(name in said for name in unknown):
+            is_read_only = isinstance(error, UnsupportedOperationException)
+            if is_read_only or any(name in said for name in unknown):
                 raise ConfigError(
-                    f"this Spark finds no such file system: {said}",
+                    f"this Spark {'can only read' if is_read_only else 'finds no'} such file system: {said}",
                     f"submit(checkpoint={self.url!r})",
                     "see that the URL is right; what is not part of Hadoop needs its package in the session "
                     "(spark.jars.packages), and its settings there as spark.hadoop.*",
@@ -160,6 +163,23 @@ class HadoopFolder(Remote):
             ) from error
 
 
-def _first_line(error: Py4JError) -> str:
+def refuse_unseen(session: SparkSession, folder: Path) -> None:
+    """See that Spark finds a folder of this machine under its name: Java reads names by its locale.
+
+    Raises:
+        CheckpointError: It does not.
+    """
+    inner: Any = session
+    path = inner._jvm.org.apache.hadoop.fs.Path(hadoop_path(folder))  # noqa: SLF001
+    if not path.getFileSystem(inner._jsc.hadoopConfiguration()).exists(path):  # noqa: SLF001
+        raise CheckpointError(
+            "Spark's Java does not find the checkpoint's folder under its name",
+            str(folder),
+            "start it with a locale that knows the name's characters (LC_ALL=C.UTF-8), or name a folder in "
+            "plain ASCII",
+        )
+
+
+def _first_line(error: Py4JError | PySparkException) -> str:
     said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
     return (said.strip().splitlines() or ["the JVM is gone"])[0][:300]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.core.pace import FIRST
+from acktree.private_files import write_private
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -70,7 +71,7 @@ class Taken:
     def write(self, folder: Path) -> None:
         """Leave it for the driver."""
         new = folder / f"new-{TAKEN}"
-        new.write_text(json.dumps((self.end, self.allowance)))
+        write_private(new, json.dumps((self.end, self.allowance)).encode())
         new.rename(folder / TAKEN)
 
     @classmethod

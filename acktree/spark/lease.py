@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from acktree.errors import CheckpointError
+from acktree.private_files import write_private
 
 FOLDER: Final = "lease"
 SILENT_SECS: Final = 30.0
@@ -176,7 +177,7 @@ class Lease:
 
     def _note(self, holder: Holder) -> Path:
         note = self._folder / "new-lease"
-        note.write_text(json.dumps(asdict(holder)))
+        write_private(note, json.dumps(asdict(holder)).encode())
         return note
 
 
@@ -191,7 +192,7 @@ def _see_that_it_is_free(remote: Remote, folder: Path, number: int, renewed_ms: 
         return
     probe = f"now-{secrets.token_hex(8)}"
     blank = folder / "new-lease"
-    blank.write_text("what time is it?")
+    write_private(blank, b"what time is it?")
     remote.put(blank, f"{FOLDER}/{probe}")
     now_ms = remote.names(FOLDER)[probe]
     remote.delete(f"{FOLDER}/{probe}")

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from acktree.config import Config
 from acktree.errors import CheckpointError, ConfigError
 from acktree.topology.model import Topology
+
+_NOT_IN_A_FILE_URL = re.compile(r"[?#\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})|%00")
+"""What a ``file:`` URL cannot say as it stands: all but ``%00`` can be said by ``%`` and two digits."""
+
+
+def hadoop_path(folder: Path) -> str:
+    """The text by which Hadoop finds a folder of this machine, whatever its name.
+
+    Not ``Path.as_uri()``: Hadoop reads scheme and host off the text and takes the rest as it stands. It does
+    not decode ``%20``, and a ``?``, a ``#`` or a colon means nothing to it.
+    """
+    return f"file://{folder}"
 
 
 def location_of(checkpoint: str | Path) -> Path | str:
     """The folder that a user names, by a path or a ``file:`` URL; any other URL as it stands.
 
     Raises:
-        ConfigError: The URL has a password or a query, names no file system or no folder in it, or is a
-            ``file:`` URL of another machine.
+        ConfigError: It is empty, or no text that can name a folder. Or the URL has a password or a query,
+            names no file system or no folder in it, or is a ``file:`` URL of another machine.
     """
-    text = str(checkpoint)
+    text = os.fspath(checkpoint)
+    if not text or "\0" in text:
+        raise ConfigError(
+            "a checkpoint is a folder, and this names none",
+            f"submit(checkpoint={checkpoint!r})",
+            "name a folder of the topology's own, such as 'checkpoints/orders'; '.' is the current one",
+        )
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
-        return Path(text).absolute()
+        return _without_parents(Path(text).absolute())
     url = urlsplit(text)
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        return Path(url2pathname(url.path))
     shown = _shown(url)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return _folder_of_url(text)
     if url.scheme == "file":
         raise ConfigError(
             f"a checkpoint at file: is a folder of this machine, and this one is at {url.hostname}",
@@ -45,6 +63,27 @@ def location_of(checkpoint: str | Path) -> Path | str:
             f"name a folder in it: {shown.rstrip('/')}/checkpoints/orders",
         )
     return text.rstrip("/")
+
+
+def _folder_of_url(text: str) -> Path:
+    path = re.sub(r"^[^:]*:(//[^/]*)?", "", text)  # urlsplit would drop line ends, and cut at "?" and "#"
+    if _NOT_IN_A_FILE_URL.search(path):
+        raise ConfigError(
+            "a file: URL takes no query, no fragment and no control character, and a % only before two "
+            "hexadecimal digits",
+            f"submit(checkpoint={text!r})",
+            "give the path itself, or its URL by Path(...).as_uri()",
+        )
+    return _without_parents(Path(unquote(path, errors="surrogateescape")))
+
+
+def _without_parents(folder: Path) -> Path:
+    """The folder without ``..``, as the system reads it: Hadoop drops the name before, link or not."""
+    parts = folder.parts
+    if ".." not in parts:
+        return folder  # links stay: another machine may have another one there
+    behind = len(parts) - parts[::-1].index("..")
+    return Path(*parts[:behind]).resolve().joinpath(*parts[behind:])
 
 
 def folder_of(checkpoint: str | Path) -> Path:

@@ -20,6 +20,7 @@ from typing import Final
 
 from acktree.core.frames import Frame
 from acktree.core.verdicts import FailureCause
+from acktree.private_files import make_private_file, write_private
 from acktree.spark.watchdog import Watchdog
 from acktree.tasks.names import NOWHERE, MessageNames, Names, place_of
 from acktree.tasks.sentry import LeftOut, Sentry
@@ -86,8 +87,7 @@ class Suspects:
                 times = f"{count} times over this tuple"
                 self.left_out[name] = cause, f"{how}, {times}: it is not executed any more"
         new = self.file.with_name(f"new-{self.file.name}")
-        new.touch(mode=0o600)
-        new.write_text(json.dumps((self.deaths, self.left_out, sorted(self.cuts))))
+        write_private(new, json.dumps((self.deaths, self.left_out, sorted(self.cuts))).encode())
         new.rename(self.file)
 
 
@@ -111,7 +111,9 @@ class MarkingSentry(Sentry):
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, bytes(MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
         self._map = mmap.mmap(self._file, MARK.size)
-        self._hung_file = file.with_suffix(".hung").open("w")
+        hung = file.with_suffix(".hung")
+        make_private_file(hung)
+        self._hung_file = hung.open("w")
         self._fields = memoryview(self._map).cast("q")
         self._fields[0] = NOBODY
         self.mark = self._fields

@@ -133,6 +133,9 @@ class Mirror(Files):
         self._remote.make(self._name(folder))
         return f"{self._remote.url}/{self._name(folder)}"
 
+    def leave_spark_folder(self, folder: Path) -> None:
+        """Who may read what Spark wrote there says the file system at the URL."""
+
     def logged(self, folder: Path) -> Iterable[str]:
         return self._remote.names(self._name(folder))
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from acktree.core.state import MemoryStore
 from acktree.errors import CheckpointError, nearest
 from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.location import folder_of
+from acktree.spark.location import folder_of, hadoop_path
 from acktree.spark.memories import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.spark.settings import lend_session, prepare_session
 from acktree.tasks.moving import moved
@@ -219,7 +219,7 @@ def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
 def _blobs(session: SparkSession, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:
     """The named blobs of every level, as Spark committed them."""
     prepare_session(session)
-    place = folder.as_uri()
+    place = hadoop_path(folder)
     operators = session.read.format("state-metadata").load(place).select("operatorId").distinct().collect()
     for operator in operators:
         reader = session.read.format("statestore").option("path", place).option("batchId", batch_id)

@@ -28,6 +28,7 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 from acktree.core.frames import WireRow
+from acktree.private_files import make_private_folder
 
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
@@ -42,7 +43,7 @@ def scratch_folder(spark_folder: str | None) -> Path:
         spark_folder: What ``spark.local.dir`` says; None for the machine's folder of temporary files.
     """
     first = (spark_folder or "").split(",")[0] or tempfile.gettempdir()
-    Path(first).mkdir(parents=True, exist_ok=True)
+    make_private_folder(Path(first))
     return Path(tempfile.mkdtemp(prefix="acktree-", dir=first))
 
 

@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -112,6 +113,10 @@ _WORKER_ENVIRONMENT: Final = {
 _MESSAGE_REST_MB: Final = 4
 """Of a message to an executor, for what it says beside."""
 
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+_starting: Final = threading.Lock()
+"""Held while a query starts: its session's settings are lent to it, and put back."""
 _lent: dict[str, int] = {}
 """How many topologies run in each session that was made here, by its application's id."""
 _lending = threading.Lock()
@@ -170,6 +175,7 @@ def start_session(name: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop has a umask of its own, beside the JVM's
     }
     settings |= {setting.key: setting.value for setting in SETTINGS}
     settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
@@ -209,6 +215,37 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
                 stacklevel=3,
             )
     _without_checksums(session)
+
+
+@contextmanager
+def lent_partitions(session: SparkSession, partitions: int) -> Iterator[None]:
+    """Let a query that starts meanwhile have its number of partitions; the session's own is put back.
+
+    A query copies its session's settings when it starts. One starts at a time: of two at once one would start
+    with the number of the other, and the session would keep one of the two.
+    """
+    with _starting:
+        before = session.conf.get(_PARTITIONS, None)
+        session.conf.set(_PARTITIONS, str(partitions))
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(_PARTITIONS)
+            else:
+                session.conf.set(_PARTITIONS, before)
+
+
+def no_retries_hint(session: SparkSession) -> str | None:
+    """What to say of a local session in which a worker that dies stops the query; None: nothing."""
+    master = session.sparkContext.master or ""
+    found = re.fullmatch(r"local(?:\[([^,\]]+)(?:,\s*(\d+)\s*)?\])?", master)
+    if found is None or int(found[2] or 1) > 1:
+        return None
+    return (
+        f"master {master!r} tries a task once, so the first Python worker that dies stops the topology. fix: "
+        f"build the session with master('local[{found[1] or 1},4]'), or let submit() make it"
+    )
 
 
 def _without_checksums(session: SparkSession) -> None:

@@ -30,7 +30,7 @@ from acktree.logs import logger
 from acktree.spark import full_disk
 from acktree.spark.acker import DurableAcker
 from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.hadoop import HadoopFolder
+from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.inbox import FileInbox
 from acktree.spark.inbox_files import ChunkKind
 from acktree.spark.journal import Journal
@@ -38,7 +38,13 @@ from acktree.spark.location import location_of, refuse_letters_beside
 from acktree.spark.mirror import Mirror
 from acktree.spark.operators import Places
 from acktree.spark.query import ladder
-from acktree.spark.settings import lend_session, most_carried, prepare_session
+from acktree.spark.settings import (
+    lend_session,
+    lent_partitions,
+    most_carried,
+    no_retries_hint,
+    prepare_session,
+)
 from acktree.spark.shipping import ship_code
 from acktree.spark.sink import Sink
 from acktree.spark.spark_query import SparkQuery
@@ -141,6 +147,8 @@ def _session(
         with noted():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         prepare_session(session, is_folder=is_folder)
+        if hint := no_retries_hint(session):
+            log.warning("topology=%s %s", topology.name, hint)
     except BaseException:
         give_back()
         raise
@@ -188,6 +196,8 @@ def _start(
     config: Config,
 ) -> RunningTopology:
     ship_code(session)
+    if held.files.is_seen:
+        refuse_unseen(session, held.spark)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     most = session.sparkContext.defaultParallelism
     topology = held.begin_run(topology, config, min(wanted, most))
@@ -273,10 +283,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         run.results, run.inbox, run.journal, scratch, used, run.threads.hold, on_batch, held.first_batch
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
-    # A query takes the session's settings with it when it starts: the user's own number is put back.
-    before = session.conf.get("spark.sql.shuffle.partitions", "200")
-    session.conf.set("spark.sql.shuffle.partitions", str(plan.partitions))
-    try:
+    with lent_partitions(session, plan.partitions):
         return (
             ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)
@@ -285,8 +292,6 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
             .trigger(processingTime="0 seconds")
             .start()
         )
-    finally:
-        session.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

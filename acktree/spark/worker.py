@@ -11,6 +11,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 _plans: dict[str, Plan] = {}
 _tasks_seen = 0
 _FREEZES = 5
-_CONTAINER: Final = Path("/sys/fs/cgroup/memory.max")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_MY_CGROUP: Final = Path("/proc/self/cgroup")
 _SHARE: Final = 0.75
 """Of the machine's memory, what one worker may have by default."""
 
@@ -131,7 +133,7 @@ def limit_memory(most: int | None) -> None:
 
     Args:
         most: ``worker_max_bytes``: memory of its own, mapped files not counted. None: three quarters of what
-            the machine has, or its container.
+            the machine has, or the control groups that this process is in (a container, a systemd unit).
 
     Another limit that is lower stays. Where the system has no such limit (RLIMIT_DATA) nothing happens.
     """
@@ -146,7 +148,32 @@ def limit_memory(most: int | None) -> None:
 def _machine_bytes() -> int:
     """The memory of the machine, or of the container that this process is in, if that is less."""
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for file in _limit_files():
+        with suppress(OSError, ValueError):  # not there, or "max": no limit
+            has = min(has, int(file.read_text()))
+    return has
+
+
+def _limit_files() -> Iterator[Path]:
+    """The files that may hold a limit: of this process's control group and of all above it, version 2 or 1.
+
+    In a container the kernel's path may be that of the host, which is not there; the root is the container's.
+    Source: cgroups(7), /proc/[pid]/cgroup.
+    """
+    yield _CGROUPS / "memory.max"
+    yield _CGROUPS / "memory" / "memory.limit_in_bytes"
     try:
-        return min(has, int(_CONTAINER.read_text()))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return has
+        lines = _MY_CGROUP.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            root, name = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = Path(group.lstrip("/"))
+        for part in (own, *own.parents):
+            yield root / part / name

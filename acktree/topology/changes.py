@@ -51,6 +51,8 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]
         now: The shape with the task ids that components had before.
         waiting: Spouts of which the inbox still has messages.
     """
+    if other := _another(before, now):
+        return [other]
     found: list[Change] = []
     for name in sorted(before.parts.keys() | now.parts.keys()):
         old, new = before.parts.get(name), now.parts.get(name)
@@ -66,6 +68,26 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]
     if not any(change.refused for change in found):
         found += _moved(before, now)
     return found
+
+
+def _another(before: Shape, now: Shape) -> Change | None:
+    """Whether this is not a later run of what ran there, but another topology."""
+    own = "give this topology a checkpoint of its own"
+    if before.name is not None and before.name != now.name:
+        return Change(
+            f"topology {now.name!r} has another name than {before.name!r}, which ran on this checkpoint",
+            "its messages, memory and dead letters are kept under that name",
+            f"{own}; or if it is the same topology, name it {before.name!r} as before",
+        )
+    same = {name for name, part in now.parts.items() if name in before.parts}
+    if same or not before.parts:
+        return None
+    return Change(
+        f"none of {_list(tuple(sorted(now.parts)))} was in the topology that ran on this checkpoint, which "
+        f"had {_list(tuple(sorted(before.parts)))}",
+        "it is another topology, and what is kept of that one would never be used",
+        f"{own}; or give its components the ids that they had",
+    )
 
 
 def _added(name: str, new: Part) -> Change:

@@ -110,12 +110,14 @@ class Shape:
             memory by that place. None when Spark keeps nothing yet, so that any places will do.
         is_tracked: Whether messages have verdicts.
         tasks_given: The highest task id that any component ever had.
+        name: The topology's; None where an earlier acktree did not note it.
     """
 
     parts: Mapping[str, Part]
     state: tuple[tuple[str, ...], ...] | None
     is_tracked: bool
     tasks_given: int
+    name: str | None = None
 
     @classmethod
     def of(
@@ -129,7 +131,8 @@ class Shape:
             if level.stateful
         )
         given = max((task for part in parts.values() for task in part.tasks), default=0)
-        return cls(parts, state, is_tracked, max(given, before.tasks_given if before else 0))
+        given = max(given, before.tasks_given if before else 0)
+        return cls(parts, state, is_tracked, given, topology.name)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it; :meth:`from_json` reads it."""
@@ -144,6 +147,7 @@ class Shape:
             None if state is None else tuple(map(tuple, state)),
             read["is_tracked"],
             read["tasks_given"],
+            read.get("name"),
         )
 
     def with_part(self, name: str, part: Part | None) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import sys
 import traceback
@@ -148,3 +149,22 @@ def test_tables_that_were_made_for_a_user_who_may_make_none_are_taken(url):
     engine.dispose()
     with DeadLetters(url) as store:
         assert store.put([LETTER]) == 1
+
+
+@pytest.mark.parametrize("query", ["", "?timeout=5", "?uri=true"])
+def test_an_sqlite_file_behind_a_url_is_private_whatever_the_umask_and_what_is_purged_is_gone(
+    tmp_path, query
+):
+    path = tmp_path / "folder" / "letters"
+    name = f"file:{path}" if "uri" in query else path
+    words = b"the user asked to be forgotten"
+    before = os.umask(0)
+    try:
+        with DeadLetters(f"sqlite:///{name}{query}") as store:
+            store.put([letter(1, payload=words * 100), letter(2)])
+            assert store.purge(ids=[1]) == 1
+    finally:
+        os.umask(before)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
+    assert words not in path.read_bytes()

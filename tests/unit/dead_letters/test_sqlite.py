@@ -77,6 +77,19 @@ def test_what_was_purged_is_not_in_any_file_any_more(store, path):
     assert not any(words in file.read_bytes() for file in path.parent.iterdir())
 
 
+def test_what_was_purged_leaves_the_log_when_a_program_that_read_has_left(store, path):
+    words = b"the user asked to be forgotten"
+    store.put([letter(1, payload=words * 100), letter(2)])
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM dead_letters").fetchone() == (2,)
+    assert store.purge(ids=[1]) == 1
+    reader.close()
+    store._table._emptying.join(timeout=60)
+    assert not any(words in file.read_bytes() for file in path.parent.iterdir())
+    assert store._table._connection.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
+
+
 def test_a_file_of_version_1_is_converted_and_nothing_in_it_is_lost(store, path):
     store.put([letter(1), letter(2)])
     store.mark_redriven([2], now_ms=5_000)

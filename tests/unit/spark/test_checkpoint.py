@@ -287,3 +287,20 @@ def test_what_gives_up_messages_needs_a_place_for_them_where_the_checkpoint_is_a
         submit(tried, checkpoint="hdfs://names/orders")
     refuse_letters_beside("hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters"))
     refuse_letters_beside("hdfs://names/orders", topology(), Config())
+
+
+def test_another_topology_is_refused_by_its_name_or_by_its_components(tmp_path: Path) -> None:
+    def other(name: str, spout: str, bolt_id: str) -> Topology:
+        builder = TopologyBuilder(name)
+        builder.set_spout(spout, IterableSpout([], ["n"]))
+        builder.set_bolt(bolt_id, swallow).shuffle_grouping(spout)
+        return builder.create_topology()
+
+    run_once(tmp_path, other("orders", "in", "work"))
+    with pytest.raises(CheckpointError, match="has another name than 'orders'") as renamed:
+        run_once(tmp_path, other("mails", "in", "work"))
+    assert "a checkpoint of its own; or if it is the same topology, name it 'orders'" in renamed.value.fix
+    with pytest.raises(CheckpointError, match=r"none of .* was in the topology that ran") as strange:
+        run_once(tmp_path, other("orders", "mail", "send"))
+    assert "a checkpoint of its own; or give its components the ids" in strange.value.fix
+    run_once(tmp_path, other("orders", "in", "send"))

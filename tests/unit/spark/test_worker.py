@@ -50,7 +50,8 @@ def test_by_default_it_is_less_than_the_machine_or_its_container_has(
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, resource.RLIM_INFINITY))
-    monkeypatch.setattr(worker, "_CONTAINER", tmp_path / "memory.max")
+    monkeypatch.setattr(worker, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(worker, "_MY_CGROUP", tmp_path / "none")
     worker.limit_memory(None)
     (tmp_path / "memory.max").write_text("max\n")
     worker.limit_memory(None)

@@ -1,0 +1,69 @@
+"""How a checkpoint's folder is made, and what its lock says of the driver that holds it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import socket
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+from acktree.errors import ConfigError
+from acktree.private_files import make_private_folder
+
+log = logging.getLogger("acktree")
+
+
+def sign_lock(lock: int) -> None:
+    """Say in the lock's open file who holds it, for the error of a driver that comes later."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, said.encode(), 0)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the checkpoint's folder, if it is not there.
+
+    Raises:
+        ConfigError: There cannot be one.
+    """
+    try:
+        make_private_folder(folder)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"a checkpoint is a folder, and {error.filename} is a file",
+            f"submit(checkpoint={str(folder)!r})",
+            "name a folder of the topology's own; it is made if it is not there",
+        ) from error
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise  # full_disk.py tells it
+        raise ConfigError(
+            f"the checkpoint's folder cannot be made: {error.strerror}: {error.filename}",
+            f"submit(checkpoint={str(folder)!r})",
+            "name a folder that this user can make and write to",
+        ) from error
+
+
+def holder_in(lock: Path) -> str:
+    """Who holds a lock, by what its file says."""
+    try:
+        said = json.loads(lock.read_text())
+        return f"process {said['pid']} on {said['host']}, since {said['since']}"
+    except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
+        return "a process that has not said who it is"
+
+
+def warn_of_writers(folder: Path) -> None:
+    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        log.warning(
+            "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
+            "fix: chmod go-w %s",
+            folder,
+            folder,
+        )
