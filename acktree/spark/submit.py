@@ -178,7 +178,8 @@ def _start(
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     most = session.sparkContext.defaultParallelism
     topology = held.begin_run(topology, config, min(wanted, most))
-    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
+    secretless = config.without_secrets()
+    plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
     errors, threads = ErrorLog(config), Threads()
     letters = _letters(held, config, topology, lambda again: _send(again, running, threads))
@@ -216,11 +217,9 @@ def _start(
                 task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
             threads.by_task[task_id] = SpoutThread(task, config, running.changed, inbox.is_running)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
-    queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
-    first_sequences = dict.fromkeys(queues, held.first_sequence)
     if acker is not None:
-        acker.forget_before(first_sequences)
-    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": first_sequences})
+        acker.forget_before(plan.first_sequences)
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     frames = {
         spout.id: spout.user_object
         for spout in topology.spouts

@@ -79,7 +79,10 @@ def run_level(
             ticks |= json.loads(row.head)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
-            chunks.append(read_chunk(name).slice(first, end))
+            chunk = read_chunk(name).slice(first, end)
+            # A micro-batch that an earlier driver left unfinished runs again; its queue brings these back.
+            if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
+                chunks.append(chunk)
         elif row.kind == Kind.ROWS:
             _emit_rows(row, outputs)
         else:
