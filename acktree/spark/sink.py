@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -24,11 +24,12 @@ from acktree.core.frames import Kind, WireRow
 from acktree.core.statistics import ReportedError
 from acktree.core.values import batch_from_bytes, decode_rows
 from acktree.spark import scratch
-from acktree.spark.acker import DurableAcker
+from acktree.spark.acker import DurableAcker, TakePayloads
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
-from acktree.spark.wire import rows_of
+from acktree.spark.results import Results, results_of
 from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.tasks.outputs import Payload
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
@@ -98,19 +99,8 @@ class Sink:
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take what one micro-batch decided."""
         batch_id = self.first_batch + spark_batch_id
-        told: dict[int, list[WireRow]] = defaultdict(list)
-        for batch in frame.toArrow().to_batches():
-            for row in scratch.take(self.scratch, rows_of(batch)):
-                told[row.kind].append(row)
-        self._look_at(told)
-        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
-        orders = [json.loads(row.head) for row in told[Kind.CLOCK] if row.head]
-        end = max((self.ended.last[1], self.inbox.admitted, *(int(order["end"]) for order in orders)))
-        if self.acker is not None and told[Kind.CLOCK]:
-            is_first = any(order["is_first"] for order in orders)
-            self._settle(self.acker, batch_id, end, told, is_first=is_first)
-        else:
-            self.deliver(batch_id, {})
+        with results_of(frame, self.scratch, has_payloads=self.plan.has_payloads) as results:
+            end = self._take(batch_id, results)
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
@@ -119,26 +109,41 @@ class Sink:
         self.ended.last = (batch_id, end)
         self.on_batch()
 
+    def _take(self, batch_id: int, results: Results) -> int:
+        """Take what was collected; returns the last number of the inbox that the micro-batch ran over."""
+        told: dict[int, list[WireRow]] = defaultdict(list)
+        for row in results.rows:
+            told[row.kind].append(row)
+        self._look_at(told)
+        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
+        orders = [json.loads(row.head) for row in told[Kind.CLOCK] if row.head]
+        end = max((self.ended.last[1], self.inbox.admitted, *(int(order["end"]) for order in orders)))
+        if self.acker is not None and told[Kind.CLOCK]:
+            is_first = any(order["is_first"] for order in orders)
+            self._settle(self.acker, batch_id, end, told, results.payloads, is_first=is_first)
+        else:
+            self.deliver(batch_id, {})
+        return end
+
     def _settle(
         self,
         acker: DurableAcker,
         batch_id: int,
         end: int,
         told: Mapping[int, Sequence[WireRow]],
+        payloads: TakePayloads,
         *,
         is_first: bool,
     ) -> None:
         clock_ms = told[Kind.CLOCK][0].clock_ms
-        verdicts, payloads = acker.settle(
-            batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], clock_ms, is_first=is_first
-        )
+        verdicts, failed = acker.settle(batch_id, told[Kind.DELTAS], payloads, clock_ms, is_first=is_first)
+        stored: Iterable[Payload] = ()
         if self.journal is not None and verdicts:
-            self.journal.write(batch_id, end, verdicts, payloads)
+            stored = self.journal.write(batch_id, end, verdicts, failed)
         self.ended.open_count, self.ended.clock_ms = verdicts.open_count, clock_ms
         self.ended.next_deadline_ms = verdicts.next_deadline_ms
-        self.deliver(
-            batch_id, mail_of(verdicts, self.plan.run_salt, timed_out(self.plan.timeout_ms), payloads)
-        )
+        late = timed_out(self.plan.timeout_ms)
+        self.deliver(batch_id, mail_of(verdicts, self.plan.run_salt, late, stored))
 
     def _look_at(self, told: Mapping[int, Sequence[WireRow]]) -> None:
         """What is for people: counts, errors, and with ``debug`` every tuple."""

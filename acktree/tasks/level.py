@@ -139,7 +139,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     if len(roots):
         outputs.open_rows(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
         if component.retry is not None:
-            outputs.payload(roots, values)
+            outputs.payload(roots, row.body)
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
 

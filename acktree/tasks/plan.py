@@ -16,6 +16,7 @@ import cloudpickle
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
+from acktree.spout import DataFrameSpout
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
 
@@ -34,6 +35,7 @@ class Plan:
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
         first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry``: level 0 then says what rows hold.
     """
 
     topology: Topology
@@ -45,6 +47,7 @@ class Plan:
     ticks: Mapping[str, float]
     import_path: tuple[str, ...]
     first_sequences: Mapping[int, int]
+    has_payloads: bool
 
     @classmethod
     def of(
@@ -68,8 +71,9 @@ class Plan:
             for task in spout.task_ids
         }
         return cls(
-            stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts
-        )
+            stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
+            any(isinstance(spout.user_object, DataFrameSpout) and spout.retry for spout in topology.spouts),
+        )  # fmt: skip
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

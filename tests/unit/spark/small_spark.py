@@ -228,9 +228,10 @@ class DyingJournal(Journal):
 
     world: World
 
-    def write(self, *arguments: Any) -> None:
-        super().write(*arguments)
+    def write(self, *arguments: Any) -> Any:
+        stored = super().write(*arguments)
         self.world.passed("journalled")
+        return stored
 
 
 class Frame:

@@ -32,6 +32,7 @@ from acktree.core.values import batch_to_bytes
 from acktree.errors import CheckpointError
 from acktree.spark import acker as acker_module
 from acktree.spark.acker import DurableAcker
+from acktree.spark.results import payloads_in_rows
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from tests.unit.tasks.workbench import Calls, in_a_row
@@ -64,8 +65,8 @@ class Batch:
     rows_failed: Sequence[int] = ()
     now_ms: int = 0
 
-    def told(self) -> tuple[list[WireRow], list[WireRow]]:
-        """(DELTAS, PAYLOADS), as the levels send them."""
+    def told(self) -> tuple[list[WireRow], Any]:
+        """(DELTAS, what gives payloads), as the levels send them."""
         first, end = self.opens
         came = [row_root(n) for rows in self.rows.values() for n in rows]
         acked = [*message_roots(self.acks), *map(row_root, self.rows_acked)]
@@ -80,7 +81,7 @@ class Batch:
             wire(Kind.PAYLOADS, pack(int64s(map(row_root, rows))), batch_to_bytes(held(name, rows)))
             for name, rows in self.rows.items()
         ]
-        return [wire(Kind.DELTAS, b"", deltas.to_bytes())], payloads
+        return [wire(Kind.DELTAS, b"", deltas.to_bytes())], payloads_in_rows(payloads)
 
 
 def wire(kind: Kind, head: bytes, body: bytes) -> WireRow:
@@ -507,5 +508,5 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
             assert dict(told) == {root: model[root] for root in lost & model.keys()}
             for root in lost | set(verdicts.acked.roots.tolist()):
                 model.pop(root, None)
-        acker.settle(len(script), [], [], script[-1].now_ms, is_first=False)
+        acker.settle(len(script), [], payloads_in_rows([]), script[-1].now_ms, is_first=False)
         assert bool(kept(Path(folder))) == bool(model)

@@ -18,6 +18,7 @@ from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
+from acktree.spark.results import payloads_in_rows
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.level import run_level
@@ -113,7 +114,11 @@ class Line:
         mail = Mail()
         if self.acker is not None:
             verdicts, payloads = self.acker.settle(
-                self.batch_id, told[Kind.DELTAS], told[Kind.PAYLOADS], self.now_ms, is_first=False
+                self.batch_id,
+                told[Kind.DELTAS],
+                payloads_in_rows(told[Kind.PAYLOADS]),
+                self.now_ms,
+                is_first=False,
             )
             late = timed_out(self.plan.timeout_ms)
             mail = mail_of(verdicts, 5, late, payloads).get(self.number, mail)
