@@ -128,7 +128,7 @@ def measure(
     Raises:
         AssertionError: Some row has another verdict than it must have.
     """
-    from acktree.spark import sink  # noqa: PLC0415  # so that --help does not wait
+    from acktree.spark import results  # noqa: PLC0415  # so that --help does not wait
     from acktree.spark import submit as submitting  # noqa: PLC0415
 
     variant = {"rows": rows, "master": master, "apart": apart, **dict(settings)}
@@ -142,8 +142,7 @@ def measure(
         session = session_on(master, folder / "local", settings)
         if apart:
             submitting._scratch_folder = lambda *_: None  # noqa: SLF001  # no other way to be a cluster on one machine
-        for module in {sink, sys.modules.get("acktree.spark.results", sink)}:
-            module.rows_of = arrived.counting(module.rows_of)  # type: ignore[attr-defined]
+        results.rows_of = arrived.counting(results.rows_of)  # type: ignore[attr-defined]
         jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001  # whose memory is measured
         for pid in (os.getpid(), jvm):
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
