@@ -363,7 +363,9 @@ class IterableSpout(Spout):
 
 
 class DataFrameSpout(Spout):
-    """Every row of a streaming Spark DataFrame is a message. The rows never pass through the driver.
+    """Every row of a streaming Spark DataFrame is a message.
+
+    The driver gets no row but, with a ``Retry``, those that fail or are open when their micro-batch ends.
 
     Args:
         streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.

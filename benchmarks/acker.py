@@ -70,7 +70,7 @@ class Host:
         self.batch_id += 1
         started = process_time()
         verdicts, _ = self.acker.settle(
-            self.batch_id, [told], [], self.batch_id * _BATCH_MS, is_first=self.batch_id == 1
+            self.batch_id, [told], lambda _: iter(()), self.batch_id * _BATCH_MS, is_first=self.batch_id == 1
         )
         spent = process_time() - started
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)

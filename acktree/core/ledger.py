@@ -66,6 +66,7 @@ class Settlement:
         failures: Index into the deltas' ``reasons`` of the first failure of each failed root, shape (n,).
         others: How many further failures each failed root was told, shape (n,).
         timed_out: These got neither in time.
+        left: Roots that it opened and left open.
         open_count: Roots still open.
         next_deadline_ms: When the ledger wants to be asked again if nothing happens before; None when never.
         oldest_ms: Since when the oldest open root's age counts; None when none is, or none yet.
@@ -77,6 +78,7 @@ class Settlement:
     failures: Int64s
     others: Int64s
     timed_out: Judged
+    left: Judged
     open_count: int
     next_deadline_ms: int | None
     oldest_ms: int | None
@@ -229,6 +231,7 @@ class Ledger:
             deltas.failures[firsts[place]],
             repeats[place] - 1,
             Judged(timed_out.roots, timed_out.owners),
+            Judged(left.roots, left.owners),
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),

@@ -23,7 +23,7 @@ from acktree.driver.progress import Progress
 from acktree.logs import logger
 from acktree.tasks.acker_task import Acker, Verdicts
 from acktree.tasks.mail import Mail, mail_of, timed_out
-from acktree.tasks.outputs import Payload
+from acktree.tasks.outputs import Payload, TakePayloads
 from acktree.tasks.plan import Plan
 
 __all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
@@ -46,16 +46,25 @@ class BatchAcker(Protocol):
     """An acker that judges whole micro-batches."""
 
     def settle(
-        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: Iterable[WireRow]
-    ) -> tuple[Verdicts, Sequence[Payload]]:
-        """Judge a micro-batch; returns its verdicts, and what failed rows of DataFrames held."""
+        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: TakePayloads
+    ) -> tuple[Verdicts, Iterable[Payload]]:
+        """Judge a micro-batch.
+
+        Args:
+            payloads: Gives the values of rows of DataFrames, in pieces.
+
+        Returns:
+            Its verdicts, and the values of the rows that failed; to be read before the next call.
+        """
 
 
 class VerdictLog(Protocol):
     """Where verdicts become durable before the micro-batch is committed."""
 
-    def write(self, batch_id: int, end: int, verdicts: Verdicts, payloads: Sequence[Payload]) -> None:
-        """Write a micro-batch's verdicts; they are on disk when this returns."""
+    def write(
+        self, batch_id: int, end: int, verdicts: Verdicts, payloads: Iterable[Payload]
+    ) -> Iterable[Payload]:
+        """Write a micro-batch's verdicts; they are on disk when this returns. Returns the payloads again."""
 
 
 class MemoryAcker(BatchAcker):
@@ -65,9 +74,11 @@ class MemoryAcker(BatchAcker):
         self._acker = acker
 
     def settle(
-        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: Iterable[WireRow]
-    ) -> tuple[Verdicts, Sequence[Payload]]:
-        assert not list(payloads), "LocalCluster refuses a DataFrameSpout, and nothing else has payloads"
+        self,
+        batch: MicroBatch,
+        deltas: Iterable[WireRow],
+        payloads: TakePayloads,  # noqa: ARG002
+    ) -> tuple[Verdicts, Iterable[Payload]]:
         verdicts, _ = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
         return verdicts, ()
 
@@ -93,25 +104,29 @@ class BatchResults:
         self._lock = Lock()
         self.progress = Progress()
 
-    def judge(self, batch: MicroBatch | None, end: int, rows: RowsByKind) -> dict[int, Mail]:
+    def judge(
+        self, batch: MicroBatch | None, end: int, rows: RowsByKind, payloads: TakePayloads
+    ) -> dict[int, Mail]:
         """Let the acker judge a micro-batch, durably.
 
         Args:
             batch: The micro-batch; None when no clock came with its rows, and nothing is to be judged.
             end: The last number of the inbox that it ran over.
             rows: What it sent.
+            payloads: Gives the values of its rows of DataFrames.
 
         Returns:
             For each spout task the verdicts on its messages; to be told once the micro-batch is committed.
         """
         if self._acker is None or batch is None:
             return {}
-        verdicts, payloads = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), rows.get(Kind.PAYLOADS, ()))
+        verdicts, failed = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), payloads)
+        stored: Iterable[Payload] = ()
         if self._verdict_log is not None and verdicts:
-            self._verdict_log.write(batch.batch_id, end, verdicts, payloads)
+            stored = self._verdict_log.write(batch.batch_id, end, verdicts, failed)
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
-        return mail_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), payloads)
+        return mail_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored)
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Count, report and log what a micro-batch says of itself."""

@@ -1,9 +1,13 @@
-"""A streaming DataFrame as a spout: its rows enter the ladder as blobs, and never pass through the driver."""
+"""A streaming DataFrame as a spout: its rows enter the ladder as blobs of some megabytes.
+
+The driver reads what a row holds when the row failed or stays open, and where there is a ``Retry``.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +21,10 @@ from acktree.errors import TopologyError
 from acktree.spark.wire import batch_of
 from acktree.tasks.plan import Plan
 
-_BATCHES_PER_PARTITION = 1 << 24
+PIECE_BYTES: Final = 4 << 20
+"""About so many bytes of rows travel together, one row at least: the JVM copies each blob several times."""
+
+_PIECES_PER_PARTITION = 1 << 24
 _PLACES_PER_SPOUT = 1 << 47
 
 
@@ -57,9 +64,10 @@ def rows_as_wire(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that ``mapInArrow`` runs over a user's DataFrame.
 
-    A batch of rows becomes one wire row for the source level. Where it stands (micro-batch, partition, place
-    in it) goes into the roots of its rows, so a second run names them as the first did. The clock is told
-    too: in a micro-batch that only a DataFrame has rows for, the inbox says nothing.
+    A batch of rows becomes wire rows for the source level, one for each piece. Where a piece stands
+    (micro-batch, partition, place in it) goes into the roots of its rows, so a second run names them as the
+    first did. The clock is told too: in a micro-batch that only a DataFrame has rows for, the inbox says
+    nothing.
 
     Args:
         is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
@@ -75,11 +83,19 @@ def rows_as_wire(
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         yield batch_of([clock])
         where = f"spout {component!r}, a column of its DataFrame"
-        for number, given in enumerate(batches):
-            batch = admitted(given, where)
-            place = partition * _BATCHES_PER_PARTITION + number
+        pieces = (piece for batch in batches for piece in _pieces_of(admitted(batch, where)))
+        for number, piece in enumerate(pieces):
+            place = partition * _PIECES_PER_PARTITION + number
             head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()
             host = partition % partitions
-            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, place, 0, head, batch_to_bytes(batch))])
+            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, place, 0, head, batch_to_bytes(piece))])
 
     return run
+
+
+def _pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of equally many, as many as their bytes ask for."""
+    pieces = max(1, min(batch.num_rows, -(-batch.nbytes // PIECE_BYTES)))
+    cuts = [batch.num_rows * at // pieces for at in range(pieces + 1)]
+    for first, end in pairwise(cuts):
+        yield batch.slice(first, end - first)

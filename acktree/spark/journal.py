@@ -12,7 +12,9 @@ A file goes when it was told, and with the last chunk that its verdicts could be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +24,25 @@ from acktree.core.packing import int64s, pack, unpack
 from acktree.core.values import batch_to_bytes
 from acktree.private_files import make_private_folder, write_private
 from acktree.spark.files import FOLDER, Files
+from acktree.spark.row_files import write_parts
+from acktree.spark.scratch import mapped
 from acktree.tasks.acker_task import Verdicts
 from acktree.tasks.outputs import Payload, payload_of_wire
 
 _TOLD: Final = "told"
 """What was told by when that was last noted: a moment ago at most, and after an orderly stop all."""
+
+
+@dataclass(frozen=True)
+class StoredPayloads:
+    """What a file of the journal says that failed rows held; read piece by piece, as often as one likes."""
+
+    file: Path
+
+    def __iter__(self) -> Iterator[Payload]:
+        _, _, *packed = unpack(mapped(self.file))
+        for head, body in zip(packed[::2], packed[1::2], strict=True):
+            yield payload_of_wire(head, body)
 
 
 class Journal:
@@ -45,20 +61,27 @@ class Journal:
         self._ends: dict[int, int] = {}
         self._noted = -1
 
-    def write(self, batch_id: int, end: int, verdicts: Verdicts, payloads: Sequence[Payload] = ()) -> None:
-        """Make the verdicts of a micro-batch durable, and what failed rows of a DataFrame held.
+    def write(
+        self, batch_id: int, end: int, verdicts: Verdicts, payloads: Iterable[Payload] = ()
+    ) -> StoredPayloads:
+        """Make the verdicts of a micro-batch durable, and what failed rows of DataFrames held.
 
         Args:
             end: The last inbox number that the micro-batch ran over.
+            payloads: What failed rows held; read once, piece by piece.
+
+        Returns:
+            The same payloads, as they are on disk: until the verdicts were told.
         """
         head = np.array([self._told_through(), end])
         rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
         new = self._folder / f"new-{batch_id}"
-        write_private(new, pack(head, verdicts.to_bytes(), *rows))
-        self._files.place(new, self._folder / f"{batch_id:012d}")
+        write_parts(new, chain((head, verdicts.to_bytes()), rows))
+        file = self._files.place(new, self._folder / f"{batch_id:012d}")
         self._ends[batch_id] = end
+        return StoredPayloads(file)
 
-    def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, list[Payload]]]:
+    def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, StoredPayloads]]:
         """What earlier runs wrote, in order: whether the spouts were told of it, and what it was.
 
         Args:
@@ -68,15 +91,12 @@ class Journal:
             if file.name.startswith("new-") or (file.name.isdigit() and int(file.name) > last_committed):
                 self._files.remove(file)
         files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
-        parts = {int(file.name): unpack(file.read_bytes()) for file in files}
+        parts = {int(file.name): unpack(mapped(file)) for file in files}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
         told_through = max((self._last_noted(), *(told for told, _ in heads.values())))
         self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
-        for batch_id, (_, told, *packed) in parts.items():
-            payloads = [
-                payload_of_wire(head, body) for head, body in zip(packed[::2], packed[1::2], strict=True)
-            ]
-            yield batch_id <= told_through, Verdicts.from_bytes(told), payloads
+        for file, (batch_id, (_, told, *_)) in zip(files, parts.items(), strict=True):
+            yield batch_id <= told_through, Verdicts.from_bytes(told), StoredPayloads(file)
 
     def forget_before(self, oldest: int) -> None:
         """Delete what was told and is only about chunks before ``oldest``: none of them is there any more."""

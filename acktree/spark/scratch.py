@@ -81,19 +81,22 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
 
 
 def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The rows with what they carry, wherever it is; views of the files."""
-    views: dict[str, memoryview] = {}
+    """The rows with what they carry, wherever it is; views of the files. A view goes with its row."""
     for row in rows:
-        if row.kind < ELSEWHERE:
-            yield row
-            continue
-        assert folder is not None, "rows are put elsewhere only where there is a folder"
-        name, at, head, body = json.loads(row.head)
-        if name not in views:
-            views[name] = _mapped(Path(folder) / name)
-        view = views[name][at : at + head + body]
-        carried: Any = view[:head], view[head:]  # read like bytes, and not copied
-        yield row._replace(kind=row.kind - ELSEWHERE, head=carried[0], body=carried[1])
+        yield row if row.kind < ELSEWHERE else _taken(folder, row, mmap.MAP_POPULATE)
+
+
+def look(folder: str | None, row: WireRow) -> WireRow:
+    """The same for one row of which little is read: a page is loaded when it is looked at."""
+    return row if row.kind < ELSEWHERE else _taken(folder, row, 0)
+
+
+def _taken(folder: str | None, row: WireRow, flags: int) -> WireRow:
+    assert folder is not None, "rows are put elsewhere only where there is a folder"
+    name, at, head, body = json.loads(row.head)
+    view = mapped(Path(folder) / name, at, head + body, flags)
+    carried: Any = view[:head], view[head:]  # read like bytes, and not copied
+    return row._replace(kind=row.kind - ELSEWHERE, head=carried[0], body=carried[1])
 
 
 def forget_before(folder: Path, batch_id: int) -> None:
@@ -111,7 +114,20 @@ def _write(file: int, data: bytes | memoryview, at: int) -> None:
         view, at = view[written:], at + written
 
 
-def _mapped(path: Path) -> memoryview:
+def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
+    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
+
+    Args:
+        at: Where it begins.
+        length: Its bytes; None for all that follow.
+        flags: More flags of ``mmap``.
+    """
     with path.open("rb") as file:
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        return memoryview(mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ))
+        size = os.fstat(file.fileno()).st_size - at if length is None else length
+        if not size:
+            return memoryview(b"")
+        before = at % mmap.ALLOCATIONGRANULARITY
+        pages = mmap.mmap(
+            file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
+        )
+    return memoryview(pages)[before:]

@@ -22,7 +22,7 @@ from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind
 from acktree.spark import scratch
 from acktree.spark.inbox import FileInbox
 from acktree.spark.journal import Journal
-from acktree.spark.wire import rows_of
+from acktree.spark.results import Results, results_of
 from acktree.tasks.mail import Mail
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Sink:
         deliver: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
         on_batch: Called when a micro-batch has run, and will be committed next.
         first_batch: What Spark's first micro-batch counts as.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry``.
     """
 
     results: BatchResults
@@ -50,23 +51,13 @@ class Sink:
     deliver: Callable[[int, Mapping[int, Mail]], None]
     on_batch: Callable[[], None]
     first_batch: int = 0
+    has_payloads: bool = False
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take what one micro-batch decided."""
         batch_id = self.first_batch + spark_batch_id
-        rows = rows_by_kind(
-            row
-            for batch in frame.toArrow().to_batches()
-            for row in scratch.take(self.scratch, rows_of(batch))
-        )
-        self.results.note(rows, time.time_ns() // 1_000_000)
-        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
-        orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
-        last_end = self.results.progress.last[1]
-        end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
-        is_first = any(order["is_first"] for order in orders)
-        micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
-        self.deliver(batch_id, self.results.judge(micro_batch, end, rows))
+        with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
+            end = self._take(batch_id, collected)
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept)
@@ -74,6 +65,19 @@ class Sink:
             scratch.forget_before(used, spark_batch_id)
         self.results.progress.last = (batch_id, end)
         self.on_batch()
+
+    def _take(self, batch_id: int, collected: Results) -> int:
+        """Take what was collected; returns the last number of the inbox that the micro-batch ran over."""
+        rows = rows_by_kind(collected.rows)
+        self.results.note(rows, time.time_ns() // 1_000_000)
+        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
+        orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
+        last_end = self.results.progress.last[1]
+        end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
+        is_first = any(order["is_first"] for order in orders)
+        micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
+        self.deliver(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads))
+        return end
 
 
 def _micro_batch(rows: RowsByKind, batch_id: int, *, is_first: bool) -> MicroBatch | None:

@@ -201,7 +201,8 @@ def _start(
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
     most = session.sparkContext.defaultParallelism
     topology = held.begin_run(topology, config, min(wanted, most))
-    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
+    secretless = config.without_secrets()
+    plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
     errors, threads, change, ended = ErrorLog(config), Threads(), Event(), Event()
     letters = _letters(
@@ -229,11 +230,9 @@ def _start(
     )
     _add_spouts(topology, run, burial)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
-    queues = [task for task, thread in threads.by_task.items() if thread.task.spout.redelivers]
-    first_sequences = dict.fromkeys(queues, held.first_sequence)
     if acker is not None:
-        acker.forget_before(first_sequences)
-    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": first_sequences})
+        acker.forget_before(plan.first_sequences)
+    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
     supervisor.begin()
     return RunningTopology(run, supervisor)
@@ -280,7 +279,15 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
     sink = Sink(
-        run.results, run.inbox, run.journal, scratch, used, run.threads.hold, on_batch, held.first_batch
+        run.results,
+        run.inbox,
+        run.journal,
+        scratch,
+        used,
+        run.threads.hold,
+        on_batch,
+        held.first_batch,
+        plan.has_payloads,
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_partitions(session, plan.partitions):

@@ -109,6 +109,8 @@ class Acker:
         """An acker with nothing open, or with what an earlier driver left in a ledger."""
         self._salt = plan.run_salt
         self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms)
+        self.rows_left = np.zeros(0, dtype=np.int64)
+        """Rows of DataFrames that the last micro-batch opened and left open, by root."""
         self._first_sequences: Mapping[int, int] = {}
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
@@ -146,4 +148,5 @@ class Acker:
             ack_sums=closing.old_sums,
         )
         settled = self.ledger.settle(scattered, clock_ms, is_first=is_first)
+        self.rows_left = settled.left.roots[settled.left.owners < 0]  # see tasks/mail.py
         return Verdicts.of(closing.done, settled, told.reasons), settled.change

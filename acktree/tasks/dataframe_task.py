@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +18,21 @@ from acktree.core.batches import alone
 from acktree.core.counters import What
 from acktree.core.fields import DEFAULT_STREAM
 from acktree.core.reading import decoded
-from acktree.core.retry import RetryAt
+from acktree.core.retry import Retry, RetryAt
 from acktree.core.verdicts import Failure, FailureKind
 from acktree.errors import MisuseError
 from acktree.spout import DataFrameSpout
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.mail import Mail
+from acktree.tasks.outputs import is_among
 from acktree.tasks.plan import Plan
 from acktree.tasks.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spout_task import SpoutTask
 from acktree.tasks.surroundings import Surroundings
 from acktree.topology.model import Component
+
+_AT_ONCE: Final = 10_000
+"""So many rows that are given up are recorded together: each holds its values in memory until then."""
 
 
 class ParkingInbox(Protocol):
@@ -91,10 +95,14 @@ class DataFrameTask(SpoutTask):
         for roots, failure in mail.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
             self._count(DEFAULT_STREAM, what, len(roots))
-        policy = self.component.retry
-        if policy is None or not mail.failed_rows:
-            return
-        parked: list[_Parked] = []
+        if self.component.retry is not None and mail.failed_rows:
+            for part in in_parts(
+                self._to_park(mail, self.component.retry, now_ms), lambda one: one.values.nbytes
+            ):
+                self._park(part, now_ms)
+
+    def _to_park(self, mail: Mail, policy: Retry, now_ms: int) -> Iterator[_Parked]:
+        """Decide what becomes of failed rows: gives those that wait for their next attempt, one by one."""
         for root, values, failure in _failed_rows(mail):
             if root in self._parked:  # told anew after a crash, and parked already
                 continue
@@ -102,13 +110,13 @@ class DataFrameTask(SpoutTask):
             is_over = self.recovery.is_dead_letter(root)
             fate = None if is_over else policy.decide(failure, root, now_ms, now_ms)
             if isinstance(fate, RetryAt):
-                parked.append(_Parked(fate.due_ms, message_id, values, root))
+                yield _Parked(fate.due_ms, message_id, values, root)
             else:
                 letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
                 place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
                 self._retries.give_up(place, replace(failure, final=True), root)
-        for part in in_parts(parked, lambda one: one.values.nbytes):
-            self._park(part, now_ms)
+                if len(self._retries.wills) >= _AT_ONCE and self._retries.may_bury(now_ms):
+                    self._bury(now_ms)
 
     def _park(self, parked: list[_Parked], now_ms: int) -> None:
         try:
@@ -151,9 +159,12 @@ def _is_shown(kind: pa.DataType) -> bool:
 
 
 def _failed_rows(mail: Mail) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
-    """Each failed row with its one-row batch and what befell it."""
-    for roots, values in mail.payloads:
-        place_of = {root: row for row, root in enumerate(roots.tolist())}
-        for failed, failure in mail.failed_rows:
-            for root in failed[np.isin(failed, roots)].tolist():
-                yield root, alone(values, place_of[root]), failure
+    """Each failed row with its one-row batch and its failure; one piece of the payloads after the other."""
+    roots = np.concatenate([failed for failed, _ in mail.failed_rows])
+    failures = np.repeat(np.arange(len(mail.failed_rows)), [len(failed) for failed, _ in mail.failed_rows])
+    order = np.argsort(roots)
+    roots, failures = roots[order], failures[order]
+    for held, values in mail.payloads:
+        for row in np.flatnonzero(is_among(held, roots)).tolist():
+            at = int(np.searchsorted(roots, held[row]))
+            yield int(held[row]), alone(values, row), mail.failed_rows[failures[at]][1]

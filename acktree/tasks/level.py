@@ -79,7 +79,10 @@ def run_level(
             ticks |= json.loads(row.head)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
-            chunks.append(read_chunk(name).slice(first, end))
+            chunk = read_chunk(name).slice(first, end)
+            # A micro-batch that an earlier driver left unfinished runs again; its queue brings these back.
+            if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
+                chunks.append(chunk)
         elif row.kind == Kind.ROWS:
             _emit_rows(row, outputs)
         else:
@@ -136,7 +139,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     if len(roots):
         outputs.open_rows(roots, rows.ack_values, -task)  # no sequence stands behind these: see tasks/mail.py
         if component.retry is not None:
-            outputs.payload(roots, values)
+            outputs.payload(roots, row.body)
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,13 +38,13 @@ class Mail:
     failed: Sequence[tuple[Int64s, Failure]] = ()
     acked_rows: int = 0
     failed_rows: Sequence[tuple[Int64s, Failure]] = ()
-    payloads: Sequence[Payload] = ()
+    payloads: Iterable[Payload] = ()
     redriven: Sequence[RedrivenLetter] = ()
     lost_through: int = -1
 
 
 def mail_of(
-    told: Verdicts, run_salt: int, late: Failure, payloads: Sequence[Payload] = ()
+    told: Verdicts, run_salt: int, late: Failure, payloads: Iterable[Payload] = ()
 ) -> dict[int, Mail]:
     """Sort verdicts by the spout task that opened each root.
 
@@ -53,7 +53,7 @@ def mail_of(
     Args:
         run_salt: To read a root's task and sequence.
         late: What the timed out are told.
-        payloads: What failed rows held; each task is given all, and takes those of its roots.
+        payloads: What failed rows held; each task reads all, piece by piece, and takes those of its roots.
 
     Raises:
         ProtocolError: A root's own task is not the one that opened it: two ids were mixed up.

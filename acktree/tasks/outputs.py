@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import traceback as tb
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from acktree.core.counters import NO_STREAM, Counters
@@ -30,10 +31,37 @@ Payload = tuple[Int64s, pa.RecordBatch]
 """Roots of rows of a DataFrame, and what each row holds."""
 
 
+TakePayloads = Callable[[Int64s], Iterator[Payload]]
+"""Gives what rows of some roots hold, in pieces."""
+
+
 def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
     """Read the head and body of a row of kind PAYLOADS."""
     (roots,) = unpack(head)
     return int64s(roots), batch_from_bytes(body)
+
+
+def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
+    """Of a row of kind PAYLOADS what it says of some roots; None for nothing.
+
+    Args:
+        wanted: Roots, ascending, shape (n,).
+    """
+    (packed,) = unpack(head)
+    roots = int64s(packed)
+    which = np.flatnonzero(is_among(roots, wanted))
+    if not len(which):
+        return None
+    return roots[which], batch_from_bytes(body).take(pa.array(which))
+
+
+def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:
+    """Which roots are among some others, which are ascending: a table of millions is sorted once."""
+    at = np.searchsorted(wanted, roots)
+    found: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
+    inside = at < len(wanted)
+    found[inside] = wanted[at[inside]] == roots[inside]
+    return found
 
 
 class Outputs:
@@ -69,7 +97,7 @@ class Outputs:
         self._reasons: list[bytes] = []
         self._resets: list[Int64s] = []
         self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
-        self._payloads: list[Payload] = []
+        self._payloads: list[tuple[Int64s, Buffer]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """A frame for a task in some partition, on this level (fused) or a higher one."""
@@ -111,8 +139,8 @@ class Outputs:
         if self.plan.config.debug:
             self._emitted.append((component, stream, batch))
 
-    def payload(self, roots: Int64s, values: pa.RecordBatch) -> None:
-        """What these messages hold, a row each: kept at the acker while they are open."""
+    def payload(self, roots: Int64s, values: Buffer) -> None:
+        """What these messages hold, an encoded batch of a row each: read if they fail or stay open."""
         self._payloads.append((roots, values))
 
     def reset(self, roots: Int64s) -> None:
@@ -147,7 +175,7 @@ class Outputs:
         if self.plan.is_tracking and deltas:
             yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
         for roots, values in self._payloads:
-            yield self._row(Kind.PAYLOADS, pack(roots), batch_to_bytes(values))
+            yield self._row(Kind.PAYLOADS, pack(roots), values)
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
@@ -177,9 +205,10 @@ class Outputs:
             (*self._spans, *acks.spans),
         ).summed()
 
-    def _row(self, kind: Kind, head: bytes, body: bytes) -> WireRow:
+    def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
         # The level before the partition: the acker hears of failures in the order of the data.
-        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, body)
+        carried: Any = body  # read like bytes, and not copied
+        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
 
 
 _CAUSES: Final[Mapping[type[Exception], FailureCause]] = {

@@ -16,6 +16,7 @@ import cloudpickle
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.context import TaskContext
+from acktree.spout import DataFrameSpout
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
 
@@ -33,6 +34,8 @@ class Plan:
         pickles: Each bolt as it was given to ``set_bolt``.
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
+        first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry``: level 0 then says what rows hold.
     """
 
     topology: Topology
@@ -43,17 +46,34 @@ class Plan:
     pickles: Mapping[str, bytes]
     ticks: Mapping[str, float]
     import_path: tuple[str, ...]
+    first_sequences: Mapping[int, int]
+    has_payloads: bool
 
     @classmethod
-    def of(cls, topology: Topology, config: Config, partitions: int, run_salt: int) -> Plan:
-        """Lay out a topology over so many partitions."""
+    def of(
+        cls, topology: Topology, config: Config, partitions: int, run_salt: int, first_sequence: int = 0
+    ) -> Plan:
+        """Lay out a topology over so many partitions.
+
+        Args:
+            first_sequence: The first sequence of this run.
+        """
         is_tracking = config.acker_executors != 0
         pickles = {bolt.id: cloudpickle.dumps(bolt.user_object) for bolt in topology.bolts}
         bare = {name: replace(part, user_object=None) for name, part in topology.components.items()}
         stripped = replace(topology, components=bare)
         every = {bolt.id: _tick_secs(bolt, config) for bolt in topology.bolts}
         ticks = {name: secs for name, secs in every.items() if secs is not None}
-        return cls(stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path))
+        firsts = {
+            task: first_sequence
+            for spout in topology.spouts
+            if getattr(spout.user_object, "redelivers", False)
+            for task in spout.task_ids
+        }
+        return cls(
+            stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
+            any(isinstance(spout.user_object, DataFrameSpout) and spout.retry for spout in topology.spouts),
+        )  # fmt: skip
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
@@ -65,6 +85,18 @@ class Plan:
         """The level of every component; spouts are on level 0."""
         levels = {bolt: level.index for level in self.levels for bolt in level.bolts}
         return levels | {spout.id: 0 for spout in self.topology.spouts}
+
+    def is_void(self, task: int, first_sequence: int) -> bool:
+        """Whether tracked messages are of an earlier run, and their queue delivers them again.
+
+        The driver has forgotten them, so no verdict of theirs reaches anybody. The plan is written once a
+        run: every attempt of a micro-batch in this run gets the same answer.
+
+        Args:
+            task: Their spout task.
+            first_sequence: The sequence of any of them: a chunk is of one run.
+        """
+        return first_sequence < self.first_sequences.get(task, 0)
 
     @property
     def timeout_ms(self) -> int | None:

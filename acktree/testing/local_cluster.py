@@ -352,7 +352,7 @@ class LocalTopology:
         self._results.note(by_kind, self.now_ms)
         self._batch_id += 1
         for task, verdicts in self._results.judge(
-            MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind
+            MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind, lambda _: iter(())
         ).items():
             self._tasks[task].deliver(verdicts)
 

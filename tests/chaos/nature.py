@@ -70,6 +70,10 @@ def payload_of(number: int) -> bytes:
     return chance.randbytes(40_000 if chance.random() < 1 / 100 else chance.randint(100, 600))
 
 
+BEFORE_A_HOLD: Final = frozenset({"split", "work", "tally"})
+"""Bolts that see a message in the micro-batch that admits it, and in no later one."""
+
+
 def is_of_queue(number: int) -> bool:
     """Whether the queue spout emits it; the others are the position spout's."""
     return number % 2 == 0

@@ -23,7 +23,7 @@ COUNT = 1500
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("spout", "step"), [("position", "SINK"), ("queue", "TOLD")])
+@pytest.mark.parametrize(("spout", "step"), [("position", "SINK"), ("queue", "SINK"), ("queue", "TOLD")])
 def test_a_driver_that_dies_at_this_step_has_told_only_what_is_committed(
     spark: SparkSession, tmp_path: Path, spout: str, step: str
 ) -> None:
@@ -44,11 +44,13 @@ def test_a_driver_that_dies_at_this_step_has_told_only_what_is_committed(
     again = Counter(told(tmp_path, "acked"))
     assert set(again) == set(range(COUNT))
     assert set(told(tmp_path, "failed")) == set()
-    if spout == "position":
-        assert set(again.values()) == {1}
+    if step == "SINK":
+        # The queue brings the interrupted micro-batch's messages back as well, and none is counted twice.
         highest: Counter[str] = Counter()
         for key, count in notes(tmp_path / "notes", "notes"):
             highest[key] = max(highest[key], int(count))
         assert highest == {f"key {key}": COUNT // 10 for key in range(10)}
+    if spout == "position":
+        assert set(again.values()) == {1}
     else:
         assert all(again[number] == 1 for number in before)  # what was acked left the queue

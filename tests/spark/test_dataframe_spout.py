@@ -10,6 +10,8 @@ import pytest
 
 from acktree import Config, DataFrameSpout, Retry, TopologyBuilder, submit
 from acktree.errors import MisuseError
+from acktree.spark import results
+from acktree.spark import submit as submitting
 from acktree.testing import FeederSpout, LocalCluster
 from tests.spark.test_running import HealsBy, wait_until
 from tests.spark.topologies import Notebook, PoisonedEvery, notes
@@ -26,9 +28,13 @@ def numbers(spark: SparkSession, folder: Path, files: int, each: int) -> DataFra
     return spark.readStream.schema("n long").json(str(folder))
 
 
+@pytest.mark.parametrize("is_apart", [False, True], ids=["one machine", "apart"])
 def test_every_row_gets_a_verdict_and_one_that_fails_for_good_is_a_dead_letter_with_its_payload(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_apart
 ) -> None:
+    if is_apart:  # as on a cluster: Spark keeps the rows while the sink collects them in several jobs
+        monkeypatch.setattr(submitting, "_scratch_folder", lambda *_: None)
+        monkeypatch.setattr(results, "COLLECTED_BYTES", 1000)
     builder = TopologyBuilder("rows")
     spout = DataFrameSpout(numbers(spark, tmp_path / "in", files=3, each=200), message_id="n")
     builder.set_spout("numbers", spout, retry=Retry(max_attempts=2, backoff_secs=(0.1, 0.1)))
@@ -46,6 +52,7 @@ def test_every_row_gets_a_verdict_and_one_that_fails_for_good_is_a_dead_letter_w
     assert {(letter.attempts, letter.message_id_repr) for letter in letters} == {
         (2, str(n)) for n in range(0, 600, 100)
     }
+    # Each of them once: the levels run once, however many jobs collect what they give.
     assert sorted(int(n) for (n,) in notes(tmp_path, "notes")) == [n for n in range(600) if n % 100]
 
 

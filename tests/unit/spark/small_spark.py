@@ -61,6 +61,7 @@ class World:
         self.letters: dict[int, int] = {}  # root -> message id
         self.told_before_letter: list[int] = []
         self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
+        self.ran_for_nobody: list[int] = []  # what a run processed that an earlier run had been given
         self.run = 0
         self.most_letters: int | None = None  # of one run: beyond it the topology stops in order
         self.stops = 0
@@ -229,9 +230,10 @@ class DyingJournal(Journal):
 
     world: World
 
-    def write(self, *arguments: Any) -> None:
-        super().write(*arguments)
+    def write(self, *arguments: Any) -> Any:
+        stored = super().write(*arguments)
         self.world.passed("journalled")
+        return stored
 
 
 class Frame:
@@ -277,7 +279,7 @@ class Driver:
         )
         self.burial = Burial(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
-        self.plan = Plan.of(topology, config, 2, 7)
+        self.plan = Plan.of(topology, config, 2, 7, self.held.first_sequence)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
         self.inbox.world = world
         errors, self.threads = ErrorLog(config), Threads()
@@ -309,8 +311,7 @@ class Driver:
         self.thread = SpoutThread(self.task, config, lambda: None)
         self.threads.by_task[task_id] = self.thread
         _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
-        queues = [task_id] if world.redelivers else []
-        firsts = dict.fromkeys(queues, self.held.first_sequence)
+        firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
         options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
@@ -393,6 +394,8 @@ class Driver:
         end = self._end_of(batch_id)
         clock_ms = json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[1])
         rows = self._run(batch_id, start, end, clock_ms["batchTimestampMs"])
+        if not self.is_open and world.redelivers:  # nothing was delivered in this run yet
+            world.ran_for_nobody += _running[self.name]
         world.passed("state committed")
         self.sink(Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
         if self.is_open:

@@ -33,6 +33,7 @@ from acktree.core.values import batch_to_bytes
 from acktree.errors import CheckpointError
 from acktree.spark import acker as acker_module
 from acktree.spark.acker import DurableAcker
+from acktree.spark.results import payloads_in_rows
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from tests.unit.tasks.workbench import Calls, in_a_row
@@ -65,8 +66,8 @@ class Batch:
     rows_failed: Sequence[int] = ()
     now_ms: int = 0
 
-    def told(self) -> tuple[list[WireRow], list[WireRow]]:
-        """(DELTAS, PAYLOADS), as the levels send them."""
+    def told(self) -> tuple[list[WireRow], Any]:
+        """(DELTAS, what gives payloads), as the levels send them."""
         first, end = self.opens
         came = [row_root(n) for rows in self.rows.values() for n in rows]
         acked = [*message_roots(self.acks), *map(row_root, self.rows_acked)]
@@ -81,7 +82,7 @@ class Batch:
             wire(Kind.PAYLOADS, pack(int64s(map(row_root, rows))), batch_to_bytes(held(name, rows)))
             for name, rows in self.rows.items()
         ]
-        return [wire(Kind.DELTAS, b"", deltas.to_bytes())], payloads
+        return [wire(Kind.DELTAS, b"", deltas.to_bytes())], payloads_in_rows(payloads)
 
 
 def wire(kind: Kind, head: bytes, body: bytes) -> WireRow:
@@ -260,6 +261,8 @@ def test_however_often_drivers_die_the_same_is_told(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(acker_module, "_MOST_CHANGES", 1 if is_often_whole else 1000)
+        patch.setattr(acker_module, "_SPARSE", 1 if is_often_whole else 4)
+        patch.setattr(acker_module, "_FILE_BYTES", 1 if is_often_whole else 1 << 20)
         assert disturbed(script, Path(folder), deaths) == undisturbed(script)
 
 
@@ -453,7 +456,7 @@ def test_rows_of_a_dataframe_are_brought_back_by_nobody_and_never_forgotten(tmp_
 
 def kept(folder: Path) -> list[int]:
     """Of which micro-batches there are payloads."""
-    return sorted(int(file.name) for file in (folder / "payloads").iterdir())
+    return sorted(int(file.stem) for file in (folder / "payloads").iterdir())
 
 
 def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path: Path) -> None:
@@ -470,6 +473,71 @@ def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path
     acker = DurableAcker(PLAN, tmp_path, 4)
     settle(acker, 5, Batch())
     assert kept(tmp_path) == []
+
+
+def test_when_three_quarters_of_a_file_have_their_verdict_the_open_rows_move_to_a_new_one(
+    tmp_path: Path,
+) -> None:
+    acker = DurableAcker(PLAN, tmp_path, -1)
+    settle(acker, 0, Batch(rows={"texts": range(8)}))
+    settle(acker, 1, Batch(rows_acked=range(6)))
+    settle(acker, 2, Batch())
+    assert kept(tmp_path) == [0]  # two of eight are open: a quarter
+    settle(acker, 3, Batch(rows_acked=[6]))
+    assert kept(tmp_path) == [0, 3]  # micro-batch 3 may run again
+    settle(acker, 4, Batch())
+    assert kept(tmp_path) == [3]
+    acker = DurableAcker(PLAN, tmp_path, 4)
+    assert settle(acker, 5, Batch(rows_failed=[7]))[1] == [(row_root(7), {"text": "row 7"})]
+    settle(acker, 6, Batch())
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_a_driver_that_dies_after_rows_moved_to_a_new_file_leaves_each_of_them_once(
+    tmp_path: Path, committed: int
+) -> None:
+    moves = Batch(rows_acked=range(7))
+    acker = DurableAcker(PLAN, tmp_path, -1)
+    settle(acker, 0, Batch(rows={"texts": range(8)}))
+    settle(acker, 1, moves)
+    assert kept(tmp_path) == [0, 1]
+    acker = DurableAcker(PLAN, tmp_path, committed)
+    if not committed:
+        assert kept(tmp_path) == [0]
+        settle(acker, 1, moves)
+    verdicts, failed = acker.settle(2, *Batch(rows_failed=[7]).told(), 0, is_first=False)
+    assert [roots.tolist() for roots, _ in failed] == [[row_root(7)]]
+    assert verdicts.failed.roots.tolist() == [row_root(7)]
+    settle(acker, 3, Batch())
+    assert kept(tmp_path) == []
+
+
+def test_what_is_left_open_is_written_in_files_of_a_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acker_module, "_FILE_BYTES", 1)
+    acker = DurableAcker(PLAN, tmp_path, -1)
+    settle(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}))
+    assert kept(tmp_path) == [0, 0]
+    settle(acker, 1, Batch(rows_acked=[2]))
+    settle(acker, 2, Batch())
+    assert kept(tmp_path) == [0]
+    acker = DurableAcker(PLAN, tmp_path, 2)
+    assert settle(acker, 3, Batch(rows_failed=[1]))[1] == [(row_root(1), {"text": "row 1"})]
+
+
+def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> None:
+    deltas, payloads = Batch(rows={"texts": range(9)}, rows_acked=range(6), rows_failed=[6]).told()
+    asked: list[list[int]] = []
+
+    def asking(wanted: np.ndarray[Any, Any]) -> Any:
+        asked.append(sorted(wanted.tolist()))
+        return payloads(wanted)
+
+    _, failed = DurableAcker(PLAN, tmp_path, -1).settle(0, deltas, asking, 0, is_first=False)
+    assert [roots.tolist() for roots, _ in failed] == [[row_root(6)]]
+    assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
 
 def test_a_row_that_fails_where_it_comes_is_given_back_and_never_stored(tmp_path: Path) -> None:
@@ -508,5 +576,5 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
             assert dict(told) == {root: model[root] for root in lost & model.keys()}
             for root in lost | set(verdicts.acked.roots.tolist()):
                 model.pop(root, None)
-        acker.settle(MicroBatch(len(script), script[-1].now_ms), [], [])
+        acker.settle(MicroBatch(len(script), script[-1].now_ms), [], payloads_in_rows([]))
         assert bool(kept(Path(folder))) == bool(model)

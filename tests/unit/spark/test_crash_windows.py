@@ -37,6 +37,8 @@ def check(world: World) -> None:
     # The acker keeps nothing of what drivers that died had opened.
     assert driver.sink.results.progress.open_count == 0, where
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
+    # What a queue brings back is processed for its new delivery alone, so bolts remember no other.
+    assert world.ran_for_nobody == [], where
     if not world.redelivers:
         # Only we bring it back: one fate a message, processed once, and told again only after a death.
         assert len({number for _, number in told}) == len(told), where

@@ -19,6 +19,8 @@ from acktree.core.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.dead_letters.wills import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
 from acktree.spark.acker import DurableAcker
+from acktree.spark.results import payloads_in_rows
+from acktree.tasks import chunk, dataframe_task
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.dataframe_task import DataFrameTask
 from acktree.tasks.level import run_level
@@ -114,7 +116,9 @@ class Line:
         mail = Mail()
         if self.acker is not None:
             verdicts, payloads = self.acker.settle(
-                MicroBatch(self.batch_id, self.now_ms), told[Kind.DELTAS], told[Kind.PAYLOADS]
+                MicroBatch(self.batch_id, self.now_ms),
+                told[Kind.DELTAS],
+                payloads_in_rows(told[Kind.PAYLOADS]),
             )
             late = timed_out(self.plan.timeout_ms)
             mail = mail_of(verdicts, 5, late, payloads).get(self.number, mail)
@@ -219,6 +223,22 @@ def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again()
     line.feed()
     assert len(line.letters) == 2  # it failed again
     assert line.task.is_idle
+
+
+def test_failed_rows_are_parked_and_recorded_in_parts_however_many_fail_at_once(monkeypatch):
+    monkeypatch.setattr(dataframe_task, "_AT_ONCE", 4)
+    given_up = Line(CallsByHand(judges), Retry(max_attempts=1))
+    recorded = []
+    around = given_up.task._around
+    given_up.task._around = replace(
+        around, bury=lambda wills: (recorded.append(len(wills)), around.bury(wills))
+    )
+    given_up.feed(*range(1, 31, 3), places=3)
+    assert (recorded, len(given_up.letters), given_up.task.is_idle) == ([4, 4, 2], 10, True)
+    monkeypatch.setattr(chunk, "CHUNK_BYTES", 1)
+    waits = Line(CallsByHand(judges), Retry(max_attempts=2, backoff_secs=(5, 5)))
+    waits.feed(*range(1, 31, 3), places=3)
+    assert [len(waits.inbox.read(number)) for number in waits.inbox.parked] == [1] * 10
 
 
 @pytest.mark.parametrize("message_id", ["key", None])

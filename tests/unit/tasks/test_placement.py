@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import BasicBolt, Bolt, Config, Spout
+from acktree.core.counters import Counters
 from acktree.core.frames import Kind, WireRow
 from acktree.core.ids import root_ids
 from acktree.core.state import MemoryStore
@@ -24,6 +25,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.level import run_level
 from acktree.tasks.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
+from acktree.testing import FeederSpout
 from acktree.topology.levels import host
 from tests.generated.at_random import topology
 from tests.generated.running import build, run_locally
@@ -238,6 +240,32 @@ def test_a_row_that_does_not_belong_to_a_level_stops_loudly():
         row = WireRow(0, 0, kind, 1, 0, 0, json.dumps(("0", 0, 1)).encode(), b"")
         with pytest.raises(ProtocolError, match="reached level 0"):
             list(run_level(plan, 0, 0, [row]))
+
+
+@pytest.mark.parametrize(("redelivers", "is_tracked"), [(True, True), (True, False), (False, True)])
+def test_of_an_earlier_run_level_0_leaves_out_what_a_queue_delivers_again_and_nothing_else(
+    redelivers, is_tracked
+):
+    spout = FeederSpout(["n"], redelivers=redelivers)
+    plan = Plan.of(in_a_row(spout, Calls(lambda bolt, tup, collector: None)), Config(), 1, 0, 100)
+    (source,) = plan.topology.tasks["source"]
+    firsts = {"earlier": 97, "this run's": 100}
+    chunks = {
+        name: Chunk("source", source, "default", is_tracked, first, 0, encode_rows(["n"], [[1], [2], [3]]))
+        for name, first in firsts.items()
+    }
+    rows = [
+        WireRow(0, 0, Kind.CHUNK, source, at, 0, json.dumps((name, 0, 3)).encode(), b"")
+        for at, name in enumerate(chunks)
+    ]
+    counters = Counters()
+    told = list(run_level(plan, 0, 0, rows, read_chunk=chunks.__getitem__))
+    told += run_level(plan, 1, 0, [row for row in told if row.level == 1], MemoryStore())
+    for row in told:
+        if row.kind == Kind.STATISTICS:
+            counters.merge(Counters.from_bytes(row.body))
+    is_left_out = redelivers and is_tracked
+    assert counters.total("executed", component="b0") == (3 if is_left_out else 6)
 
 
 def test_a_level_without_rows_says_nothing():
