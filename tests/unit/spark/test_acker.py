@@ -506,7 +506,7 @@ def test_a_driver_that_dies_after_rows_moved_to_a_new_file_leaves_each_of_them_o
     if not committed:
         assert kept(tmp_path) == [0]
         settle(acker, 1, moves)
-    verdicts, failed = acker.settle(2, *Batch(rows_failed=[7]).told(), 0, is_first=False)
+    verdicts, failed = acker.settle(MicroBatch(2, 0), *Batch(rows_failed=[7]).told())
     assert [roots.tolist() for roots, _ in failed] == [[row_root(7)]]
     assert verdicts.failed.roots.tolist() == [row_root(7)]
     settle(acker, 3, Batch())
@@ -535,7 +535,7 @@ def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> Non
         asked.append(sorted(wanted.tolist()))
         return payloads(wanted)
 
-    _, failed = DurableAcker(PLAN, tmp_path, -1).settle(0, deltas, asking, 0, is_first=False)
+    _, failed = DurableAcker(PLAN, tmp_path, -1).settle(MicroBatch(0, 0), deltas, asking)
     assert [roots.tolist() for roots, _ in failed] == [[row_root(6)]]
     assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
