@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for all tests that can share one: the session that ``submit`` would make."""
-    from acktree.spark.settings import start_session  # noqa: PLC0415 - the unit tests run without PySpark
+    from acktree.spark.session.settings import start_session  # noqa: PLC0415 - the unit tests run without PySpark
 
     session = start_session("acktree-tests")
     yield session

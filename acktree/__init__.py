@@ -17,12 +17,12 @@ from acktree.bolt import (
     bolt,
 )
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.groupings import CustomGrouping
-from acktree.core.key_value_state import KeyValueState
-from acktree.core.retry import Retry
-from acktree.core.tuples import Tuple
-from acktree.core.verdicts import Failure
+from acktree.core.data.context import TaskContext
+from acktree.core.data.groupings import CustomGrouping
+from acktree.core.data.tuples import Tuple
+from acktree.core.spouts.retry import Retry
+from acktree.core.state.key_value_state import KeyValueState
+from acktree.core.tracking.verdicts import Failure
 from acktree.errors import (
     AcktreeError,
     BoltError,

@@ -22,15 +22,15 @@ from collections.abc import Callable, Iterable, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from acktree.core.fields import DEFAULT_STREAM, Outputs
+from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import MisuseError, TopologyError
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     import pyarrow as pa
 
     from acktree.config import Config
-    from acktree.core.context import TaskContext
-    from acktree.core.tuples import Tuple
+    from acktree.core.data.context import TaskContext
+    from acktree.core.data.tuples import Tuple
 
 __all__ = [
     "AnyBolt",

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from acktree.core.masking import is_url, masked_url
 from acktree.errors import ConfigError, nearest
+from acktree.private_urls import is_url, masked_url
 
 __all__ = ["Config"]
 

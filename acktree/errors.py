@@ -151,9 +151,9 @@ class DeadLetterLimitError(AcktreeError):
             stored it, and could not note that it told the source.
     """
 
-    def __init__(self, what: str, where: str, fix: str, *, buried: frozenset[int] = frozenset()) -> None:
+    def __init__(self, what: str, where: str, fix: str, *, recorded: frozenset[int] = frozenset()) -> None:
         super().__init__(what, where, fix)
-        self.buried = buried
+        self.recorded = recorded
 
 
 class ProtocolError(AcktreeError):

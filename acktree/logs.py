@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import traceback
 
-from acktree.core.texts import MOST_REASON, bounded, printable
+from acktree.texts import MOST_REASON, bounded, printable
 
 __all__ = ["logger"]
 

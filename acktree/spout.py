@@ -19,9 +19,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from acktree.core.fields import DEFAULT_STREAM, Outputs, declare_streams
-from acktree.core.texts import error_text
+from acktree.core.data.fields import DEFAULT_STREAM, Outputs, declare_streams
 from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, nearest
+from acktree.texts import error_text
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     import pyarrow as pa
@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     from numpy.typing import NDArray
 
     from acktree.config import Config
-    from acktree.core.context import TaskContext
-    from acktree.core.verdicts import Failure
+    from acktree.core.data.context import TaskContext
+    from acktree.core.tracking.verdicts import Failure
 
 __all__ = ["DataFrameSpout", "EndOfStream", "IterableSpout", "MessageId", "Spout", "SpoutOutputCollector"]
 

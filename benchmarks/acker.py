@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from acktree.core.deltas import Deltas
-from acktree.core.frames import SINK_LEVEL, Kind, WireRow
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import Int64s, root_ids
-from acktree.core.spans import Opened, Span
-from acktree.spark.acker import DurableAcker
+from acktree.core.tracking.deltas import Deltas
+from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.tasks.plan import Plan
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.work import Meter, Variant
@@ -59,7 +59,7 @@ class Host:
         sequences = np.zeros(0, dtype=np.int64) if done is None else done
         deltas = Deltas(
             opened=(Opened(_TASK, first, first + count),),
-            spans=(Span(_TASK, first, np.full(count, owed)),),
+            sequence_sums=(SequenceSums(_TASK, first, np.full(count, owed)),),
             ack_roots=root_ids(_SALT, _TASK, sequences),
             ack_sums=np.full(len(sequences), _OWED),
         )

@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 from acktree import BasicBolt, DataFrameSpout, Retry, TopologyBuilder, submit
 from acktree.bolt import BasicOutputCollector
-from acktree.core.frames import WireRow
-from acktree.core.tuples import Tuple
+from acktree.core.data.frames import WireRow
+from acktree.core.data.tuples import Tuple
 from benchmarks.report import Report, add_keep_argument, tell
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def write_rows(folder: Path, rows: int) -> None:
 
 def session_on(master: str, folder: Path, settings: Iterable[tuple[str, str]]) -> SparkSession:
     """A session whose driver has 1 GB of heap, unless the settings say otherwise."""
-    from acktree.spark.settings import SETTINGS  # noqa: PLC0415  # so that --help does not wait for Spark
+    from acktree.spark.session.settings import SETTINGS  # noqa: PLC0415  # so that --help does not wait for Spark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -127,8 +127,8 @@ def measure(
     Raises:
         AssertionError: Some row has another verdict than it must have.
     """
-    from acktree.spark import results  # noqa: PLC0415  # so that --help does not wait
     from acktree.spark import submit as submitting  # noqa: PLC0415
+    from acktree.spark.query import results  # noqa: PLC0415  # so that --help does not wait
 
     variant = {"rows": rows, "master": master, "apart": apart, **dict(settings)}
     report, arrived = Report("backlog", variant), Arrived()

@@ -22,8 +22,8 @@ import pyarrow as pa
 from acktree import ArrowBolt, BasicBolt, Spout, Topology, TopologyBuilder
 from acktree.bolt import ArrowOutputCollector, BasicOutputCollector
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.tuples import Tuple
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_time_arguments, measure_topology

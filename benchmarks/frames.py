@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from acktree.core.frames import Kind, WireRow
+from acktree.core.data.frames import Kind, WireRow
 from benchmarks.python_side import MicroBatch
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_variant_arguments, variant_of

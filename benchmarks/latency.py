@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from acktree import Spout
 from acktree.config import Config
-from acktree.core.context import TaskContext
+from acktree.core.data.context import TaskContext
 from acktree.spout import SpoutOutputCollector
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, tell, throughput

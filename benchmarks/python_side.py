@@ -24,14 +24,14 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
-from acktree.core.frames import Kind, WireRow
-from acktree.core.state import MemoryStore, StateStore
-from acktree.spark.isolation import Isolation
-from acktree.tasks.acker_task import Acker
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.state.store import MemoryStore, StateStore
+from acktree.spark.worker.isolation import Isolation
+from acktree.tasks.acker import Acker
+from acktree.tasks.bolts.level import ReadChunk, run_level
+from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.level import ReadChunk, run_level
 from acktree.tasks.plan import Plan
-from acktree.tasks.sentry import Sentry
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import BatchSpout, Meter, Variant
@@ -108,8 +108,8 @@ class MicroBatch:
         # As on Spark, where a task runs for the first time.
         guards = Isolation(self.marks, 0, index, partition, 0, self.plan.config.execute_timeout_secs)
 
-        def level(sentry: Sentry, state: StateStore | None) -> Iterable[WireRow]:
-            return run_level(self.plan, index, partition, mine, state, read, sentry=sentry)
+        def level(monitor: ExecutionMonitor, state: StateStore | None) -> Iterable[WireRow]:
+            return run_level(self.plan, index, partition, mine, state, read, monitor=monitor)
 
         return list(guards.run(level, store))
 

@@ -20,7 +20,7 @@ def session_on(master: str) -> SparkSession:
     Executors of a ``local-cluster[workers,cores,megabytes]`` are processes of their own; they find
     acktree and the benchmarks where this process has them, and read the checkpoint from this machine's disk.
     """
-    from acktree.spark import settings  # noqa: PLC0415  # so that --help does not wait for Spark
+    from acktree.spark.session import settings  # noqa: PLC0415  # so that --help does not wait for Spark
 
     java = settings._JAVA_OPTIONS  # noqa: SLF001  # what submit() starts its own JVM with
     path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])

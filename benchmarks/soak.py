@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from acktree import BasicBolt, Bolt, Config, KeyValueState, Retry, Spout, Topology, TopologyBuilder, submit
 from acktree.bolt import BasicOutputCollector, OutputCollector
-from acktree.core.context import TaskContext
-from acktree.core.tuples import Tuple
-from acktree.core.verdicts import Failure
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
+from acktree.core.tracking.verdicts import Failure
 from acktree.spout import MessageId, SpoutOutputCollector
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, tell

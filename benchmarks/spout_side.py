@@ -21,10 +21,10 @@ import numpy as np
 
 from acktree.driver.spout_threads import RUN_MESSAGES
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_task import SpoutTask
-from acktree.tasks.surroundings import Surroundings
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from benchmarks.python_side import profile
 from benchmarks.report import Report, add_keep_argument, tell
 from benchmarks.work import SPOUTS, Meter, Variant
@@ -75,8 +75,8 @@ class SpoutSide:
         plan = Plan.of(variant.topology_of(user_object), variant.config, variant.cores, run_salt=7)
         component = plan.topology.spouts[0]
         self.inbox, self.tracked = BytesInbox(), tracked
-        around = Surroundings(self.inbox, lambda _: None, _raise, lambda first: first + (1 << 40))
-        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, around, 0)
+        spout_host = SpoutHost(self.inbox, lambda _: None, _raise, lambda first: first + (1 << 40))
+        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, spout_host, 0)
         self.task.open()
         self.task.activate()
         self.now_ms = 0
@@ -99,7 +99,7 @@ class SpoutSide:
         started = process_time()
         task.is_active = False  # a step that takes mail, and asks for nothing
         if self.tracked:
-            task.deliver(Mail(np.concatenate(ends)))
+            task.dispatch(VerdictBatch(np.concatenate(ends)))
         task.step(self.now_ms)
         task.is_active = True
         seconds["ack"] = seconds.get("ack", 0.0) + process_time() - started

@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree import Topology, submit
-from acktree.spark.isolation import UNGUARDED
+from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, tell, throughput
 from benchmarks.sessions import session_on

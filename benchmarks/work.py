@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from acktree import ArrowBolt, BasicBolt, KeyValueState, Spout, Topology, TopologyBuilder, bolt
 from acktree.bolt import AnyBolt, ArrowOutputCollector, BasicOutputCollector
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.tuples import Tuple
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
 
 WORDS: Final = 6

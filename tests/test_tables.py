@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spark.points import POINTS
+from tests.unit.checkpoint.points import POINTS
 from tests.unit.topology.test_changes import GOES_ON, REFUSED
 
 ROOT = Path(__file__).parents[1]

@@ -12,9 +12,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from acktree.core.texts import printable_lines
 from acktree.errors import AcktreeError
 from acktree.spark_extra import needing_spark
+from acktree.texts import printable_lines
 
 __all__ = ["main"]
 

@@ -1,1 +1,4 @@
-"""The rules, pure: ids, values, groupings, lineage, ledger. No clock, no chance, no I/O, no Spark."""
+"""The pure part: ids, tuples, lineage, the acker's sums, retry policy, counters.
+
+Runs in every process. Knows no clock, draws no random number, does no input or output.
+"""

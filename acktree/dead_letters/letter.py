@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from acktree.core.reading import PartlyReadable, decoded
-from acktree.core.texts import printable
-from acktree.core.values import batch_from_bytes, decode_rows, pickled_fields
-from acktree.core.verdicts import FailureCause, FailureKind
+from acktree.core.data.reading import PartlyReadable, decoded
+from acktree.core.data.values import batch_from_bytes, decode_rows, pickled_fields
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
+from acktree.texts import printable
 
 __all__ = ["DeadLetter", "Pickled"]
 

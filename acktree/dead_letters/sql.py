@@ -25,10 +25,10 @@ from urllib.parse import unquote
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from acktree.core.masking import masked_text, masked_url
 from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
 from acktree.private_files import make_private_file, make_private_folder
+from acktree.private_urls import masked_text, masked_url
 
 __all__ = ["SqlTable"]
 

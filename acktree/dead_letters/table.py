@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypedDict
 
-from acktree.core.verdicts import FailureCause, FailureKind
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError
 

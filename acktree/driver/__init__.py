@@ -1,4 +1,4 @@
-"""The driver's side of a running topology: spout threads, what micro-batches decide, the handle, shutdown.
+"""The driver's side of a run: spout threads, what micro-batches decide, supervisor, handle, shutdown.
 
-Runs in the user's driver process. Imports neither PySpark nor anything of ``acktree.spark``.
+Runs in the user's driver process. Imports nothing of ``acktree.spark`` and no PySpark.
 """

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Final, Protocol
 
-from acktree.core.counters import Counters
-from acktree.core.frames import Kind, WireRow
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.statistics import ReportedError
-from acktree.core.values import batch_from_bytes, rows_to_show
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import ReportedError
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
 from acktree.logs import logger
-from acktree.tasks.acker_task import Acker, Verdicts
-from acktree.tasks.mail import Mail, mail_of, timed_out
-from acktree.tasks.outputs import Payload, TakePayloads
+from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.bolts.outputs import Payload, TakePayloads
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
 __all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
 
@@ -106,7 +106,7 @@ class BatchResults:
 
     def judge(
         self, batch: MicroBatch | None, end: int, rows: RowsByKind, payloads: TakePayloads
-    ) -> dict[int, Mail]:
+    ) -> dict[int, VerdictBatch]:
         """Let the acker judge a micro-batch, durably.
 
         Args:
@@ -126,7 +126,7 @@ class BatchResults:
             stored = self._verdict_log.write(batch.batch_id, end, verdicts, failed)
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
-        return mail_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored)
+        return verdict_batches_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored)
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Count, report and log what a micro-batch says of itself."""

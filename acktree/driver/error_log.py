@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.config import Config
-from acktree.core.statistics import ReportedError
+from acktree.core.stats.statistics import ReportedError
 from acktree.logs import logger
 
 log = logger("acktree")

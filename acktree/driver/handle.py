@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
-from acktree.core.statistics import Stats
+from acktree.core.stats.statistics import Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
-from acktree.driver.shutdown import heeding_signals, stop_politely
+from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
 from acktree.tasks.plan import Plan
@@ -169,7 +169,7 @@ class RunningTopology:
 
     def __enter__(self) -> Self:
         """Until the block is left, Ctrl-C and SIGTERM stop it politely and a second one at once."""
-        self._block.enter_context(signals.heeded())
+        self._block.enter_context(signals.signals_raise())
         self._in_block = True
         return self
 
@@ -178,13 +178,13 @@ class RunningTopology:
     ) -> None:
         with self._block:
             if isinstance(raised, signals.StoppedBySignal):
-                stop_politely(self, raised)
+                stop_on_signal(self, raised)
             else:
                 self.kill(wait_secs=0)
 
     def _await(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
         """Whether it was done in time. Raises what stopped the run."""
-        with heeding_signals(self, stops=not self._in_block):
+        with stop_on_signals(self, stops=not self._in_block):
             if not self._wait(done, timeout_secs):
                 return False
         if self._supervisor.stopped_by is not None:
@@ -194,7 +194,7 @@ class RunningTopology:
     def _wait(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
         """Whether it was done in time. StoppedBySignal when a signal came first, in the main thread."""
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
-        with signals.noted() as came:
+        with signals.signals_wait() as came:
             while not done():
                 left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
                 if left <= 0 or came():

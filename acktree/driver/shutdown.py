@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from acktree.core.statistics import Stats
-from acktree.driver.signals import StoppedBySignal, heeded, noted
+from acktree.core.stats.statistics import Stats
+from acktree.driver.signals import StoppedBySignal, signals_raise, signals_wait
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
 
@@ -44,17 +44,17 @@ class Stoppable(Protocol):
 Started = TypeVar("Started", bound=Stoppable)
 
 
-def started_politely(start: Callable[[], Started], name: str, checkpoint: Path | str) -> Started:
-    """Start a topology. A signal meanwhile is heeded at the end of a ``noted`` block, or when it has started.
+def start_interruptibly(start: Callable[[], Started], name: str, checkpoint: Path | str) -> Started:
+    """Start a topology. A signal meanwhile is heeded at the end of a ``signals_wait`` block, or when it has started.
 
     Raises:
         StoppedBySignal: One came, and nothing of the topology is left. Whatever else was raised meanwhile
             counts as its work: a terminal, or an init system, asks the JVM too, which goes at once.
     """
-    with heeded():
+    with signals_raise():
         running = None
         try:
-            with noted() as came:
+            with signals_wait() as came:
                 try:
                     running = start()
                 except Exception:
@@ -77,7 +77,7 @@ def started_politely(start: Callable[[], Started], name: str, checkpoint: Path |
 
 
 @contextmanager
-def heeding_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
+def stop_on_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
     """While the program waits for a topology, a signal ends the wait.
 
     Args:
@@ -86,16 +86,16 @@ def heeding_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
     Raises:
         StoppedBySignal: One came.
     """
-    with heeded():
+    with signals_raise():
         try:
             yield
         except StoppedBySignal as asked:
             if stops:
-                stop_politely(running, asked)
+                stop_on_signal(running, asked)
             raise
 
 
-def stop_politely(running: Stoppable, asked: StoppedBySignal) -> None:
+def stop_on_signal(running: Stoppable, asked: StoppedBySignal) -> None:
     """Kill a topology, and say what is open before and afterwards.
 
     Raises:

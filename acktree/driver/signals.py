@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["StoppedByCtrlC", "StoppedBySignal", "heeded", "noted"]
+__all__ = ["StoppedByCtrlC", "StoppedBySignal", "signals_raise", "signals_wait"]
 
 
 class StoppedBySignal(SystemExit):
@@ -69,7 +69,7 @@ _heeding: Final = _Heeding()
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
+def signals_raise() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM raise :class:`StoppedBySignal` in this block; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -86,7 +86,7 @@ def heeded() -> Iterator[None]:
 
 
 @contextmanager
-def noted() -> Iterator[Callable[[], bool]]:
+def signals_wait() -> Iterator[Callable[[], bool]]:
     """Let nothing be raised in this block, but when it is left; gives a function that says whether one came.
 
     Raises:

@@ -14,12 +14,12 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Final
 
 from acktree.config import Config
-from acktree.core.counters import Counters
-from acktree.core.statistics import OpenMessages
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import OpenMessages
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, SpoutError
-from acktree.tasks.mail import Mail
-from acktree.tasks.spout_task import SpoutTask
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192
 """Messages are handed over at the latest when so many wait."""
@@ -100,7 +100,7 @@ class SpoutThread:
         self._is_wanted = True
         self._is_stopping = False
         self._rests = False
-        self._mail_through = -1
+        self._verdicts_through = -1
         self._starting = Lock()
         self._thread = Thread(
             target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True
@@ -112,12 +112,12 @@ class SpoutThread:
             if not self._is_stopping:
                 self._thread.start()
 
-    def deliver(self, mail: Mail | None, batch_id: int) -> None:
+    def dispatch(self, verdict_batch: VerdictBatch | None, batch_id: int) -> None:
         """Leave what a committed micro-batch decided; None when it decided nothing for this task."""
-        if mail is not None:
-            self.task.deliver(mail)
-        self._mail_through = batch_id  # after the mail: what is through here can be taken
-        if mail is not None:
+        if verdict_batch is not None:
+            self.task.dispatch(verdict_batch)
+        self._verdicts_through = batch_id  # after the mail: what is through here can be taken
+        if verdict_batch is not None:
             self._wake.set()
 
     def set_active(self, active: bool) -> None:  # noqa: FBT001  # it is the value, not an option
@@ -160,7 +160,7 @@ class SpoutThread:
     def is_at_rest(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or told."""
         # In this order: the thread says that it works before it takes its mail.
-        return self.broken is not None or (not self.task.has_mail and self._rests)
+        return self.broken is not None or (not self.task.has_verdicts and self._rests)
 
     @property
     def has_ended(self) -> bool:
@@ -185,7 +185,7 @@ class SpoutThread:
         try:
             self._loop()
             task.deactivate()
-            through = self._mail_through
+            through = self._verdicts_through
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
             task.flush(now_ms())  # what ack and fail emitted too
             self._say_told(through)
@@ -211,7 +211,7 @@ class SpoutThread:
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
             through = (
-                self._mail_through
+                self._verdicts_through
             )  # before the step: what comes while the spout is asked waits for the next
             asked = time.monotonic()
             moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
@@ -263,13 +263,13 @@ class Threads:
         """None yet."""
         self.by_task: dict[int, SpoutThread] = {}
         self._lock = Lock()
-        self._held: dict[int, Mapping[int, Mail]] = {}
+        self._held: dict[int, Mapping[int, VerdictBatch]] = {}
 
-    def hold(self, batch_id: int, mail: Mapping[int, Mail]) -> None:
+    def hold(self, batch_id: int, verdict_batch: Mapping[int, VerdictBatch]) -> None:
         """Keep a micro-batch's verdicts until it is committed; that it runs says so of those before it."""
         self.tell(batch_id - 1)
         with self._lock:
-            self._held[batch_id] = mail
+            self._held[batch_id] = verdict_batch
 
     def tell(self, committed: int) -> None:
         """Leave the verdicts of committed micro-batches at their tasks.
@@ -278,9 +278,9 @@ class Threads:
         """
         with self._lock:
             for batch_id in sorted(held for held in self._held if held <= committed):
-                mail = self._held.pop(batch_id)
+                verdict_batch = self._held.pop(batch_id)
                 for task, thread in self.by_task.items():
-                    thread.deliver(mail.get(task), batch_id)
+                    thread.dispatch(verdict_batch.get(task), batch_id)
 
     def told_through(self) -> int:
         """The last micro-batch whose verdicts every task has told."""

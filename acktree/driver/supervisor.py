@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Final, Protocol
 
-from acktree.dead_letters.burial import Burial
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.checkpoint.journal import Journal
+from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
@@ -20,10 +24,6 @@ from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError
 from acktree.logs import logger
-from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.inbox import FileInbox
-from acktree.spark.inbox_files import ChunkKind
-from acktree.spark.journal import Journal
 from acktree.tasks.plan import Plan
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor"]
@@ -106,7 +106,7 @@ class Run:
     ended: Event
     stop_session: Callable[[], None]
     journal: Journal | None = None
-    recorder: Burial | None = None
+    recorder: DeadLetterRecorder | None = None
 
     @property
     def name(self) -> str:

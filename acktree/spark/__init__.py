@@ -1,1 +1,4 @@
-"""Hosts the tasks in one Structured Streaming query. The only room that knows PySpark."""
+"""The engine: ``submit``, the streaming query, and what its workers run. The only room that imports PySpark.
+
+Runs in the driver and in Python workers; each sub-room says which.
+"""

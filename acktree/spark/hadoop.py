@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException, UnsupportedOperationException
 
+from acktree.checkpoint.lease import Remote
+from acktree.checkpoint.location import hadoop_path
 from acktree.errors import CheckpointError, ConfigError
-from acktree.spark.lease import Remote
-from acktree.spark.location import hadoop_path
-from acktree.spark.settings import MANAGER
+from acktree.spark.session.settings import MANAGER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acktree.core.state import MemoryStore
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.location import folder_of, hadoop_path
+from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
+from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, nearest
-from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.location import folder_of, hadoop_path
-from acktree.spark.memories import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
-from acktree.spark.settings import lend_session, prepare_session
-from acktree.tasks.moving import moved
+from acktree.spark.session.settings import lend_session, prepare_session
+from acktree.tasks.bolts.moved_memory import moved
 from acktree.topology.shape import Part, Shape
 
 if TYPE_CHECKING:

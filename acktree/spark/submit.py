@@ -12,48 +12,48 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from acktree.checkpoint import full_disk
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.location import location_of, refuse_letters_beside
+from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
-from acktree.core.statistics import ReportedError
-from acktree.core.verdicts import Failure
-from acktree.dead_letters.burial import Burial
+from acktree.core.stats.statistics import ReportedError
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.dead_letters.wills import redriven_letter, refuse_strangers
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import RunningTopology
-from acktree.driver.shutdown import started_politely
-from acktree.driver.signals import noted
+from acktree.driver.shutdown import start_interruptibly
+from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
 from acktree.logs import logger
-from acktree.spark import full_disk
-from acktree.spark.acker import DurableAcker
-from acktree.spark.checkpoint import Checkpoint
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
-from acktree.spark.inbox import FileInbox
-from acktree.spark.inbox_files import ChunkKind
-from acktree.spark.journal import Journal
-from acktree.spark.location import location_of, refuse_letters_beside
-from acktree.spark.mirror import Mirror
-from acktree.spark.operators import Places
-from acktree.spark.query import ladder
-from acktree.spark.settings import (
+from acktree.spark.query.handle import SparkQuery
+from acktree.spark.query.ladder import ladder
+from acktree.spark.query.operators import Places
+from acktree.spark.query.sink import Sink
+from acktree.spark.session.settings import (
     lend_session,
     lent_partitions,
     most_carried,
     no_retries_hint,
     prepare_session,
 )
-from acktree.spark.shipping import ship_code
-from acktree.spark.sink import Sink
-from acktree.spark.spark_query import SparkQuery
-from acktree.spark.worker import SharedPlan
-from acktree.tasks.dataframe_task import DataFrameTask
-from acktree.tasks.mail import Mail, mail_of, timed_out
+from acktree.spark.session.shipping import ship_code
+from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_task import SpoutTask
-from acktree.tasks.surroundings import Surroundings
+from acktree.tasks.spouts.dataframe import DataFrameTask
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def submit(
             return _submit_at(where, topology, spark, config)
         return _submit_in(where, topology, spark, config)
 
-    return started_politely(start, topology.name, where)
+    return start_interruptibly(start, topology.name, where)
 
 
 def _submit_in(
@@ -144,7 +144,7 @@ def _session(
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
     try:
-        with noted():  # a JVM that is left half started stays
+        with signals_wait():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         prepare_session(session, is_folder=is_folder)
         if hint := no_retries_hint(session):
@@ -208,7 +208,7 @@ def _start(
     letters = _letters(
         held, config, topology, partial(_send, topology, threads, ended), threads.has_open_letter
     )
-    burial = Burial(letters, topology, config, on_limit=change.set)
+    recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.told_through, held.files) if replays else None
     acker = None
@@ -226,9 +226,9 @@ def _start(
         ended=ended,
         stop_session=give_back,
         journal=journal,
-        recorder=burial,
+        recorder=recorder,
     )
-    _add_spouts(topology, run, burial)
+    _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     if acker is not None:
         acker.forget_before(plan.first_sequences)
@@ -238,12 +238,12 @@ def _start(
     return RunningTopology(run, supervisor)
 
 
-def _add_spouts(topology: Topology, run: Run, burial: Burial) -> None:
+def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:
     """Make the thread of each spout task; none is started."""
     plan, held, config = run.plan, run.checkpoint, run.plan.config
-    around = Surroundings(
-        run.inbox, burial.bury, _reporter(run.errors), held.reserve, burial.acked, burial.settle,
-        burial.letters_among,
+    spout_host = SpoutHost(
+        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked, recorder.settle,
+        recorder.letters_among,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -251,11 +251,11 @@ def _add_spouts(topology: Topology, run: Run, burial: Burial) -> None:
             if spout.is_dataframe:
                 mine = spout.user_object  # Spark's, and never called
                 task: SpoutTask = DataFrameTask(
-                    mine, bare, task_id, plan, around, held.first_sequence, run.inbox
+                    mine, bare, task_id, plan, spout_host, held.first_sequence, run.inbox
                 )
             else:
                 mine = copy.deepcopy(spout.user_object)
-                task = SpoutTask(mine, bare, task_id, plan, around, held.first_sequence)
+                task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
             run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
 
 
@@ -328,9 +328,9 @@ def _letters(
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
     """Let dead letters go back to the tasks that gave them up."""
-    refuse_strangers(letters, topology, is_running=not ended.is_set())
+    refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
     for letter in letters:
-        threads.by_task[letter.task_id].task.deliver(Mail(redriven=[redriven_letter(letter)]))
+        threads.by_task[letter.task_id].task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
     threads.wake()
 
 
@@ -367,9 +367,9 @@ def _recover(
     if journal is not None:
         _settle(plan, inbox, journal, keeping, last_committed)
     for thread in keeping.values():
-        thread.task.deliver(Mail(lost_through=lost_through))  # behind the verdicts that there are
+        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # behind the verdicts that there are
     for thread in threads.by_task.values():
-        thread.deliver(None, last_committed)  # its mail is through with the first step
+        thread.dispatch(None, last_committed)  # its mail is through with the first step
 
 
 def _settle(
@@ -381,7 +381,7 @@ def _settle(
             if chunk.task in keeping:
                 keeping[chunk.task].task.recovery.must_outlive(number, chunk)
     for was_told, verdicts, payloads in journal.earlier(last_committed):
-        mail = mail_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
-        for task_id, letters in mail.items():
+        verdict_batch = verdict_batches_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
+        for task_id, letters in verdict_batch.items():
             if task_id in keeping:
                 keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)

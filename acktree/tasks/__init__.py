@@ -1,1 +1,4 @@
-"""Runs user code on frames: bolts, spouts and the acker, as tasks. No Spark, no clock of its own."""
+"""What runs user code, and what both processes share: plan, chunks, the acker.
+
+Runs in workers and in the driver. Imports no PySpark and writes no files.
+"""

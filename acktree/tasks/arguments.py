@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.fields import StreamDeclaration
+from acktree.core.data.admission import admitted, fitted
+from acktree.core.data.fields import StreamDeclaration
 from acktree.core.ids import Int64s
-from acktree.core.outside import admitted, fitted
-from acktree.core.pending import MessageIds
-from acktree.core.texts import error_text, short_repr
+from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
+from acktree.texts import error_text, short_repr
 
 _PLAIN: Final = frozenset({int, str, bytes, bool, float, type(None)})
 """Exactly these types always pickle."""

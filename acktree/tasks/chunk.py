@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.batches import joined
+from acktree.core.data.batches import joined
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.values import batch_from_bytes, batch_to_bytes
 from acktree.errors import MisuseError
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import cloudpickle
 
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
-from acktree.core.context import TaskContext
+from acktree.core.data.context import TaskContext
 from acktree.spout import DataFrameSpout
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.statistics import Stats
-from acktree.core.verdicts import Failure, Verdict
+from acktree.core.data.context import TaskContext
+from acktree.core.stats.statistics import Stats
+from acktree.core.tracking.verdicts import Failure, Verdict
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector

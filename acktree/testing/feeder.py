@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.fields import Outputs, declare_streams
-from acktree.core.verdicts import Failure
+from acktree.core.data.context import TaskContext
+from acktree.core.data.fields import Outputs, declare_streams
+from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 

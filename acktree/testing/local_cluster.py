@@ -22,27 +22,27 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from acktree.config import Config
-from acktree.core.frames import Kind, WireRow
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import decode_rows
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.state import MemoryStore
-from acktree.core.statistics import OpenMessages, ReportedError, Stats
-from acktree.core.values import decode_rows
-from acktree.core.verdicts import Failure
-from acktree.dead_letters.burial import Burial
+from acktree.core.state.store import MemoryStore
+from acktree.core.stats.statistics import OpenMessages, ReportedError, Stats
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.dead_letters.wills import redriven_letter, refuse_strangers
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.ticks import Ticks
 from acktree.errors import MisuseError, SpoutError
-from acktree.tasks.acker_task import Acker
+from acktree.tasks.acker import Acker
+from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.level import run_level
-from acktree.tasks.mail import Mail
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_task import SpoutTask
-from acktree.tasks.surroundings import Surroundings
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component, Topology
 
 ROUND_MESSAGES: Final = 10_000
@@ -184,7 +184,7 @@ class LocalTopology:
         self.dead_letters = DeadLetters(
             IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=lambda: cluster.now_ms
         )
-        self._burial = Burial(self.dead_letters, topology, config)
+        self._recorder = DeadLetterRecorder(self.dead_letters, topology, config)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
         self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
@@ -223,8 +223,8 @@ class LocalTopology:
         for task in self._tasks.values():
             moved |= self._ask(task)
             task.flush(self.now_ms)
-        if self._burial.limit_reached is not None:
-            raise self._burial.limit_reached
+        if self._recorder.limit_reached is not None:
+            raise self._recorder.limit_reached
         chunks = self._inbox.take()
         if not chunks and not self._wants_beat:
             return moved
@@ -286,12 +286,12 @@ class LocalTopology:
                 "LocalCluster.submit()",
                 "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
             )
-        around = Surroundings(
-            self._inbox, self._burial.bury, self._report, lambda first: first + _RESERVED,
-            self._burial.acked, self._burial.settle,
+        spout_host = SpoutHost(
+            self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
+            self._recorder.acked, self._recorder.settle,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
-        task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, around, 0)
+        task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
         try:
             task.open()
         except Exception as error:
@@ -323,7 +323,7 @@ class LocalTopology:
                 here = [row for row in mine if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self.plan, level.index, partition, here, store, given.__getitem__, self._witness
+                    self.plan, level.index, partition, here, store, given.__getitem__, self._on_emit
                 )
         self._dispatch(rows)
 
@@ -343,7 +343,7 @@ class LocalTopology:
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())
 
-    def _witness(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+    def _on_emit(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
         self._emitted.setdefault((component, stream), []).append(batch)
 
     def _dispatch(self, rows: list[WireRow]) -> None:
@@ -354,12 +354,12 @@ class LocalTopology:
         for task, verdicts in self._results.judge(
             MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind, lambda _: iter(())
         ).items():
-            self._tasks[task].deliver(verdicts)
+            self._tasks[task].dispatch(verdicts)
 
     def _send_again(self, letters: Sequence[DeadLetter]) -> None:
-        refuse_strangers(letters, self.plan.topology, is_running=not self._is_closed)
+        refuse_foreign_letters(letters, self.plan.topology, is_running=not self._is_closed)
         for letter in letters:
-            self._tasks[letter.task_id].deliver(Mail(redriven=[redriven_letter(letter)]))
+            self._tasks[letter.task_id].dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
 
     def _has_open_letter(self, letter: DeadLetter) -> bool:
         task = self._tasks.get(letter.task_id)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from acktree.bolt import AnyBolt
-from acktree.core.fields import DEFAULT_STREAM
-from acktree.core.groupings import CustomGrouping
-from acktree.core.retry import Retry
+from acktree.core.data.fields import DEFAULT_STREAM
+from acktree.core.data.groupings import CustomGrouping
+from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input

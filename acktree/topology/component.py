@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from acktree.core.fields import StreamDeclaration
-from acktree.core.groupings import Grouping
-from acktree.core.retry import Retry
+from acktree.core.data.fields import StreamDeclaration
+from acktree.core.data.groupings import Grouping
+from acktree.core.spouts.retry import Retry
 
 __all__ = ["Component", "Kind", "Subscription"]
 

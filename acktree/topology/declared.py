@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from acktree.core.fields import DEFAULT_STREAM
+from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.errors import TopologyError
 
 __all__ = ["Declared", "Input", "code_name", "shown"]

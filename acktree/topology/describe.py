@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acktree.core.groupings import Fields, Grouping, PartialKey
+from acktree.core.data.groupings import Fields, Grouping, PartialKey
 from acktree.topology.component import Component
 from acktree.topology.declared import code_name
 from acktree.topology.levels import Level

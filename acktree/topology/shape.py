@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from acktree.core.groupings import Fields, Grouping, PartialKey
+from acktree.core.data.groupings import Fields, Grouping, PartialKey
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.errors import CheckpointError
 from acktree.spout import Spout

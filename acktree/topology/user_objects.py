@@ -15,7 +15,7 @@ import math
 from typing import Final
 
 from acktree.bolt import AnyBolt, ArrowBolt, BasicBolt, Bolt, FunctionBolt
-from acktree.core.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
+from acktree.core.data.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
 from acktree.spout import DataFrameSpout, Spout
 from acktree.topology.declared import Declared, shown
 

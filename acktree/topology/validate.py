@@ -19,10 +19,10 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
-from acktree.core import groupings
-from acktree.core.groupings import CustomGrouping, Grouping
+from acktree.core.data import groupings
+from acktree.core.data.groupings import CustomGrouping, Grouping
 from acktree.core.ids import MAX_SPOUT_TASK
-from acktree.core.retry import Retry
+from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError, nearest
 from acktree.spout import DataFrameSpout
 from acktree.topology.component import Component, Subscription

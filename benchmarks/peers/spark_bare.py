@@ -34,9 +34,9 @@ from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from acktree.spark.query import partition_keys
-from acktree.spark.settings import start_session
-from acktree.spark.worker import settle
+from acktree.spark.query.ladder import partition_keys
+from acktree.spark.session.settings import start_session
+from acktree.spark.worker.process import settle
 from benchmarks import machine
 from benchmarks.latency import quantiles_ms
 from benchmarks.report import Report, add_keep_argument, tell, throughput

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acktree import Config, submit
-from acktree.core.statistics import Stats
+from acktree.core.stats.statistics import Stats
 from acktree.testing import LocalCluster
 from examples.word_count import word_count as example
 

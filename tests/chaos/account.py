@@ -249,13 +249,13 @@ def _causes(
 ) -> Iterator[str]:
     """Why each effect is there that was there before."""
     seen: dict[int, set[int]] = defaultdict(set)
-    spans = _spans(by_place.values())
+    sequence_sums = _sequence_sums(by_place.values())
     for (number, bolt, part), effects in by_place.items():
         seen[number].update(effect.delivery for effect in effects)
         # A tuple of an earlier delivery that was held may come after those of the next one.
         ordered = sorted(effects, key=lambda effect: (effect.delivery, effect.attempt, effect.at))
         for place, effect in enumerate(ordered[1:], 1):
-            cause = _cause(effect, ordered[:place], told[number], spans)
+            cause = _cause(effect, ordered[:place], told[number], sequence_sums)
             if cause is None:
                 earlier = [_where(before) for before in ordered[:place]]
                 found["done_twice_without_cause"].append(
@@ -268,16 +268,16 @@ def _causes(
             found["seen_twice"].append(f"message {number}: deliveries {sorted(deliveries)}")
 
 
-_Spans = Mapping[tuple[int, int, int], tuple[float, float]]
+_SequenceSums = Mapping[tuple[int, int, int], tuple[float, float]]
 """(run, Spark task, process) -> when it left its first effect in that task, and its last."""
 
 
-def _spans(effects: Iterable[Sequence[Effect]]) -> _Spans:
-    spans: dict[tuple[int, int, int], tuple[float, float]] = {}
+def _sequence_sums(effects: Iterable[Sequence[Effect]]) -> _SequenceSums:
+    sequence_sums: dict[tuple[int, int, int], tuple[float, float]] = {}
     for effect in chain.from_iterable(effects):
-        first, last = spans.get(_worker(effect), (effect.at, effect.at))
-        spans[_worker(effect)] = min(first, effect.at), max(last, effect.at)
-    return spans
+        first, last = sequence_sums.get(_worker(effect), (effect.at, effect.at))
+        sequence_sums[_worker(effect)] = min(first, effect.at), max(last, effect.at)
+    return sequence_sums
 
 
 def _worker(effect: Effect) -> tuple[int, int, int]:
@@ -291,12 +291,14 @@ def _where(effect: Effect) -> str:
     )
 
 
-def _cause(effect: Effect, earlier: Sequence[Effect], entries: Sequence[Entry], spans: _Spans) -> str | None:
+def _cause(
+    effect: Effect, earlier: Sequence[Effect], entries: Sequence[Entry], sequence_sums: _SequenceSums
+) -> str | None:
     """The nearest thing that explains it; None when nothing does."""
     same = [before for before in earlier if before.delivery == effect.delivery]
     mine = [before for before in same if before.attempt == effect.attempt]
     if mine:
-        return _cause_in_one_attempt(effect, mine, spans)
+        return _cause_in_one_attempt(effect, mine, sequence_sums)
     if same:
         return "tried again after a failure"
     for entry in entries:
@@ -307,7 +309,9 @@ def _cause(effect: Effect, earlier: Sequence[Effect], entries: Sequence[Entry], 
     return None
 
 
-def _cause_in_one_attempt(effect: Effect, earlier: Sequence[Effect], spans: _Spans) -> str | None:
+def _cause_in_one_attempt(
+    effect: Effect, earlier: Sequence[Effect], sequence_sums: _SequenceSums
+) -> str | None:
     """One attempt is worked on in one micro-batch, which may run again, as a whole or task by task.
 
     Where a worker was lost the next attempt of its task works in children, one after the other: none leaves
@@ -322,6 +326,6 @@ def _cause_in_one_attempt(effect: Effect, earlier: Sequence[Effect], spans: _Spa
     in_task = [before for before in earlier if _worker(before)[:2] == _worker(effect)[:2]]
     if not in_task:
         return "Spark ran the task again"
-    began, _ = spans[_worker(effect)]
-    is_next = all(spans[_worker(before)][1] < began for before in in_task)
+    began, _ = sequence_sums[_worker(effect)]
+    is_next = all(sequence_sums[_worker(before)][1] < began for before in in_task)
     return "a child of the worker died, and the next one ran the level" if is_next else None

@@ -16,7 +16,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from acktree import Config, submit
-from acktree.spark.settings import SETTINGS
+from acktree.spark.session.settings import SETTINGS
 from tests.chaos.effects import RUN
 from tests.chaos.topology import chaos_topology
 

@@ -6,7 +6,7 @@ them: as a timer's signal, MemoryError or KeyboardInterrupt may come. The progra
 lets it through. What left the task is compared with what the program knows it did: a call that returned has
 happened, one that was interrupted has happened whole or not at all.
 
-``python -m benchmarks faults`` runs it; a short one is in ``tests/unit/tasks/test_interruptions.py``.
+``python -m benchmarks faults`` runs it; a short one is in ``tests/unit/tasks/bolts/test_interruptions.py``.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ import pyarrow as pa
 
 import acktree
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, KeyValueState, TopologyBuilder
-from acktree.core.frames import Frame
-from acktree.core.lineage import Sparse
-from acktree.core.state import MemoryStore
-from acktree.core.values import decode_rows
-from acktree.tasks.bolt_kinds import bolt_task
-from acktree.tasks.outputs import Outputs
+from acktree.core.data.frames import Frame
+from acktree.core.data.values import decode_rows
+from acktree.core.state.store import MemoryStore
+from acktree.core.tracking.lineage import Sparse
+from acktree.tasks.bolts.kinds import bolt_task
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.plan import Plan
-from acktree.tasks.spout_collector import SpoutCollector
+from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.testing import FeederSpout
-from tests.unit.tasks.workbench import Calls
+from tests.unit.tasks.bolts.bolt_harness import Calls
 
 ENGINE: Final = str(Path(acktree.__file__).parent)
 KEYS: Final = 300

@@ -130,7 +130,7 @@ class MessageQueue:
                 " WHERE state = ? AND number % 2 = 0 AND number / 2 % ? = ? ORDER BY number LIMIT ?",
                 (State.READY, tasks, task, most),
             ).fetchall()
-            return [self._deliver(*row) for row in rows]
+            return [self._dispatch(*row) for row in rows]
 
     def take_at(self, number: int) -> Message | None:
         """Deliver the message of a number, also once more: a log of messages does not know who asks."""
@@ -138,7 +138,7 @@ class MessageQueue:
             row = self._db.execute(
                 "SELECT number, delivery, failures FROM messages WHERE number = ?", (number,)
             ).fetchone()
-            return None if row is None else self._deliver(*row)
+            return None if row is None else self._dispatch(*row)
 
     def ack(self, told: Sequence[tuple[int, int]]) -> None:
         """Messages and deliveries that are done."""
@@ -147,7 +147,7 @@ class MessageQueue:
                 self._settle(number, delivery, State.ACKED)
                 self.note(What.ACKED, number, delivery)
 
-    def bury(self, number: int, delivery: int, why: str) -> None:
+    def record(self, number: int, delivery: int, why: str) -> None:
         """A message failed for good."""
         with self._changing():
             self._settle(number, delivery, State.DEAD)
@@ -194,7 +194,7 @@ class MessageQueue:
         """Let go of the file."""
         self._db.close()
 
-    def _deliver(self, number: int, delivery: int, failures: int) -> Message:
+    def _dispatch(self, number: int, delivery: int, failures: int) -> Message:
         self._db.execute(
             "UPDATE messages SET delivery = delivery + 1, state = iif(state = ?, ?, state) WHERE number = ?",
             (State.READY, State.DELIVERED, number),

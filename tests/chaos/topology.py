@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final, cast
 from acktree import BasicBolt, Bolt, KeyValueState, Retry, Spout, Topology, TopologyBuilder
 from acktree.bolt import BasicOutputCollector, OutputCollector
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.tuples import Tuple
-from acktree.core.verdicts import Failure
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
+from acktree.core.tracking.verdicts import Failure
 from acktree.spout import SpoutOutputCollector
 from tests.chaos.effects import CORRUPT, leave, write_memory
 from tests.chaos.message_queue import Message, MessageQueue, What
@@ -65,7 +65,7 @@ class _Told(Spout):
         number, delivery = cast("tuple[int, int]", message_id)
         why = f"{failure.kind}:{failure.cause}:{failure.reason:.200}"
         if failure.final:
-            self.queue.bury(number, delivery, why)
+            self.queue.record(number, delivery, why)
         else:
             self.queue.fail(number, delivery, why, MOST_FAILURES)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from acktree import Config, Topology, TopologyBuilder
-from acktree.core.statistics import Stats
+from acktree.core.stats.statistics import Stats
 from acktree.testing import LocalCluster
 from acktree.testing.local_cluster import LocalTopology
 from tests.generated.scripted import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from acktree import Config, Failure, Retry, TopologyBuilder
-from acktree.core.statistics import Stats
+from acktree.core.stats.statistics import Stats
 from acktree.dead_letters.letter import DeadLetter
 from acktree.testing import FeederSpout, LocalCluster
 

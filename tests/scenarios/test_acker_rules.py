@@ -12,11 +12,11 @@ import pytest
 
 from acktree import Config, Retry
 from acktree.core.ids import root_ids
-from acktree.core.ledger import Judged
-from acktree.core.verdicts import FailureCause, FailureKind
+from acktree.core.tracking.ledger import Judged
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.errors import ProtocolError
-from acktree.tasks.acker_task import Verdicts
-from acktree.tasks.mail import mail_of, timed_out
+from acktree.tasks.acker import Verdicts
+from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout
 from tests.scenarios.bolts import ERRORS, Forgets, chain, holding, joining, ticking, trying_again
 from tests.scenarios.runner import (
@@ -344,10 +344,13 @@ def test_n16_a_verdict_for_another_task_than_the_one_that_opened_the_root_stops_
         return Verdicts(failures=zero, others=zero, reasons=reasons, done=(), open_count=0,
                         next_deadline_ms=None, **judged)  # fmt: skip
 
-    mail = mail_of(verdicts(3), 7, timed_out(1000))[3]
-    assert [41] in [mail.acked.tolist(), *(sequences.tolist() for sequences, _ in mail.failed)]
+    verdict_batch = verdict_batches_of(verdicts(3), 7, timed_out(1000))[3]
+    assert [41] in [
+        verdict_batch.acked.tolist(),
+        *(sequences.tolist() for sequences, _ in verdict_batch.failed),
+    ]
     with pytest.raises(ProtocolError, match=r"root .* of spout task 3 has a verdict for task 4"):
-        mail_of(verdicts(4), 7, timed_out(1000))
+        verdict_batches_of(verdicts(4), 7, timed_out(1000))
 
 
 def test_n18_a_deactivated_spout_is_told_verdicts_and_emits_nothing(run):

@@ -14,7 +14,7 @@ from acktree.dead_letters import DeadLetters
 from acktree.errors import ConnectorError
 from acktree.testing import LocalCluster
 from tests.services.postgresql import PASSWORD
-from tests.unit.dead_letters.desk import Desk
+from tests.unit.dead_letters.harness import Harness
 from tests.unit.dead_letters.letters import LETTER, letter
 from tests.unit.dead_letters.test_store import *  # noqa: F403  # the laws, on the place below
 
@@ -48,22 +48,22 @@ def test_a_session_that_waits_for_more_than_the_disk_keeps_doing_so(postgresql, 
 
 
 def test_while_the_server_is_away_verdicts_wait_and_when_it_is_back_each_is_told_once(postgresql, store):
-    desk = Desk(Retry(max_attempts=1), store, Config())
-    desk.feed("a", "b", "c")
-    desk.verdicts(failed=[0])
-    assert (desk.spout.given_up, len(store)) == (["a"], 1)
+    harness = Harness(Retry(max_attempts=1), store, Config())
+    harness.feed("a", "b", "c")
+    harness.verdicts(failed=[0])
+    assert (harness.spout.given_up, len(store)) == (["a"], 1)
     postgresql.stop()
     try:
-        desk.verdicts(acked=[1], failed=[2])
-        assert (desk.spout.acked, desk.spout.given_up, desk.task.open_count) == (["b"], ["a"], 1)
+        harness.verdicts(acked=[1], failed=[2])
+        assert (harness.spout.acked, harness.spout.given_up, harness.task.open_count) == (["b"], ["a"], 1)
         with pytest.raises(ConnectorError, match="cannot store") as refused:
             store.put([LETTER])
         assert refused.value.can_retry
     finally:
         postgresql.start()
-    desk.now_ms = desk.task.due_ms()
-    desk.step()
-    assert (desk.spout.given_up, len(store)) == (["a", "c"], 2)
+    harness.now_ms = harness.task.due_ms()
+    harness.step()
+    assert (harness.spout.given_up, len(store)) == (["a", "c"], 2)
 
 
 def test_a_server_that_was_restarted_meanwhile_is_found_again_at_once(postgresql, store):
@@ -130,6 +130,6 @@ def test_the_letters_are_plain_sql_for_others(postgresql, schema, store):
 
 def test_a_local_cluster_needs_no_server_whatever_the_url():
     config = Config(dead_letters_url="postgresql+psycopg://nobody@127.0.0.1:1/none")
-    desk = Desk(Retry(max_attempts=1), None, config)
+    harness = Harness(Retry(max_attempts=1), None, config)
     with LocalCluster() as cluster:
-        assert list(cluster.submit(desk.topology, config=config).dead_letters) == []
+        assert list(cluster.submit(harness.topology, config=config).dead_letters) == []

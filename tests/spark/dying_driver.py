@@ -12,7 +12,7 @@ from pathlib import Path
 
 from acktree import Config, submit
 from acktree.spark import submit as putting_together
-from acktree.spark.sink import Sink
+from acktree.spark.query.sink import Sink
 from tests.spark.driver import topology_over
 
 
@@ -21,7 +21,7 @@ class DiesAfterwards(Sink):
 
     def __call__(self, frame, batch_id):
         super().__call__(frame, batch_id)
-        if any(self.deliver.__self__._held.get(batch_id, {})):
+        if any(self.dispatch.__self__._held.get(batch_id, {})):
             os._exit(9)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from acktree import Config, DataFrameSpout, Retry, TopologyBuilder, submit
 from acktree.errors import MisuseError
-from acktree.spark import results
 from acktree.spark import submit as submitting
+from acktree.spark.query import results
 from acktree.testing import FeederSpout, LocalCluster
 from tests.spark.test_running import HealsBy, wait_until
 from tests.spark.topologies import Notebook, PoisonedEvery, notes

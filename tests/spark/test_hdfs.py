@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from acktree import IterableSpout, Retry, TopologyBuilder, submit
+from acktree.checkpoint.lease import Lease
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.hadoop import HadoopFolder
-from acktree.spark.lease import Lease
 from tests.services.hdfs import Hdfs, minicluster
 from tests.spark.test_crashes import ROOT, told
 from tests.spark.test_running import wait_until

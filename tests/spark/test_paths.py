@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acktree import BasicBolt, TopologyBuilder, submit
-from acktree.spark.location import hadoop_path
+from acktree.checkpoint.location import hadoop_path
 from acktree.testing import FeederSpout
 from tests.spark.topologies import Notebook, notes
 

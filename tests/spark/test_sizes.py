@@ -13,7 +13,7 @@ from acktree import BasicBolt, Config, IterableSpout, KeyValueState, Retry, Topo
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.core.statistics import Stats
+    from acktree.core.stats.statistics import Stats
     from acktree.dead_letters.letter import DeadLetter
 
 MEGABYTE = 1 << 20

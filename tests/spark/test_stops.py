@@ -9,7 +9,7 @@ import pytest
 
 from acktree import Config, IterableSpout, TopologyBuilder, submit
 from acktree.errors import AcktreeError
-from acktree.spark.sink import Sink
+from acktree.spark.query.sink import Sink
 from acktree.testing import FeederSpout
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import PoisonedEvery
@@ -66,7 +66,7 @@ def test_what_a_failing_sink_left_unsaid_is_said_after_a_restart_and_a_stop_from
 
     feeder = FeederSpout(["n"], redelivers=False)
     with monkeypatch.context() as patched:
-        patched.setattr("acktree.spark.journal.Journal.write", full)
+        patched.setattr("acktree.checkpoint.journal.Journal.write", full)
         running = submit(topology_of(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
         feeder.feed([1], message_id=1)
         with pytest.raises(Exception, match="No space left"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from acktree import Bolt, Config, IterableSpout, Spout, TopologyBuilder, submit
-from acktree.tasks.mail import Mail
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout
 from tests.spark.test_crashes import (
     KillsItsWorkerOnce,
@@ -161,8 +161,10 @@ def test_a_verdict_is_delivered_twice_and_an_ack_comes_after_the_verdict(
         wait_until(lambda: bool(feeder.acked))
         [thread] = running._run.threads.by_task.values()
         first = running._run.checkpoint.first_sequence
-        thread.deliver(Mail(acked=np.array([first, first + 1])), running._run.results.progress.batch_id)
-        wait_until(lambda: not thread.task.has_mail)
+        thread.dispatch(
+            VerdictBatch(acked=np.array([first, first + 1])), running._run.results.progress.batch_id
+        )
+        wait_until(lambda: not thread.task.has_verdicts)
         assert running.await_idle(60)
         assert running._run.results.progress.open_count == 0
         told = running.stats()["numbers"].total

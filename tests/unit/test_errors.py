@@ -34,9 +34,9 @@ def test_a_connector_error_says_whether_trying_again_can_help_also_after_a_pickl
 
 
 def test_a_limit_of_dead_letters_names_those_that_are_letters_nevertheless_also_after_a_pickle() -> None:
-    assert DeadLetterLimitError("what", "where", "fix").buried == frozenset()
-    named = DeadLetterLimitError("what", "where", "fix", buried=frozenset({7}))
-    assert pickle.loads(pickle.dumps(named)).buried == {7}
+    assert DeadLetterLimitError("what", "where", "fix").recorded == frozenset()
+    named = DeadLetterLimitError("what", "where", "fix", recorded=frozenset({7}))
+    assert pickle.loads(pickle.dumps(named)).recorded == {7}
 
 
 def test_the_list_of_public_names_is_sorted_and_complete() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 import acktree
 from acktree import TopologyBuilder, bolt
-from acktree.core.texts import MOST_REASON
 from acktree.logs import logger
 from acktree.testing import FeederSpout, LocalCluster
+from acktree.texts import MOST_REASON
 
 FORGED = "x\n2026-11-22 INFO acktree all is well\x1b[2J\u202e"
 

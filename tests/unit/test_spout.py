@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.config import Config
-from acktree.core.context import TaskContext
-from acktree.core.verdicts import Failure, FailureCause, FailureKind
+from acktree.core.data.context import TaskContext
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import MisuseError, SpoutError, TopologyError
 from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout, SpoutOutputCollector
 

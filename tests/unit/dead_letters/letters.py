@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from acktree.core.values import batch_to_bytes, encode_rows
-from acktree.core.verdicts import FailureCause, FailureKind
+from acktree.core.data.values import batch_to_bytes, encode_rows
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters import DeadLetter
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from acktree.core.values import batch_to_bytes, encode_rows
+from acktree.core.data.values import batch_to_bytes, encode_rows
 from acktree.dead_letters import DeadLetter, DeadLetters, export
 from acktree.dead_letters.store import IN_MEMORY
 from acktree.errors import MisuseError

@@ -186,7 +186,7 @@ from pathlib import Path
 
 from acktree import Config, Retry
 from acktree.dead_letters import DeadLetters
-from acktree.dead_letters.burial import Burial
+from acktree.dead_letters.recorder import Burial
 from tests.unit.dead_letters.desk import Desk
 
 def limit(most):

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from acktree.core.verdicts import FailureCause, FailureKind
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters import DeadLetters, table
 from acktree.dead_letters.store import IN_MEMORY
 from acktree.errors import AcktreeError, MisuseError

@@ -18,16 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
-from acktree.core.state import MemoryStore
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
+from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
 from acktree.spark import offline
-from acktree.spark.acker import DurableAcker
-from acktree.spark.checkpoint import Checkpoint
-from acktree.spark.memories import SeededStore, read_memory, write_memories
 from acktree.spark.offline import rebalance, reset_state
-from tests.unit.spark.small_spark import World, live
-from tests.unit.spark.test_checkpoint import Counting, counting, of_version_1, run_once, swallow
-from tests.unit.spark.test_crash_windows import COUNT, POINTS, check, live_driver
+from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.test_crash_windows import COUNT, POINTS, check, live_driver
+from tests.unit.checkpoint.test_folder import Counting, counting, of_version_1, run_once, swallow
 
 NO_SPARK = object()
 """The session that reads nothing: the small Spark's state is read instead."""

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from acktree import Config
-from acktree.core import spans
-from acktree.core.frames import Kind
+from acktree.core.data.frames import Kind
 from acktree.core.ids import root_ids
-from acktree.core.ledger import Ledger
-from acktree.core.verdicts import Failure
-from acktree.tasks.acker_task import Acker, Verdicts
-from acktree.tasks.mail import mail_of, timed_out
-from acktree.tasks.outputs import Outputs, failure_of
+from acktree.core.tracking import sequence_sums as sequence_sums
+from acktree.core.tracking.ledger import Ledger
+from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.bolts.outputs import Outputs, failure_of
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout
-from tests.unit.core.naive_acker import NaiveAcker, content
-from tests.unit.tasks.workbench import Calls, in_a_row
+from tests.unit.core.tracking.naive_acker import NaiveAcker, content
+from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
 
 SALT = 5
 ROWS = 3  # the spout task of the DataFrame
@@ -51,7 +51,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
     def begin(self, timeout_ms, start_ms):
         self.patch = pytest.MonkeyPatch()
         for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("MOST_TASKS", 2)):
-            self.patch.setattr(spans, name, value)
+            self.patch.setattr(sequence_sums, name, value)
         self.now_ms = self.was_ms = start_ms
         config = Config(
             message_timeout_secs=(timeout_ms or 1000) / 1000, enable_message_timeouts=timeout_ms is not None
@@ -187,9 +187,9 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
     def compare(self, said):
         acked, failed = self.naive.judge()
         late = {key: entry.spout_task for key, entry in self.naive.entries.items()}
-        mail = mail_of(said, SALT, LATE)
+        verdict_batch = verdict_batches_of(said, SALT, LATE)
         told = {}
-        for task, letter in mail.items():
+        for task, letter in verdict_batch.items():
             for sequence in letter.acked.tolist():
                 told[root(task, sequence)] = "ACKED"
             for sequences, failure in letter.failed:
@@ -201,7 +201,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
                     assert self.names[each][0] == -task
                     told[each] = self.judged(failure)
         rows = {each for each, owner in acked.items() if owner < 0}
-        assert sum(letter.acked_rows for letter in mail.values()) == len(rows)
+        assert sum(letter.acked_rows for letter in verdict_batch.values()) == len(rows)
         timed = {each for each, verdict in told.items() if verdict == "TIMED_OUT"}
         assert {each: verdict for each, verdict in told.items() if each not in timed} == {
             **dict.fromkeys(acked.keys() - rows, "ACKED"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from acktree import Config, Retry, TopologyBuilder
-from acktree.core.verdicts import Verdict
+from acktree.core.tracking.verdicts import Verdict
 from acktree.errors import MisuseError
 from acktree.testing import FeederSpout, complete_topology
-from tests.unit.tasks.test_bolt_task import TicksByHand
-from tests.unit.tasks.workbench import Calls, CallsByHand, in_a_row
+from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
+from tests.unit.tasks.bolts.test_task import TicksByHand
 
 
 def judges(bolt, tup):

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from acktree import Config, DeadLetterLimitError, Retry
-from acktree.dead_letters.wills import refuse_strangers
+from acktree.dead_letters.conversion import refuse_foreign_letters
 from acktree.errors import MisuseError
 from acktree.testing import FeederSpout
-from tests.unit.tasks.workbench import Calls, bench
+from tests.unit.tasks.bolts.bolt_harness import Calls, bench
 
 
 class Mended(Calls):
@@ -185,7 +185,7 @@ def test_a_letter_of_another_spout_is_refused_before_any_is_sent(changed, why):
         running.feed("x", "y")
         first, second = running.running.dead_letters
         topology = running.running.plan.topology
-        refuse_strangers([first, second], topology, is_running=True)
+        refuse_foreign_letters([first, second], topology, is_running=True)
         with pytest.raises(MisuseError, match=why) as refused:
-            refuse_strangers([first, replace(second, **changed)], topology, is_running=True)
+            refuse_foreign_letters([first, replace(second, **changed)], topology, is_running=True)
         assert "none of the letters was sent" in str(refused.value)

@@ -9,7 +9,7 @@ import pytest
 from acktree import Config
 from acktree.errors import MisuseError, TopologyError
 from acktree.testing import FeederSpout
-from tests.unit.tasks.workbench import Calls, bench
+from tests.unit.tasks.bolts.bolt_harness import Calls, bench
 
 
 def test_copies_share_what_is_fed_and_what_is_told():

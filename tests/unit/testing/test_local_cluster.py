@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBuilder
-from acktree.core.verdicts import FailureKind
+from acktree.core.tracking.verdicts import FailureKind
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout
 from acktree.testing import FeederSpout, LocalCluster, local_cluster
-from tests.unit.tasks.workbench import Calls, CallsByHand, bench, in_a_row
+from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
 
 def test_the_example_of_the_docstring():

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from acktree.bolt import ArrowBolt, BasicBolt, Bolt, FunctionBolt, bolt
-from acktree.core import groupings
-from acktree.core.groupings import CustomGrouping
-from acktree.core.retry import Retry
+from acktree.core.data import groupings
+from acktree.core.data.groupings import CustomGrouping
+from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError
 from acktree.spout import DataFrameSpout, IterableSpout, Spout
 from acktree.topology import TopologyBuilder

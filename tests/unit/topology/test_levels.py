@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.bolt import BasicBolt
-from acktree.core.groupings import CustomGrouping
+from acktree.core.data.groupings import CustomGrouping
 from acktree.errors import ConfigError
 from acktree.spout import Spout
 from acktree.topology import Level, Topology, TopologyBuilder, host

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from acktree.bolt import BasicBolt
-from acktree.core.retry import Retry
+from acktree.core.spouts.retry import Retry
 from acktree.spout import IterableSpout
 from acktree.topology import TopologyBuilder
 

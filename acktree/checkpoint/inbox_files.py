@@ -1,0 +1,105 @@
+"""What the files of an inbox say: entries, by their names, and what driver and source tell each other there.
+
+Whoever runs over an inbox reads it by these; only the driver, by ``inbox.FileInbox``, writes entries.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from acktree.checkpoint.pace import FIRST
+from acktree.private_files import write_private
+from acktree.tasks.chunk import Chunk
+
+TAKEN: Final = "taken"
+"""What the source has taken, and how much it takes at once: a hint that room was made."""
+WAKE: Final = "wake"
+"""A named pipe: a byte in it says that there is something new."""
+HOLD: Final = "hold"
+"""While this file is there, the source does not advance."""
+
+
+class ChunkKind(StrEnum):
+    """What an entry of the inbox is."""
+
+    DATA = "data"
+    PARK = "park"
+    TICK = "tick"
+    RUN = "run"
+    BEAT = "beat"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the inbox, as its name tells."""
+
+    number: int
+    kind: ChunkKind
+    task: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return f"{self.number:012d}.{self.kind.value}.{self.task}.{self.rows}"
+
+    @classmethod
+    def of_name(cls, name: str) -> Entry | None:
+        """Read a file name; None for files that are not entries."""
+        parts = name.split(".")
+        if len(parts) != 4 or not parts[0].isdigit():  # noqa: PLR2004  # the four of ``name``
+            return None
+        return cls(int(parts[0]), ChunkKind(parts[1]), int(parts[2]), int(parts[3]))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the source said last.
+
+    Attributes:
+        end: The last number that it gave to a micro-batch.
+        allowance: How many messages it gives to one at the most; a single chunk may pass that.
+    """
+
+    end: int = -1
+    allowance: int = FIRST
+
+    def write(self, folder: Path) -> None:
+        """Leave it for the driver."""
+        new = folder / f"new-{TAKEN}"
+        write_private(new, json.dumps((self.end, self.allowance)).encode())
+        new.rename(folder / TAKEN)
+
+    @classmethod
+    def read(cls, folder: Path) -> Taken:
+        """What was left; nothing taken if nothing was."""
+        try:
+            return cls(*json.loads((folder / TAKEN).read_text()))
+        except FileNotFoundError:
+            return cls()
+
+
+def entries_after(folder: Path, number: int) -> list[Entry]:
+    """The entries that follow ``number`` without a gap, ascending."""
+    named = (Entry.of_name(file.name) for file in folder.iterdir())
+    found = {entry.number: entry for entry in named if entry is not None}
+    following: list[Entry] = []
+    while (number := number + 1) in found:
+        following.append(found[number])
+    return following
+
+
+def read_chunk(folder: Path, entry_name: str) -> Chunk:
+    """The chunk in a file of the inbox."""
+    return Chunk.from_bytes((folder / entry_name).read_bytes())
+
+
+def waiting_spouts(folder: Path) -> frozenset[str]:
+    """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
+    named = (Entry.of_name(file.name) for file in folder.glob("*.*"))
+    kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
+    return frozenset(read_chunk(folder, entry.name).component for entry in kept)

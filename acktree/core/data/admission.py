@@ -1,0 +1,190 @@
+"""Batches and schemas from outside, as they are taken in: files, DataFrames and what users make themselves.
+
+Rules of this file
+------------------
+1. Metadata that begins with ``acktree`` is ours alone: it says which columns are pickled. It is removed here,
+   at every entrance, so that no reader has to ask who wrote it.
+2. A type that Arrow can hold but not rearrange (a view, a run-end encoding) becomes the plain type of the
+   same values. A type whose schema cannot be written and read again is refused.
+3. What comes in is not copied, unless its type changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acktree.core.data.values import typed_column
+from acktree.errors import MisuseError
+from acktree.texts import error_text
+
+__all__ = ["OURS", "admitted", "admitted_schema", "fitted"]
+
+OURS: Final = b"acktree"
+"""Metadata keys that begin so are the engine's own."""
+
+
+def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    """A batch from outside without metadata of ours and with types that can travel.
+
+    Called at each entrance: ``emit_batch`` of spouts and bolts, and the rows of a DataFrame.
+
+    Args:
+        where: The entrance, as an error names it.
+
+    Raises:
+        MisuseError: A column is malformed, or its type cannot be written and read again.
+    """
+    schema = batch.schema
+    if _is_plain(schema, where):
+        return batch
+    wanted = admitted_schema(schema, where)
+    columns = [_as(column, field, where) for column, field in zip(batch.columns, wanted, strict=True)]
+    try:
+        return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    except Exception as cause:
+        raise _refused(schema, error_text(cause), where) from cause
+
+
+def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
+    """A schema from outside, such as ``outputs``, by the same rules; raises as :func:`admitted`."""
+    if _is_plain(schema, where):
+        return schema
+    try:
+        wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
+        pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
+    except Exception as cause:
+        raise _refused(schema, error_text(cause), where) from cause
+    return wanted
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """A batch in the declared types, by the rule that holds for single values.
+
+    Args:
+        schema: Named as the batch is, in its order.
+
+    Raises:
+        MisuseError: Some value is not what its declared type holds without loss.
+    """
+    columns = [_fitted(column, field, where) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fitted(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    if column.type == field.type and (field.nullable or not column.null_count):
+        return column
+    try:
+        if (field.nullable or not column.null_count) and _is_rewriting(column.type, field.type):
+            return column.cast(field.type)
+        return typed_column(field, column.to_pylist())
+    except MisuseError as error:
+        raise MisuseError(error.what, f"{where}, {error.where}", error.fix) from error
+    except Exception as cause:
+        raise MisuseError(
+            f"values of type {column.type} do not fit field {field.name!r}, declared as {field.type}: "
+            f"{error_text(cause)}",
+            f"{where}, field {field.name!r}",
+            "emit values that this type holds without loss, or declare another type, or only the name",
+        ) from cause
+
+
+def _is_rewriting(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast only writes the same values in another way, or raises."""
+    types = pa.types
+    if types.is_integer(given):
+        return bool(types.is_integer(wanted))
+    if types.is_timestamp(given):
+        return bool(types.is_timestamp(wanted) and given.tz == wanted.tz)
+    return any(is_one(given) and is_one(wanted) for is_one in (_is_text, _is_bytes))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_plain(schema: pa.Schema, where: str) -> bool:
+    """Whether nothing is to be done: no metadata, and only types that are neither nested nor views."""
+    try:
+        return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)
+    except Exception as cause:  # Arrow knows types that pyarrow does not, such as an interval of months
+        raise _refused(schema, error_text(cause), where) from cause
+
+
+def _needs_look(kind: pa.DataType) -> bool:
+    is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    return bool(is_view or kind.num_fields or isinstance(kind, pa.BaseExtensionType | pa.DictionaryType))
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain(field.type), field.nullable, _foreign(field.metadata))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:  # noqa: C901, PLR0911  # a case for each kind of type
+    """The type of the same values that Arrow can rearrange."""
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind
+    if types.is_run_end_encoded(kind):
+        return _plain(kind.value_type)
+    if types.is_list(kind) or types.is_list_view(kind):
+        return pa.list_(_field(kind.value_field))
+    if types.is_large_list(kind) or types.is_large_list_view(kind):
+        return pa.large_list(_field(kind.value_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field(kind.value_field), kind.list_size)
+    if types.is_map(kind):
+        return pa.map_(_field(kind.key_field), _field(kind.item_field), kind.keys_sorted)
+    if types.is_struct(kind):
+        return pa.struct([_field(field) for field in kind])
+    if types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _plain(kind.value_type), kind.ordered)
+    return kind  # a union rearranges as it is
+
+
+def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    try:
+        column.validate()
+        if pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        return column if column.type == field.type else _cast(column, field.type)
+    except Exception as cause:
+        raise MisuseError(
+            f"a column of type {column.type} cannot travel: {error_text(cause)}",
+            f"{where}, field {field.name!r}",
+            f"cast it before: column.cast({field.type})",
+        ) from cause
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    cast = column.cast(kind)
+    try:
+        cast.validate()
+    except pa.ArrowInvalid:  # some releases of Arrow make one offset too few of a list view
+        return pa.array(column.to_pylist(), kind)
+    return cast
+
+
+def _foreign(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    left: dict[Any, Any] = {key: value for key, value in (metadata or {}).items() if not key.startswith(OURS)}
+    return left or None
+
+
+def _refused(schema: pa.Schema, reason: str, where: str) -> MisuseError:
+    names = ", ".join(schema.names)
+    return MisuseError(
+        f"columns of types that cannot be written and read again: {reason}",
+        f"{where}, fields {names:.80}",
+        "cast them to plain Arrow types before: column.cast(pa.string()) and the like",
+    )

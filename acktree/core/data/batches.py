@@ -1,0 +1,96 @@
+"""Batches put together, and single rows taken out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from acktree.errors import MisuseError
+from acktree.texts import error_text
+
+__all__ = ["alone", "joined"]
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema as one.
+
+    Raises:
+        MisuseError: One batch cannot hold them: 2 GiB in a column, or more different values than a dictionary
+            has numbers for. The batches are as they were.
+    """
+    try:
+        whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    except Exception as cause:
+        raise _too_much(batches, error_text(cause)) from cause
+    if len(whole) != 1:
+        raise _too_much(batches, f"it takes {len(whole)} batches")
+    return whole[0]
+
+
+def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+    """One row as a batch that holds no byte of its neighbours: each buffer and dictionary is its own.
+
+    For what outlives the batch, or is read by others: dead letters, parked rows, exports.
+    """
+    columns = [_alone(column, row) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _alone(column: pa.Array, row: int) -> pa.Array:
+    taken = column.take(pa.array([row]))
+    return _own_dictionaries(taken)
+
+
+def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case for each kind of type
+    """The same values; a dictionary, wherever it is nested, keeps only what is used."""
+    kind = column.type
+    if not _has_dictionary(kind):
+        return column
+    if isinstance(column, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(kind, _own_dictionaries(column.storage))
+    if isinstance(column, pa.DictionaryArray):
+        return _own_dictionary(column)
+    if isinstance(column, pa.StructArray):
+        parts = [_own_dictionaries(column.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
+    if isinstance(column, pa.MapArray):
+        keys, items = _own_dictionaries(column.keys), _own_dictionaries(column.items)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, kind, mask=_mask_of(column))
+    if isinstance(column, pa.ListArray | pa.LargeListArray):
+        values = _own_dictionaries(column.values)
+        return type(column).from_arrays(column.offsets, values, kind, mask=_mask_of(column))
+    if isinstance(column, pa.FixedSizeListArray):
+        values = _own_dictionaries(column.values)
+        return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
+    return pa.array(column.to_pylist(), kind)
+
+
+def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    used = column.indices.drop_null().unique()
+    values = _own_dictionaries(column.dictionary.take(used))
+    places = {index: at for at, index in enumerate(used.to_pylist())}
+    indices = [None if index is None else places[index] for index in column.indices.to_pylist()]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(indices, column.type.index_type), values, ordered=column.type.ordered
+    )
+
+
+def _mask_of(column: pa.Array) -> pa.Array | None:
+    return column.is_null() if column.null_count else None
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.DictionaryType):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _too_much(batches: Sequence[pa.RecordBatch], reason: str) -> MisuseError:
+    return MisuseError(
+        f"{len(batches)} batches do not fit into one: {reason}",
+        f"columns {batches[0].schema.names}",
+        "declare a type with more room: pa.large_string(), or a dictionary with wider numbers",
+    )

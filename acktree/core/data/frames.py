@@ -1,0 +1,232 @@
+"""What travels between levels: frames of tuples, and the rows of the one schema that carries everything.
+
+A :class:`Frame` is a batch of tuples of one stream on their way to the tasks of one subscriber in one
+partition. On the wire it is one :class:`WireRow`: the JVM moves two binary values and never sees a tuple.
+Everything else that crosses the ladder (messages to the acker, ticks, verdicts, statistics) is a row of the
+same schema, told apart by its :class:`Kind`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.batches import joined
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer, int32s, pack, unpack
+from acktree.core.tracking.lineage import Lineage, lineage_from_bytes, starts_of_runs
+from acktree.core.tracking.lineages import concat_lineages
+from acktree.errors import MisuseError
+
+SMALL: Final = 1 << 13
+SMALL_BYTES: Final = 1 << 20
+"""Frames of at most so many tuples and bytes are put together."""
+FULL: Final = 1 << 16
+FULL_BYTES: Final = 1 << 24
+"""With at most so many tuples and bytes in one."""
+SINK_LEVEL: Final = 1 << 20
+"""The ``level`` of rows that are for the driver: above every level of every ladder."""
+
+
+class Kind(IntEnum):
+    """What a wire row is."""
+
+    CHUNK = 0
+    """A slice of an inbox chunk, to be read where it is used. For the source level."""
+    FRAME = 1
+    """Tuples for a bolt."""
+    TICK = 2
+    """A tick is due for the tasks of a component in a partition."""
+    DELTAS = 3
+    """A message to the acker."""
+    CLOCK = 4
+    """The micro-batch's clock, and what of the inbox it runs over, for the driver in every micro-batch."""
+    STATISTICS = 6
+    """Counters of one level and partition, for the driver."""
+    EMITTED = 10
+    """Everything that a component emitted on a stream, for whoever debugs; to the driver."""
+    ROWS = 8
+    """Rows of a DataFrame, to become messages. For the source level."""
+    PAYLOADS = 9
+    """What rows of a DataFrame held, by root: kept beside the acker while they are open."""
+    ERROR = 7
+    """An error that user code raised or reported, for the driver."""
+
+
+class WireRow(NamedTuple):
+    """One row between two operators.
+
+    Attributes:
+        partition: Where the level that consumes it must see it.
+        level: The level that consumes it; every other passes it on untouched.
+        kind: A :class:`Kind`.
+        source: The task it comes from; with ``sequence`` the order in which user code sees frames.
+        sequence: Its number among the rows of that source in this micro-batch.
+        clock_ms: The micro-batch's clock.
+        head: What it is about.
+        body: The data.
+    """
+
+    partition: int
+    level: int
+    kind: int
+    source: int
+    sequence: int
+    clock_ms: int
+    head: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Tuples of one stream for one subscriber in one partition.
+
+    Attributes:
+        component: Who emitted them.
+        stream: On which stream.
+        subscriber: The bolt they are for.
+        source_tasks: The task that emitted each, shape (n,), or one task for all.
+        sequence: Order among the frames of the first of those tasks in this micro-batch.
+        tasks: The subscriber's task for each tuple, shape (n,), or one task for all.
+        values: A column per field, n rows.
+        lineage: Their roots and edges, n rows.
+    """
+
+    component: str
+    stream: str
+    subscriber: str
+    source_tasks: Int32s | int
+    sequence: int
+    tasks: Int32s | int
+    values: pa.RecordBatch
+    lineage: Lineage
+
+    def __len__(self) -> int:
+        return len(self.lineage)
+
+    @property
+    def source(self) -> int:
+        """The first task that emitted any: with ``sequence`` the order among frames."""
+        return self.source_tasks if isinstance(self.source_tasks, int) else int(self.source_tasks[0])
+
+    def head(self) -> bytes:
+        """All but the values; :meth:`from_wire` reads it."""
+        named = json.dumps((self.component, self.stream, self.subscriber)).encode()
+        return pack(named, *_packed(self.source_tasks), *_packed(self.tasks), self.lineage.to_bytes())
+
+    def body(self) -> bytes:
+        """The values, as an Arrow IPC stream."""
+        return batch_to_bytes(self.values)
+
+    @classmethod
+    def from_wire(cls, row: WireRow) -> Frame:
+        """Read a row of kind FRAME; arrays are views of the row's bytes."""
+        named, one_source, sources, one_task, tasks, lineage = unpack(row.head)
+        component, stream, subscriber = json.loads(bytes(named))
+        return cls(
+            component, stream, subscriber,
+            _unpacked(one_source, sources), row.sequence, _unpacked(one_task, tasks),
+            batch_from_bytes(row.body), lineage_from_bytes(lineage),
+        )  # fmt: skip
+
+    def by_task(self) -> Iterator[tuple[int, Frame]]:
+        """The tuples for each task, in order; tasks ascending."""
+        if isinstance(self.tasks, int):
+            yield self.tasks, self
+            return
+        for task, rows in _grouped(self.tasks):
+            yield task, replace(self.rows(rows), tasks=task)
+
+    def rows(self, which: Int64s) -> Frame:
+        """Some of the tuples, in this order."""
+        tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[which]
+        sources = self.source_tasks if isinstance(self.source_tasks, int) else self.source_tasks[which]
+        values, lineage = self.values.take(pa.array(which)), self.lineage.take(which)
+        return replace(self, source_tasks=sources, tasks=tasks, values=values, lineage=lineage)
+
+
+def put_together(frames: Iterable[Frame]) -> list[Frame]:
+    """The same tuples in few frames: small ones of one stream for one subscriber become one.
+
+    What is done once a frame is done for each pair of tasks otherwise. Tuples of one stream stay in their
+    order; streams come one after the other, in the order in which they first came.
+    """
+    streams: dict[tuple[str, str, str], list[Frame]] = {}
+    for frame in filter(len, frames):
+        streams.setdefault((frame.component, frame.stream, frame.subscriber), []).append(frame)
+    return [frame for alike in streams.values() for group in _groups(alike) for frame in _in_few(group)]
+
+
+def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
+    group: list[Frame] = []
+    rows = size = 0
+    for frame in frames:
+        more = frame.values.nbytes
+        is_small = len(frame) <= SMALL and more <= SMALL_BYTES
+        if group and not (
+            is_small
+            and rows + len(frame) <= FULL
+            and size + more <= FULL_BYTES
+            and frame.values.schema.equals(group[0].values.schema, check_metadata=True)
+        ):
+            yield group
+            group, rows, size = [], 0, 0
+        group.append(frame)
+        rows += len(frame) if is_small else FULL  # a large one stays alone
+        size += more
+    yield group
+
+
+def _in_few(frames: Sequence[Frame]) -> list[Frame]:
+    """These as one frame; as several if one batch cannot hold their values."""
+    if len(frames) == 1:
+        return [*frames]
+    try:
+        return [_one(frames)]
+    except MisuseError:
+        middle = len(frames) // 2
+        return [*_in_few(frames[:middle]), *_in_few(frames[middle:])]
+
+
+def _one(frames: Sequence[Frame]) -> Frame:
+    values = joined([frame.values for frame in frames])
+    return replace(
+        frames[0],
+        source_tasks=_together([frame.source_tasks for frame in frames], frames),
+        tasks=_together([frame.tasks for frame in frames], frames),
+        values=values,
+        lineage=concat_lineages([frame.lineage for frame in frames]),
+    )
+
+
+def _together(tasks: Sequence[Int32s | int], frames: Sequence[Frame]) -> Int32s | int:
+    """One task for all if there is one, else the task of each tuple of some frames."""
+    if all(isinstance(task, int) and task == tasks[0] for task in tasks):
+        return tasks[0]
+    each = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
+    return np.concatenate(each)
+
+
+def _packed(tasks: Int32s | int) -> tuple[bytes, Int32s]:
+    return (b"1", np.array([tasks], dtype=np.int32)) if isinstance(tasks, int) else (b"", tasks)
+
+
+def _unpacked(single: Buffer, part: Buffer) -> Int32s | int:
+    tasks = int32s(part)
+    return int(tasks[0]) if len(single) else tasks
+
+
+def _grouped(tasks: Int32s) -> Iterator[tuple[int, Int64s]]:
+    """Each different task, ascending, and its rows."""
+    order = np.argsort(tasks, kind="stable")
+    starts = starts_of_runs(tasks[order])
+    for first, end in pairwise(starts.tolist()):
+        yield int(tasks[order[first]]), order[first:end]

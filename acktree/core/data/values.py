@@ -1,0 +1,445 @@
+"""The value codec: rows of Python values to an Arrow batch, and back.
+
+Rules of this file
+------------------
+1. Without a schema the round trip is the identity, type included: a column is native only when all its values
+   are of exactly one type that Arrow gives back as it was; any other column holds pickled values.
+2. With a schema a value fits when it comes back equal (lists may go in as tuples or arrays, structs may leave
+   fields out, floats may be rounded to the width declared). Arrow alone would cut 1.5 to 1 in silence.
+3. None is null in every column, so nobody has to ask which form a column has.
+4. A batch without columns would forget how many rows it has: one hidden column of nulls counts them.
+
+Whatever is done with a value may run its user's code (``__eq__``, ``__reduce__``, a time zone), and pyarrow
+raises what it likes: every such call is guarded, and what is raised becomes a MisuseError.
+
+Whether a column is native may change from one batch of a stream to the next; :func:`hash_rows` is the same
+for both, or a key would go to another task when it travels in other company.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import isfinite
+from operator import itemgetter
+from typing import Any, Final
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.batches import alone
+from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
+from acktree.core.data.reading import Column, PartlyReadable, decoded
+from acktree.core.ids import UInt64s
+from acktree.errors import MisuseError
+from acktree.texts import error_text, short_repr
+
+__all__ = [
+    "LOOKED_AT",
+    "batch_from_bytes",
+    "batch_to_bytes",
+    "decode_columns",
+    "decode_rows",
+    "encode_columns",
+    "encode_rows",
+    "hash_rows",
+    "hash_rows_anyhow",
+    "native_batch",
+    "pickled_fields",
+    "quick_look",
+    "rows_to_show",
+    "typed_column",
+    "unpickled_columns",
+]
+
+_MARK: Final = b"acktree"
+_PICKLE: Final = b"pickle"
+_HIDDEN: Final = b"rows"
+_NO_FIELDS: Final = pa.schema([pa.field("__rows", pa.null(), metadata={_MARK: _HIDDEN})])
+_FAITHFUL: Final[Mapping[type, pa.DataType]] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+}
+"""The types that Arrow gives back as they were; exactly these, no subclasses."""
+_ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
+"""Types whose values always travel, unless a schema says otherwise."""
+LOOKED_AT: Final = 8 << 10
+"""A text or bytes of more than this are worth being weighed; a quick look is not for them."""
+_LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
+    # What is not ASCII may be a lone surrogate.
+    pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
+    pa.int64(): lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
+    pa.float64(): lambda value: type(value) is float,
+    pa.bool_(): lambda value: type(value) is bool,
+    pa.binary(): lambda value: type(value) is bytes and len(value) <= LOOKED_AT,
+}
+
+
+def encode_rows(
+    fields: Sequence[str], rows: Sequence[Sequence[object]], schema: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """Put rows of values into a batch with one column per field.
+
+    Args:
+        fields: Names of the stream's fields, in order.
+        rows: The values of each tuple, as many as there are fields. Neither kept nor changed.
+        schema: The stream's declared types, named as fields are; None where only names were declared.
+
+    Raises:
+        MisuseError: A row has another number of values than there are fields, a value does not fit its
+            declared type, or it cannot be pickled. Names the field and shows the value.
+
+    A native value costs about 0.1 us and a pickled one about 1 us; but about 100 us for one whose class was
+    defined in the user's own program, since the class has to travel with it.
+
+    >>> batch = encode_rows(["word", "count"], [["a", 1], ["b", (2, 3)]])
+    >>> [str(kind) for kind in batch.schema.types], decode_rows(batch)
+    (['string', 'binary'], [('a', 1), ('b', (2, 3))])
+    """
+    if not set(map(len, rows)) <= {len(fields)}:
+        count = next(len(row) for row in rows if len(row) != len(fields))
+        raise MisuseError(
+            f"a tuple has {count} values for {len(fields)} fields",
+            f"a tuple with the fields {list(fields)}",
+            "emit one value for each field that `outputs` declares, in that order",
+        )
+    # Not zip(*rows): that makes an iterator a row, and with them ten times the work.
+    columns = [list(map(itemgetter(i), rows)) for i in range(len(fields))]
+    return encode_columns(fields, columns, len(rows), schema)
+
+
+def encode_columns(
+    fields: Sequence[str], columns: Sequence[Sequence[object]], count: int, schema: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """:func:`encode_rows` of what stands in columns already: one for each field, each of ``count`` values."""
+    if not fields:
+        return pa.RecordBatch.from_arrays([pa.nulls(count)], schema=_NO_FIELDS)
+    if schema is not None:
+        typed = [typed_column(field, column) for field, column in zip(schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(typed, schema=schema)
+    encoded = [_untyped_column(name, column) for name, column in zip(fields, columns, strict=True)]
+    declared = pa.schema([field for field, _ in encoded])
+    return pa.RecordBatch.from_arrays([array for _, array in encoded], schema=declared)
+
+
+def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
+    """A look at one tuple's values that says True for most that fit, and for none that does not, or is large.
+
+    Where it says False only :func:`encode_rows` knows; that takes a hundred times as long.
+
+    Args:
+        schema: The stream's declared types; None where only names were declared.
+
+    >>> look = quick_look(pa.schema([("word", pa.string())]))
+    >>> look(["a"]), look([b"a"])
+    (True, False)
+    """
+    looks = [] if schema is None else [_LOOKS.get(kind, _cannot_tell) for kind in schema.types]
+
+    def fits_anywhere(values: Sequence[object]) -> bool:
+        for value in values:  # for so few, all() of a generator takes three times as long
+            kind = type(value)
+            if kind is str or kind is bytes:
+                if len(value) > LOOKED_AT:  # type: ignore[arg-type]  # mypy does not follow ``kind``
+                    return False
+            elif kind not in _ANYWHERE:
+                return False
+        return True
+
+    def fits_types(values: Sequence[object]) -> bool:
+        for look, value in zip(looks, values, strict=True):  # noqa: SIM110
+            if not look(value):
+                return False
+        return True
+
+    return fits_anywhere if schema is None else fits_types
+
+
+def _cannot_tell(value: object) -> bool:  # noqa: ARG001
+    return False
+
+
+def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
+    """The columns of the fields, pickled ones decoded: the others are decoded when somebody reads them.
+
+    Raises:
+        MisuseError: A pickled value cannot be unpickled in this process.
+    """
+    return [
+        _unpickled(field, column) if _mark_of(field) == _PICKLE else column
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+        if _mark_of(field) != _HIDDEN
+    ]
+
+
+def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:
+    """The values of each field, as they were emitted.
+
+    Raises:
+        MisuseError: A value cannot be unpickled in this process, or Python has no such value.
+    """
+    columns = zip(unpickled_columns(batch), batch.schema.names, strict=False)  # a hidden column has no values
+    return [[*values] if isinstance(values, PartlyReadable) else values
+            for values in (decoded(column, f"field {name!r}") for column, name in columns)]  # fmt: skip
+
+
+def decode_rows(batch: pa.RecordBatch) -> list[tuple[object, ...]]:
+    """The values of each tuple, in order; undoes :func:`encode_rows`, raises as :func:`decode_columns`."""
+    columns = decode_columns(batch)
+    return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
+
+
+def rows_to_show(batch: pa.RecordBatch) -> Iterator[Sequence[object]]:
+    """:func:`decode_rows` for people to read: of a row that cannot be read, why."""
+    try:
+        yield from decode_rows(batch)
+    except MisuseError as error:
+        if batch.num_rows == 1:
+            yield (f"<{error.what}>",)
+            return
+        middle = batch.num_rows // 2
+        yield from rows_to_show(batch.slice(0, middle))
+        yield from rows_to_show(batch.slice(middle))
+
+
+def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
+    """:func:`~acktree.core.data.hashing.hash_row` of these fields of each row, shape (n,).
+
+    Args:
+        fields: Names of fields that the batch has; their order counts.
+
+    Raises:
+        MisuseError: A value has no hash that is the same everywhere, or cannot be unpickled here.
+    """
+    places = [batch.schema.get_field_index(name) for name in fields]
+    hashes = [_hash_field(batch.schema.field(place), batch.column(place)) for place in places]
+    return combine_hashes(hashes, batch.num_rows)
+
+
+def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
+    """:func:`hash_rows`, and for a row without such a hash one of its bytes; for names, not for choices."""
+    try:
+        return hash_rows(batch, fields)
+    except MisuseError:
+        if batch.num_rows == 1:
+            return hash_values([batch_to_bytes(alone(batch, 0))])
+    middle = batch.num_rows // 2
+    halves = batch.slice(0, middle), batch.slice(middle)
+    return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
+
+
+def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as an ``ArrowBolt`` is given it: pickled columns become what Arrow infers from their values.
+
+    Here types may widen (a tuple becomes a list, 1 beside 2.5 becomes 1.0). The hidden column of a batch
+    without fields stays, because the number of rows is all that such a batch says.
+
+    Raises:
+        MisuseError: Arrow has no one type for the values of a field.
+    """
+    if not any(_mark_of(field) == _PICKLE for field in batch.schema):
+        return batch
+    pairs = [_inferred(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
+    schema = pa.schema([field for field, _ in pairs])
+    return pa.RecordBatch.from_arrays([array for _, array in pairs], schema=schema)
+
+
+def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
+    """The fields whose values were pickled: what else is in a batch can be read without running anything."""
+    return frozenset(field.name for field in batch.schema if _mark_of(field) == _PICKLE)
+
+
+def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
+    """A batch with its schema as an Arrow IPC stream; :func:`batch_from_bytes` reads it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def batch_from_bytes(payload: bytes | memoryview | pa.Buffer) -> pa.RecordBatch:
+    """Read what :func:`batch_to_bytes` wrote. The columns are views of the payload, nothing is copied."""
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_next_batch()
+
+
+def _mark_of(field: pa.Field) -> bytes | None:
+    mark: bytes | None = (field.metadata or {}).get(_MARK)
+    return mark
+
+
+# ---- without a schema -------------------------------------------------------------------------------------
+
+
+def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.Array]:
+    kinds = _kinds(column)
+    native = _FAITHFUL.get(*kinds) if len(kinds) == 1 else None if kinds else pa.null()
+    if native is not None:
+        with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
+            return pa.field(name, native), _whole(name, column, native)
+    # Plain pickle writes the classes of these modules by name, and workers cannot import them by it.
+    modules = ("__main__", *cloudpickle.list_registry_pickle_by_value())
+    by_value = re.compile(b"|".join(re.escape(module.encode()) for module in modules))
+    payloads = [_pickled(name, value, by_value) for value in column]
+    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), _whole(name, payloads, pa.binary())
+
+
+def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """A column as one array: Arrow has room for 2 GiB in it."""
+    try:
+        array = pa.array(column, kind)
+    except pa.ArrowCapacityError:  # one value alone
+        array = None
+    if isinstance(array, pa.Array):
+        return array
+    raise MisuseError(
+        f"a column of more than 2 GiB (values: {len(column)}), which is all that Arrow has room for",
+        f"field {name!r}",
+        "put what is so large into a file or a store, and emit where it is",
+    )
+
+
+def _kinds(column: Sequence[object]) -> set[type]:
+    """The exact types in a column, None's apart."""
+    types = [*map(type, column)]
+    if types and types.count(types[0]) == len(types):  # nearly always, and quicker than to make a set of them
+        del types[1:]
+    return {*types} - {type(None)}
+
+
+def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        payload = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:  # noqa: BLE001  # a user's __reduce__ raises what it likes; cloudpickle has the last word
+        payload = None
+    if payload is not None and not by_value.search(payload):
+        return payload
+    try:
+        by_cloudpickle: bytes = cloudpickle.dumps(value)
+    except Exception as cause:
+        raise MisuseError(
+            f"{short_repr(value)} cannot be pickled, so it cannot travel: {error_text(cause)}",
+            f"field {name!r}",
+            "emit what it was made from (a path, an id, plain values) and make it again in the bolt",
+        ) from cause
+    return by_cloudpickle
+
+
+def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
+    try:
+        return [None if payload is None else pickle.loads(payload) for payload in column.to_pylist()]
+    except Exception as cause:
+        raise MisuseError(
+            f"a value cannot be unpickled in this process: {error_text(cause)}",
+            f"field {field.name!r}",
+            "install the module of its class on the workers too, and let its instances survive pickle",
+        ) from cause
+
+
+def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
+    try:
+        return _hash_values(field, column)
+    except MisuseError:
+        raise
+    except Exception as cause:
+        raise MisuseError(
+            f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
+            f"{error_text(cause)}",
+            f"field {field.name!r}",
+            "group by text, numbers or dates that Python has, and whose code raises nothing",
+        ) from cause
+
+
+def _hash_values(field: pa.Field, column: pa.Array) -> UInt64s:
+    if _mark_of(field) != _PICKLE:
+        return hash_column(column)
+    distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are equal values: each once
+    hashes = hash_values(_unpickled(field, distinct.dictionary))
+    taken: UInt64s = hashes[distinct.indices.to_numpy()]
+    return taken
+
+
+def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
+    if _mark_of(field) != _PICKLE:
+        return field, column
+    values = _unpickled(field, column)
+    try:
+        array = pa.array(values)
+    except Exception as cause:
+        raise MisuseError(
+            f"Arrow has no one type for the values of field {field.name!r}: {error_text(cause)}",
+            "the input of an ArrowBolt",
+            "emit values of one type, declare it (outputs = pa.schema([...])), or read it with a Bolt",
+        ) from cause
+    if not isinstance(array, pa.Array):  # in chunks
+        raise MisuseError(
+            f"field {field.name!r} holds more than the 2 GiB that Arrow has room for in a column",
+            "the input of an ArrowBolt",
+            "put what is so large into a file or a store, and emit where it is",
+        )
+    return pa.field(field.name, array.type), array
+
+
+# ---- with a schema ----------------------------------------------------------------------------------------
+
+
+def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
+    """Values as a column of a declared type. MisuseError when one does not fit in the sense of rule 2."""
+    reason: Exception | None = None
+    try:
+        array = pa.array(column, field.type)
+        if _is_kept(field, column, array):
+            return array
+    except Exception as error:  # noqa: BLE001  # pyarrow's, or the user's own code
+        reason = error
+    culprit = next((value for value in column if not _fits_alone(field, value)), column)
+    value = f"{short_repr(culprit)} ({type(culprit).__name__})"
+    declared = f"{field.type}{'' if field.nullable else ' not null'}"
+    raise MisuseError(
+        f"{value} does not fit field {field.name!r}, declared as {declared}",
+        f"field {field.name!r}",
+        "emit a value that this type holds without loss, or declare another type, or only the name",
+    ) from reason
+
+
+def _fits_alone(field: pa.Field, value: object) -> bool:
+    try:
+        return _is_kept(field, (value,), pa.array([value], field.type))
+    except Exception:  # noqa: BLE001  # as above
+        return False
+
+
+def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool:
+    """Whether the array holds every value of the column, and nulls only where they may be."""
+    if not isinstance(array, pa.Array) or array.type != field.type:
+        return False  # more than 2 GiB come out in chunks, more than 128 texts in a wider dictionary
+    if array.null_count and not field.nullable:
+        return False
+    kinds = _kinds(column)
+    if kinds == {int} and pa.types.is_integer(field.type):
+        return True  # Arrow refuses an int that is too large for the width
+    if len(kinds) == 1 and _FAITHFUL.get(*kinds) == field.type:
+        return True
+    return all(map(_is_same, column, array.to_pylist()))
+
+
+def _is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
+    """Whether a value came back from Arrow as what it was, in the sense of rule 2."""
+    if isinstance(back, list | tuple):
+        items = list(given.items()) if isinstance(given, Mapping) else given
+        # No length is compared: Arrow drops no items, it only takes other things (a text, a set) for lists.
+        return isinstance(items, list | tuple | np.ndarray) and all(map(_is_same, items, back))
+    if isinstance(back, dict) and isinstance(given, Mapping):
+        return given.keys() <= back.keys() and all(_is_same(given.get(key), back[key]) for key in back)
+    if isinstance(back, float) and isinstance(given, float | np.floating):
+        return isfinite(back) or not isfinite(given)  # rounding is asked for, a number made infinite is not
+    return bool(given == back)

@@ -1,0 +1,4 @@
+"""Counters, and the statistics that people read.
+
+Runs in workers and in the driver. Pure.
+"""

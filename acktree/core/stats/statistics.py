@@ -1,0 +1,221 @@
+"""Statistics: Storm UI's numbers as one value that a person or a program can read.
+
+Rules of this file
+------------------
+1. A view is made from counters and never goes back into them: averages are for reading, not for adding up.
+2. A view does not change. Ask again for newer numbers.
+3. Nothing counted reads 0; nothing measured reads None, and is blank in a table.
+
+Source: the tables of Storm's UI. Their windows and executors are left out: a component is shown in all, by
+stream and by task, since the topology began.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from acktree.core.stats.counters import LATENCIES, NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
+
+__all__ = ["ComponentStats", "Counters", "Numbers", "OpenMessages", "ReportedError", "Stats", "TaskStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What was counted in one place. A latency is an average in milliseconds; None if nothing was sampled."""
+
+    emitted: int = 0
+    transferred: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    errors: int = 0
+    """Exceptions and reports of ``collector.report_error``; a few of them are kept to be shown."""
+    execute_ms: float | None = None
+    """Time inside ``execute``, for a tuple."""
+    process_ms: float | None = None
+    """From the start of ``execute`` to the ack of that tuple; sampled where a ``Bolt`` acks by hand. For one
+    that is held over micro-batches it is the time between their clocks."""
+    complete_ms: float | None = None
+    """From a spout's emit to the verdict ACKED."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStats:
+    """One task: in all, and by stream (a bolt's inputs are written ``component:stream``)."""
+
+    total: Numbers
+    streams: Mapping[str, Numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentStats(TaskStats):
+    """One component: in all, by stream, and by task."""
+
+    tasks: Mapping[int, TaskStats]
+    open: int | None = None
+    """A spout's messages without a verdict, those that wait for a retry included; None for a bolt."""
+    oldest_open_secs: float | None = None
+    """Age of the oldest of them; None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessages:
+    """What a spout has open, all its tasks together."""
+
+    count: int
+    oldest_secs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedError:
+    """An error that a component ran into or reported by ``collector.report_error``."""
+
+    component: str
+    task_id: int | None
+    reason: str
+    at_ms: int
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The numbers of a running topology at one moment.
+
+    >>> counters = Counters()
+    >>> counters.add("orders", 1, "default", "emitted", 1200)
+    >>> stats = Stats.of(counters, spouts={"orders": OpenMessages(200, 1.5)})
+    >>> stats["orders"].total.emitted, stats["orders"].open
+    (1200, 200)
+    """
+
+    components: Mapping[str, ComponentStats]
+    """By component id, ascending."""
+    errors: tuple[ReportedError, ...] = ()
+
+    @staticmethod
+    def of(
+        counters: Counters,
+        *,
+        components: Iterable[str] = (),
+        spouts: Mapping[str, OpenMessages] = MappingProxyType({}),
+        errors: Iterable[ReportedError] = (),
+    ) -> Stats:
+        """Look at counters.
+
+        Args:
+            counters: What was counted; copied, so that the view stays as it is.
+            components: Components to show even if nothing was counted for them yet.
+            spouts: What each spout has open.
+            errors: The last errors, in the order in which they are to be shown.
+        """
+        places: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
+        for (component, task, stream, what), n in sorted(counters.items()):
+            places.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
+        seen = {name: _component(places[name], spouts.get(name)) for name in sorted(places)}
+        return Stats(MappingProxyType(seen), tuple(errors))
+
+    def __getitem__(self, component: str) -> ComponentStats:
+        return self.components[component]
+
+    def table(self) -> str:
+        """Print as text: a line for each component, below it one for each of its streams, then the errors."""
+        lines: list[tuple[str, ...]] = [_HEADINGS]
+        for name, component in self.components.items():
+            lines.append((name, *_cells(component.total), *_open_cells(component)))
+            lines += [
+                (f"  {stream}", *_cells(numbers), "", "") for stream, numbers in component.streams.items()
+            ]
+        return "\n".join([*_aligned(lines), *map(_error_line, self.errors)])
+
+
+_Tally = dict[str, int]
+_HEADINGS: Final = (
+    "component",
+    "emitted",
+    "transferred",
+    "executed",
+    "acked",
+    "failed",
+    "timed out",
+    "errors",
+    "execute ms",
+    "process ms",
+    "complete ms",
+    "open",
+    "oldest s",
+)
+
+
+def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: OpenMessages | None) -> ComponentStats:
+    by_task = {task: _task(streams) for task, streams in tasks.items()}
+    by_stream: dict[str, list[_Tally]] = {}
+    for streams in tasks.values():
+        for stream, tally in streams.items():
+            by_stream.setdefault(stream, []).append(tally)
+    return ComponentStats(
+        total=_numbers(tally for tallies in by_stream.values() for tally in tallies),
+        streams=_streams({stream: _numbers(by_stream[stream]) for stream in sorted(by_stream)}),
+        tasks=MappingProxyType(by_task),
+        open=spout.count if spout else None,
+        oldest_open_secs=spout.oldest_secs if spout else None,
+    )
+
+
+def _task(streams: Mapping[str, _Tally]) -> TaskStats:
+    by_stream = {stream: _numbers([tally]) for stream, tally in streams.items()}
+    return TaskStats(_numbers(streams.values()), _streams(by_stream))
+
+
+def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:
+    numbers.pop(NO_STREAM, None)  # counted in the total, and shown there alone
+    return MappingProxyType(numbers)
+
+
+def _numbers(tallies: Iterable[_Tally]) -> Numbers:
+    total: defaultdict[str, int] = defaultdict(int)
+    for tally in tallies:
+        for what, n in tally.items():
+            total[what] += n
+    return Numbers(
+        **{what: total[what] for what in WHATS},
+        execute_ms=_average_ms(total, "execute_ms"),
+        process_ms=_average_ms(total, "process_ms"),
+        complete_ms=_average_ms(total, "complete_ms"),
+    )
+
+
+def _average_ms(total: Mapping[str, int], latency: Latency) -> float | None:
+    samples = total[SAMPLES[latency]]
+    return total[SUMS[latency]] / samples / 1000 if samples else None
+
+
+def _cells(numbers: Numbers) -> tuple[str, ...]:
+    counts = (f"{getattr(numbers, what):,}" for what in WHATS)
+    return (*counts, *(_decimal(getattr(numbers, latency), 3) for latency in LATENCIES))
+
+
+def _open_cells(component: ComponentStats) -> tuple[str, str]:
+    count = "" if component.open is None else f"{component.open:,}"
+    return count, _decimal(component.oldest_open_secs, 1)
+
+
+def _decimal(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for name, *cells in lines:
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()
+
+
+def _error_line(error: ReportedError) -> str:
+    task = "" if error.task_id is None else f" task={error.task_id}"
+    return f"error component={error.component}{task} at_ms={error.at_ms} reason={error.reason!r}"

@@ -1,0 +1,155 @@
+"""What the components tell the acker in one micro-batch: Storm's four streams, as arrays.
+
+``__ack_init`` (root, XOR of the edges sent, spout task), ``__ack_ack`` (root, delta), ``__ack_fail`` (root,
+failure) and ``__ack_reset_timeout`` (root) travel together in one message from each level and partition,
+already summed by root: the cost follows the roots, not the tuples. Messages in long runs, which is nearly
+all, travel as spans: eight bytes a message, and what was opened and acked in one place is one sum.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.tracking.sequence_sums import Opened, SequenceSums, add_up, joined, sequence_sums_of
+
+_NONE_64 = np.zeros(0, dtype=np.int64)
+_NONE_32 = np.zeros(0, dtype=np.int32)
+
+
+def sum_by_root(roots: Int64s, deltas: Int64s) -> tuple[Int64s, Int64s]:
+    """XOR together the deltas of each root.
+
+    Args:
+        roots: Root id of each delta, shape (n,). Any order; repeats are the point.
+        deltas: Edges opened and closed, shape (n,).
+
+    Returns:
+        The distinct roots, ascending, shape (m,), and the sum of each, shape (m,). A zero sum is a tree that
+        opened and closed among these deltas, if its init is among them.
+
+    Costs one sort: 300,000 deltas take about 20 ms.
+
+    >>> [part.tolist() for part in sum_by_root(np.array([7, 9, 7]), np.array([5, 3, 5]))]
+    [[7, 9], [0, 3]]
+    """
+    if not len(roots):
+        return roots, deltas
+    order = np.argsort(roots)
+    roots, deltas = roots[order], deltas[order]
+    starts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    return roots[starts], np.bitwise_xor.reduceat(deltas, starts)
+
+
+@dataclass(frozen=True, eq=False)
+class Deltas:
+    """One message to the acker.
+
+    Attributes:
+        init_roots: Roots that a spout opened and no run of ``opened`` holds, each once, shape (i,).
+        init_sums: XOR of the edges with which each went out, shape (i,); 0 where nobody subscribes.
+        init_owners: Spout task of each, shape (i,).
+        ack_roots: Roots that bolts acked something of, shape (a,).
+        ack_sums: XOR of edges closed and edges created, shape (a,).
+        fail_roots: Roots that failed, in the order of the data, shape (f,); repeats allowed.
+        failures: Which failure each is, index into ``reasons``, shape (f,).
+        reasons: Encoded failures; many roots may share one.
+        reset_roots: Roots whose age begins again, shape (r,).
+        opened: Messages that spouts opened, in runs.
+        spans: Sums of messages in runs: what those of ``opened`` went out with, and acks of any.
+    """
+
+    init_roots: Int64s = field(default_factory=lambda: _NONE_64)
+    init_sums: Int64s = field(default_factory=lambda: _NONE_64)
+    init_owners: Int32s = field(default_factory=lambda: _NONE_32)
+    ack_roots: Int64s = field(default_factory=lambda: _NONE_64)
+    ack_sums: Int64s = field(default_factory=lambda: _NONE_64)
+    fail_roots: Int64s = field(default_factory=lambda: _NONE_64)
+    failures: Int64s = field(default_factory=lambda: _NONE_64)
+    reasons: tuple[bytes, ...] = ()
+    reset_roots: Int64s = field(default_factory=lambda: _NONE_64)
+    opened: tuple[Opened, ...] = ()
+    sequence_sums: tuple[SequenceSums, ...] = ()
+
+    def summed(self) -> Deltas:
+        """The same with each acked root once: what is small enough to send."""
+        roots, sums = sum_by_root(self.ack_roots, self.ack_sums)
+        resets = np.unique(self.reset_roots) if len(self.reset_roots) else self.reset_roots
+        return replace(
+            self, ack_roots=roots, ack_sums=sums, reset_roots=resets,
+            opened=tuple(joined(self.opened)), sequence_sums=tuple(add_up(self.sequence_sums)),
+        )  # fmt: skip
+
+    def __bool__(self) -> bool:
+        scattered = (self.init_roots, self.ack_roots, self.fail_roots, self.reset_roots)
+        return bool(self.opened or self.sequence_sums) or any(map(len, scattered))
+
+    def to_bytes(self) -> bytes:
+        """For the wire."""
+        runs = [(run.task, run.first, run.end) for run in self.opened]
+        heads = [(sequence_sum.task, sequence_sum.first) for sequence_sum in self.sequence_sums]
+        return pack(
+            json.dumps((runs, heads)).encode(), *(sequence_sum.sums for sequence_sum in self.sequence_sums),
+            self.init_roots, self.init_sums, self.init_owners, self.ack_roots, self.ack_sums,
+            self.fail_roots, self.failures, self.reset_roots, *self.reasons,
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, blob: Buffer) -> Deltas:
+        """Read what :meth:`to_bytes` wrote."""
+        head, *parts = unpack(blob)
+        runs, heads = json.loads(bytes(head))
+        sums, parts = parts[: len(heads)], parts[len(heads) :]
+        i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = parts
+        return cls(
+            int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
+            int64s(f_roots), int64s(failures), tuple(map(bytes, reasons)), int64s(resets),
+            tuple(Opened(*run) for run in runs),
+            tuple(SequenceSums(task, first, int64s(part)) for (task, first), part in zip(heads, sums, strict=True)),
+        )  # fmt: skip
+
+
+def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> Deltas:
+    """Acks as a message: in spans where their messages stand close together.
+
+    Args:
+        acks: Roots and sums; each pair of arrays as some tuples of one frame gave it.
+    """
+    sequence_sums: list[SequenceSums] = []
+    alone: list[tuple[Int64s, Int64s]] = []
+    for roots, sums in acks:
+        found, left_roots, left_sums = sequence_sums_of(run_salt, roots, sums)
+        sequence_sums += found
+        alone.append((left_roots, left_sums))
+    return Deltas(
+        ack_roots=np.concatenate([_NONE_64, *(roots for roots, _ in alone)]),
+        ack_sums=np.concatenate([_NONE_64, *(sums for _, sums in alone)]),
+        sequence_sums=tuple(sequence_sums),
+    )
+
+
+def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
+    """All of these messages as one, in order; acked roots may repeat."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Deltas()
+    shifts = np.cumsum([0, *(len(part.reasons) for part in parts)])
+    shifted = [part.failures + shift for part, shift in zip(parts, shifts[:-1], strict=True)]
+
+    def together(name: str) -> Int64s:
+        arrays: Int64s = np.concatenate([getattr(part, name) for part in parts])
+        return arrays
+
+    return Deltas(
+        together("init_roots"), together("init_sums"), np.concatenate([part.init_owners for part in parts]),
+        together("ack_roots"), together("ack_sums"), together("fail_roots"), np.concatenate(shifted),
+        tuple(reason for part in parts for reason in part.reasons), together("reset_roots"),
+        tuple(run for part in parts for run in part.opened),
+        tuple(sequence_sum for part in parts for sequence_sum in part.sequence_sums),
+    )  # fmt: skip

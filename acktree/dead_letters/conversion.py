@@ -1,0 +1,95 @@
+"""From what a spout task gives up to a letter, and from a letter back to a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.dead_letters.letter import DeadLetter
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.spouts.retries import GivenUpRecord, RedrivenLetter
+from acktree.texts import MOST_REASON, bounded
+from acktree.topology.model import Topology
+
+_TARGET: Final = b"acktree.target"
+"""Beside the schema of a payload that was emitted directly: the task it was for."""
+
+
+def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None = None) -> DeadLetter:
+    """The dead letter of a message that was given up."""
+    failure, place, values = record.failure, record.attempt, record.values
+    if record.target is not None:
+        metadata = {**(values.schema.metadata or {}), _TARGET: str(record.target).encode()}
+        values = values.replace_schema_metadata(metadata)
+    return DeadLetter(
+        id=letter_id,
+        topology=topology.name,
+        spout=record.component,
+        task_id=record.task,
+        stream=place.stream,
+        root=record.root,
+        message_id_repr=_shown(place.message_id),
+        fields=topology.components[record.component].streams[place.stream].fields,
+        payload=batch_to_bytes(values),
+        reason=failure.reason,
+        kind=failure.kind,
+        cause=failure.cause,
+        component=failure.component,
+        exception_type=failure.exception_types[0] if failure.exception_types else None,
+        traceback=failure.traceback,
+        attempts=place.attempt,
+        first_emitted_ms=place.first_emitted_ms,
+        dead_ms=record.dead_ms,
+    )
+
+
+def _shown(message_id: object) -> str:
+    """Its ``repr``, bounded; but a verdict must not wait for ever for one that raises."""
+    try:
+        return bounded(repr(message_id), MOST_REASON)
+    except Exception as error:  # noqa: BLE001  # user code
+        return f"<{type(message_id).__name__}, whose repr raises {type(error).__name__}>"
+
+
+def refuse_foreign_letters(letters: Sequence[DeadLetter], topology: Topology, *, is_running: bool) -> None:
+    """See, before any letter is sent, that this topology runs and can take each of them.
+
+    Raises:
+        MisuseError: Says of which letter it is not so.
+    """
+    if not is_running:
+        raise MisuseError(
+            "the topology does not run, so nothing can be sent into it",
+            f"redrive() of dead letters, topology {topology.name!r}",
+            "submit it again on the same checkpoint, and redrive then; the letters are as they were",
+        )
+    for letter in letters:
+        spout = topology.components.get(letter.spout)
+        stream = spout.streams.get(letter.stream) if spout is not None else None
+        if spout is None or letter.task_id not in spout.task_ids or stream is None:
+            here = "and no such task runs here"
+        elif tuple(stream.fields) != letter.fields:
+            here = f"which has the fields {list(stream.fields)} now and had {list(letter.fields)}"
+        else:
+            continue
+        raise MisuseError(
+            f"dead letter {letter.id} is of task {letter.task_id} of spout {letter.spout!r}, stream "
+            f"{letter.stream!r}, {here}",
+            f"redrive() of dead letters, topology {topology.name!r}",
+            "redrive it in the topology that gave it up, as that was; none of the letters was sent",
+        )
+
+
+def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
+    """What the spout task that gave it up needs to try it again. The letter must be stored."""
+    if letter.id is None:
+        what = f"the letter of message {letter.message_id_repr} was not stored, and cannot be tried again"
+        raise ProtocolError(what, "dead_letters/conversion.py", "this is a bug in acktree: please report it")
+    values = batch_from_bytes(letter.payload)
+    metadata = dict(values.schema.metadata or {})
+    target = metadata.pop(_TARGET, None)
+    if target is None:
+        return RedrivenLetter(letter.id, letter.stream, values)
+    values = values.replace_schema_metadata(metadata or None)
+    return RedrivenLetter(letter.id, letter.stream, values, int(target))

@@ -1,0 +1,143 @@
+"""What becomes of messages that are given up: letters, durably, unless they are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Final
+
+from acktree.config import Config
+from acktree.dead_letters.conversion import letter_of
+from acktree.dead_letters.limit import LetterLimit
+from acktree.dead_letters.store import DeadLetters
+from acktree.errors import DeadLetterLimitError
+from acktree.tasks.spouts.retries import GivenUpRecord, redriven_ids
+from acktree.texts import printable
+from acktree.topology.model import Topology
+
+__all__ = ["DeadLetterRecorder"]
+
+_REASON_CHARS: Final = 200
+
+
+class DeadLetterRecorder:
+    """Between the spout tasks of one run and their dead letters. Any thread may call any method."""
+
+    def __init__(
+        self,
+        letters: DeadLetters,
+        topology: Topology,
+        config: Config,
+        on_limit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing was given up in this run yet: an earlier run's letters do not count.
+
+        Args:
+            on_limit: Called once, when the limit is reached.
+        """
+        self._on_limit = on_limit
+        self._letters, self._topology, self._config = letters, topology, config
+        self._lock = Lock()
+        self._limits: dict[str, LetterLimit] = {}
+        self._reached: DeadLetterLimitError | None = None
+        # Roots whose storing failed in this run. They may be letters after all, and count as this run's then.
+        self._in_doubt: set[int] = set()
+
+    @property
+    def limit_reached(self) -> DeadLetterLimitError | None:
+        """Why the topology must stop; None while there is no reason."""
+        return self._reached
+
+    def acked(self, spout: str, count: int, now_ms: int) -> None:
+        """Messages of a spout came to a good end."""
+        with self._lock:
+            limit = self._limit_of(spout)
+            if limit is not None:
+                limit.acked(count, now_ms)
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        """Make letters of what one spout task gave up, all or none; durable when this returns.
+
+        What was a letter before does not count against the limit: what was redriven and is dead again, and
+        what a run stored that died before it had noted that its source was told.
+
+        Raises:
+            DeadLetterLimitError: They are too many, or others were before; none was stored by this call. What
+                it names as ``buried`` is a letter nevertheless, and must not be tried again.
+            AcktreeError: The store refused them, or cannot be asked.
+        """
+        if not records:
+            return
+        # Where there is no limit nobody needs to know.
+        is_limited = self._config.dead_letter_limit_count is not None
+        recorded = self.letters_among([record.root for record in records]) if is_limited else frozenset()
+        fresh = self._fresh(records, recorded)
+        limit, admitted = self._admit(fresh, records[-1].component, recorded)
+        try:
+            self._letters.put(letter_of(record, self._topology) for record in records)
+        except BaseException:
+            if limit is not None and admitted is not None:
+                with self._lock:
+                    limit.withdraw(len(fresh), admitted)
+                    self._in_doubt.update(record.root for record in fresh)
+            raise
+        with self._lock:
+            self._in_doubt.difference_update(record.root for record in records)
+
+    def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
+        """Those of the roots that are dead letters of this topology."""
+        return frozenset(self._letters.known_roots(self._topology.name, roots))
+
+    def settle(self, letter_ids: Sequence[int], now_ms: int) -> None:
+        """What these letters were sent again as came to its end."""
+        self._letters.mark_settled(letter_ids, now_ms)
+
+    def _fresh(self, records: Sequence[GivenUpRecord], recorded: frozenset[int]) -> list[GivenUpRecord]:
+        """Those that count against the limit."""
+        with self._lock:
+            before = recorded - self._in_doubt
+        return [
+            record
+            for record in records
+            if record.root not in before and not redriven_ids([record.attempt.message_id])
+        ]
+
+    def _admit(
+        self, fresh: Sequence[GivenUpRecord], spout: str, recorded: frozenset[int]
+    ) -> tuple[LetterLimit | None, int | None]:
+        is_news = False
+        with self._lock:
+            limit, admitted = self._limit_of(spout), None
+            if limit is not None and self._reached is None and fresh:
+                admitted = limit.admit(len(fresh), fresh[-1].dead_ms)
+                if admitted is None:
+                    self._reached, is_news = self._too_many(limit, fresh), True
+            reached = self._reached
+        if is_news:
+            self._on_limit()
+        if reached is not None:
+            raise DeadLetterLimitError(*reached.args, recorded=recorded)
+        return limit, admitted
+
+    def _limit_of(self, spout: str) -> LetterLimit | None:
+        count = self._config.dead_letter_limit_count
+        if count is None:
+            return None
+        if spout not in self._limits:
+            window_ms = round(self._config.dead_letter_limit_window_secs * 1000)
+            self._limits[spout] = LetterLimit(count, self._config.dead_letter_limit_ratio, window_ms)
+        return self._limits[spout]
+
+    def _too_many(self, limit: LetterLimit, fresh: Sequence[GivenUpRecord]) -> DeadLetterLimitError:
+        last = fresh[-1]
+        failure = last.failure
+        blamed = "nobody knows where" if failure.component is None else f"in {failure.component!r}"
+        return DeadLetterLimitError(
+            f"spout {last.component!r} gave up {limit.dead_count + len(fresh)} messages within "
+            f"{limit.window_ms / 1000:g} s, while {limit.acked_count} were acked: more than "
+            f"dead_letter_limit_count={limit.count} and dead_letter_limit_ratio={limit.ratio:g} allow",
+            f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any "
+            f"more failed {blamed}: {printable(failure.reason[:_REASON_CHARS])}",
+            "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
+            "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
+        )

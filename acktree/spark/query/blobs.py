@@ -1,0 +1,132 @@
+"""A partition's memory in Spark's state store: named blobs, the large ones in parts.
+
+The JVM copies a value some six times on its way into RocksDB, on a heap of a gigabyte where nobody gave it
+more: one blob of 150 MB ends it, and a JVM out of memory ends the query. A part is small whatever the blob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from acktree.core.state.store import StateStore
+
+if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
+    from pyspark.sql.streaming.stateful_processor import MapState
+
+PART_BYTES: Final = 4 << 20
+"""A blob of more bytes is kept in parts of so many, and nothing under its own name."""
+_IN_PARTS: Final = b""
+
+
+class StateChannelLostError(BaseException):
+    """The channel to a state was left between a question and its answer, and must not be used again.
+
+    The next question would be told this one's answer. No ``except Exception`` may go on after it: it ends the
+    level, and Spark runs the task again.
+    """
+
+
+class Channel:
+    """Notes whether a question is under way, so that a channel that was interrupted is not used again."""
+
+    def __init__(self) -> None:
+        self._is_asking = False
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """Ask a question within this.
+
+        Raises:
+            StateChannelLostError: This question was interrupted, or an earlier one was.
+        """
+        self.refuse_if_lost()
+        self._is_asking = True  # it stays so if anything is raised, wherever that is
+        try:
+            yield
+        except BaseException as error:
+            raise _lost(f"{type(error).__name__}: {error}") from error
+        self._is_asking = False
+
+    def refuse_if_lost(self) -> None:
+        """Raise StateChannelLostError if a question was interrupted; also when user code caught that."""
+        if self._is_asking:
+            raise _lost("user code caught the exception")
+
+
+def _lost(how: str) -> StateChannelLostError:
+    return StateChannelLostError(
+        f"a question to the state store was interrupted ({how}); "
+        "this process does not ask it again, and Spark runs the task again"
+    )
+
+
+class MapStateStore(StateStore):
+    """Named blobs in Spark's state store; a blob that is asked for twice is read once.
+
+    Attributes:
+        channel: Whoever runs a level asks it in the end whether it was lost: user code may catch anything.
+    """
+
+    def __init__(self, blobs: MapState) -> None:
+        """Keep blobs in a map of ``name string`` to ``blob binary``."""
+        self._blobs = blobs
+        self.channel = Channel()
+        self._seen: dict[str, bytes | None] = {}
+        self._parts: dict[str, int] = {}
+
+    def get(self, name: str) -> bytes | None:
+        if name not in self._seen:
+            with self.channel.question():
+                found = self._read(name)
+                self._seen[name] = self._joined(name) if found == _IN_PARTS else found
+        return self._seen[name]
+
+    def put(self, name: str, blob: bytes) -> None:
+        self.get(name)  # what it replaces may be in parts
+        with self.channel.question():
+            self._put(name, blob)
+
+    def _put(self, name: str, blob: bytes) -> None:
+        self._seen[name] = blob
+        if len(blob) <= PART_BYTES:
+            self._blobs.updateValue((name,), (blob,))
+            self._forget_parts(name, 0)
+            return
+        parts = range(0, len(blob), PART_BYTES)
+        for number, start in enumerate(parts):
+            self._blobs.updateValue((_part(name, number),), (blob[start : start + PART_BYTES],))
+        self._blobs.updateValue((name,), (_IN_PARTS,))
+        self._forget_parts(name, len(parts))
+
+    def delete(self, name: str) -> None:
+        self.get(name)
+        with self.channel.question():
+            self._seen[name] = None
+            self._blobs.removeKey((name,))
+            self._forget_parts(name, 0)
+
+    def _read(self, name: str) -> bytes | None:
+        found = self._blobs.getValue((name,))
+        return None if found is None else bytes(found[0])
+
+    def _joined(self, name: str) -> bytes:
+        parts: list[bytes] = []
+        for number in count():
+            part = self._read(_part(name, number))
+            if part is None:
+                break
+            parts.append(part)
+        self._parts[name] = len(parts)
+        return b"".join(parts)
+
+    def _forget_parts(self, name: str, kept: int) -> None:
+        for number in range(kept, self._parts.get(name, 0)):
+            self._blobs.removeKey((_part(name, number),))
+        self._parts[name] = kept
+
+
+def _part(name: str, number: int) -> str:
+    return f"{name}\0{number}"

@@ -1,0 +1,101 @@
+"""A streaming DataFrame as a spout: its rows enter the ladder as blobs of some megabytes.
+
+The driver reads what a row holds when the row failed or stays open, and where there is a ``Retry``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import DataType, StructType
+
+from acktree.core.data.admission import admitted
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.values import batch_to_bytes
+from acktree.errors import TopologyError
+from acktree.spark.query.wire import batch_of
+from acktree.tasks.plan import Plan
+
+PIECE_BYTES: Final = 4 << 20
+"""About so many bytes of rows travel together, one row at least: the JVM copies each blob several times."""
+
+_PIECES_PER_PARTITION = 1 << 24
+_PLACES_PER_SPOUT = 1 << 47
+
+
+_UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalType", "VariantType"})
+"""Spark's types that pyarrow has no arrays for, or Spark gives no Arrow of."""
+
+
+def refuse_unknown_types(component: str, schema: StructType) -> None:
+    """See, before anything runs, that Python can be handed the columns of a DataFrame.
+
+    Raises:
+        TopologyError: Names the column.
+    """
+    for field in schema.fields:
+        unknown = sorted(_UNKNOWN_TYPES & set(_type_names(field.dataType)))
+        if unknown:
+            raise TopologyError(
+                f"the column {field.name!r} of the DataFrame has the type {field.dataType.simpleString()}, "
+                "which Python cannot be handed",
+                f"spout {component!r}",
+                f"cast it: df.withColumn({field.name!r}, col.cast('string')), or leave it out",
+            )
+
+
+def _type_names(kind: DataType) -> Iterator[str]:
+    """The names of a type and of all types within it."""
+    yield type(kind).__name__
+    parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    parts += [field.dataType for field in getattr(kind, "fields", ())]
+    for part in parts:
+        if isinstance(part, DataType):
+            yield from _type_names(part)
+
+
+def rows_as_wire(
+    plan: Plan, component: str, *, is_tracked: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that ``mapInArrow`` runs over a user's DataFrame.
+
+    A batch of rows becomes wire rows for the source level, one for each piece. Where a piece stands
+    (micro-batch, partition, place in it) goes into the roots of its rows, so a second run names them as the
+    first did. The clock is told too: in a micro-batch that only a DataFrame has rows for, the inbox says
+    nothing.
+
+    Args:
+        is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
+    """
+    (task,) = plan.topology.components[component].task_ids
+    partitions = plan.partitions
+    clock = WireRow(0, SINK_LEVEL, int(Kind.CLOCK), 0, 0, 0, b"", b"")
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "mapInArrow runs in a Spark task"
+        partition = context.partitionId()
+        batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        yield batch_of([clock])
+        where = f"spout {component!r}, a column of its DataFrame"
+        pieces = (piece for batch in batches for piece in _pieces_of(admitted(batch, where)))
+        for number, piece in enumerate(pieces):
+            place = partition * _PIECES_PER_PARTITION + number
+            head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()
+            host = partition % partitions
+            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, place, 0, head, batch_to_bytes(piece))])
+
+    return run
+
+
+def _pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of equally many, as many as their bytes ask for."""
+    pieces = max(1, min(batch.num_rows, -(-batch.nbytes // PIECE_BYTES)))
+    cuts = [batch.num_rows * at // pieces for at in range(pieces + 1)]
+    for first, end in pairwise(cuts):
+        yield batch.slice(first, end - first)

@@ -1,0 +1,47 @@
+"""The streaming query, as the supervisor sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acktree.checkpoint import full_disk
+from acktree.checkpoint.folder import Checkpoint
+from acktree.driver.supervisor import Query
+from acktree.spark.session.gateway import mute_stderr
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["SparkQuery"]
+
+
+class SparkQuery(Query):
+    """A started query on a checkpoint; fulfils :class:`acktree.driver.supervisor.Query`."""
+
+    def __init__(self, query: StreamingQuery, checkpoint: Checkpoint) -> None:
+        self._query, self._checkpoint = query, checkpoint
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has neither failed nor been stopped."""
+        return bool(self._query.isActive)
+
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether no micro-batch runs now."""
+        status = self._query.status
+        return not status["isTriggerActive"] or status["message"].startswith(("Waiting", "Getting offsets"))
+
+    def failure(self) -> BaseException | None:
+        """What stopped the query; None if it was stopped without an error."""
+        return self._query.exception()
+
+    def explained(self, error: BaseException) -> BaseException:
+        """A full disk, or a checkpoint that cannot be reached, where a failure comes to that."""
+        return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+
+    def stop(self, *, at_once: bool) -> None:
+        """Stop the query; what Spark prints about a micro-batch that is broken off is not shown."""
+        if at_once:
+            mute_stderr()
+        self._query.stop()

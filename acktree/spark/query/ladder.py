@@ -1,0 +1,98 @@
+"""The plan: source and levels, one line of operators, never a branch.
+
+A streaming DataFrame that is read twice is computed twice, user code included. So every operator takes all
+rows, works on its own and passes the rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
+
+from acktree.spark.query.dataframe import refuse_unknown_types, rows_as_wire
+from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
+from acktree.spark.query.source import FORMAT, InboxSource
+from acktree.spark.query.wire import WIRE_DDL
+from acktree.spark.worker.process import SharedPlan
+from acktree.spout import DataFrameSpout
+from acktree.tasks.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TRIED_KEYS: Final = 64
+"""So many candidate keys are tried for each of n partitions; none fits one with odds of (1 - 1/n)**64n."""
+
+
+def ladder(
+    session: SparkSession,
+    plan: Plan,
+    shared: SharedPlan,
+    places: Places,
+    spouts: Mapping[str, DataFrameSpout],
+    after: int = -1,
+) -> DataFrame:
+    """Source and levels as one streaming DataFrame of rows for the driver.
+
+    Args:
+        spouts: The DataFrames whose rows are messages, by component.
+        after: The inbox number after which a fresh checkpoint of Spark's begins.
+    """
+    session.dataSource.register(InboxSource)
+    clock_ms = F.unix_millis(
+        F.current_timestamp()
+    )  # the micro-batch's: logged, and the same when it is run again
+    rows = (
+        session.readStream.format(FORMAT)
+        .options(
+            inbox=places.inbox,
+            partitions=plan.partitions,
+            interval_secs=plan.config.batch_interval_secs,
+            after=after,
+            carries=not places.is_seen,
+        )
+        .load()
+    )
+    for name, spout in spouts.items():
+        frame: Any = spout.streaming_df
+        refuse_unknown_types(name, frame.schema)
+        to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
+        rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
+    rows = rows.withColumn("clock_ms", clock_ms)
+    if spouts:  # a DataFrame is cut as its source likes: bring every row to the partition that works on it
+        rows = rows.repartitionById(plan.partitions, F.col("partition"))
+    for level in plan.levels:
+        if level.stateful:
+            rows = _remembering(rows, plan, shared, level.index, places)
+            continue
+        if level.index > 0:
+            rows = rows.repartitionById(plan.partitions, F.col("partition"))
+        rows = rows.mapInArrow(stateless_level(shared, level.index, places), WIRE_DDL)
+    return rows
+
+
+def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
+    keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
+    keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
+    operator: Any = RememberingOperator(shared, level, places)
+    return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
+
+
+@lru_cache(maxsize=8)
+def partition_keys(session: SparkSession, partitions: int) -> tuple[int, ...]:
+    """For each partition a key that Spark's hash puts there.
+
+    A stateful operator places its keys by murmur3 and takes no other word: keys 0 and 1 of two would share
+    one partition. So Spark is asked once where it puts what.
+    """
+    placed = F.pmod(F.hash(F.col("id")), F.lit(partitions)).alias("partition")
+    candidates = session.range(partitions * _TRIED_KEYS).select("id", placed)
+    first = dict.fromkeys(range(partitions), -1)
+    for row in candidates.collect():
+        if first[row["partition"]] < 0:
+            first[row["partition"]] = row["id"]
+    assert min(first.values()) >= 0, "some partition has no key among the candidates"
+    return tuple(first.values())

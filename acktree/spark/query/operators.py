@@ -1,0 +1,182 @@
+"""The ladder's operators: each converts, calls one function of ``tasks``, converts back.
+
+A stateless level is a function for ``mapInArrow``; a remembering level is a processor for
+``transformWithStateInPandas``, keyed by partition. Rows for other levels pass untouched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from acktree.checkpoint.inbox_files import read_chunk
+from acktree.checkpoint.migrated_state import SeededStore
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.state.store import StateStore
+from acktree.spark.query.blobs import MapStateStore
+from acktree.spark.query.wire import WIRE_SCHEMA, batch_of, rows_of
+from acktree.spark.worker import process as worker
+from acktree.spark.worker import scratch
+from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.process import SharedPlan
+from acktree.tasks.bolts.level import ReadChunk, run_level
+from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.chunk import Chunk, in_parts
+from acktree.tasks.plan import Plan
+
+if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
+    from pyspark.sql.streaming.stateful_processor import TimerValues
+
+ROWS_PER_BATCH: Final = 64
+"""Wire rows that leave a level in one Arrow batch: frames are large, and JVM memory is not ours to fill."""
+BYTES_PER_BATCH: Final = 64 << 20
+"""And their bytes; a single row may pass that."""
+
+MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders that a worker needs, as paths.
+
+    Attributes:
+        inbox: Where chunks are read; by the source alone where executors do not see the checkpoint.
+        marks: Where a level marks what it executes; below a disk of the executor's own where it is relative.
+        scratch: Where large rows are, if driver and workers share a machine.
+        memory: What bolts remembered when Spark's checkpoint began, if that was moved there.
+        is_seen: Whether executors see the checkpoint.
+    """
+
+    inbox: str
+    marks: str
+    scratch: str | None
+    memory: str | None = None
+    is_seen: bool = True
+
+
+def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
+    """How a level is run in this attempt of its Spark task."""
+    context = TaskContext.get()
+    assert context is not None, "levels run in Spark tasks"
+    batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    return Isolation(
+        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id),
+        batch_id,
+        level,
+        partition,
+        context.attemptNumber(),
+        plan.config.execute_timeout_secs,
+    )
+
+
+def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
+    """A level that remembers nothing, as the function that ``mapInArrow`` runs.
+
+    Run once for each (partition, attempt) of a micro-batch, in any worker process, possibly again after a
+    failure: the same rows in give the same rows out.
+
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker.settle()
+        mine: list[WireRow] = []
+        for batch in batches:
+            is_mine = np.asarray(batch.column("level")) == level
+            if is_mine.all():
+                mine += rows_of(batch)
+                continue
+            if is_mine.any():
+                mine += rows_of(batch.filter(pa.array(is_mine)))
+                batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # what is left of it
+            # Spark marks columns as never null where it knows; what leaves an operator must be of one schema.
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
+        if mine:
+            plan, partition = shared.plan(), mine[0].partition
+            worker.limit_memory(plan.config.worker_max_bytes)
+
+            def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
+                rows = scratch.take(places.scratch, mine)
+                return run_level(plan, level, partition, rows, read_chunk=reader, monitor=monitor)
+
+            reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
+            out = isolation(places, plan, level, partition).run(run_it)
+            yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
+
+    return run
+
+
+def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
+    """Chunks that came in the rows that name them."""
+    bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
+    return lambda name: Chunk.from_bytes(bodies[name])
+
+
+def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
+    return in_parts(rows, lambda row: len(row.head) + len(row.body), BYTES_PER_BATCH, ROWS_PER_BATCH)
+
+
+class RememberingOperator(StatefulProcessor):
+    """A level with memory: one key for each partition, its state named blobs."""
+
+    def __init__(self, shared: SharedPlan, level: int, places: Places) -> None:
+        """Host a level."""
+        self._shared, self._level, self._places = shared, level, places
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the state: one map of blobs. Called in every task of every micro-batch."""
+        self._blobs = handle.getMapState("blobs", "name string", "blob binary")
+
+    def handleInputRows(
+        self,
+        key: object,  # noqa: ARG002  # the rows say which partition
+        rows: Iterator[pd.DataFrame],
+        timerValues: TimerValues,  # noqa: ARG002  # the clock is a column
+    ) -> Iterator[pd.DataFrame]:
+        """Run the level over the rows of one partition; pass on what is for others."""
+        worker.settle()
+        names = list(WIRE_SCHEMA.names)
+        arrived = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
+        mine = [row for row in arrived if row.level == self._level]
+        out = [row for row in arrived if row.level != self._level]
+        if mine:
+            plan, partition = self._shared.plan(), mine[0].partition
+            worker.limit_memory(plan.config.worker_max_bytes)
+
+            def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
+                given = scratch.take(self._places.scratch, mine)
+                return run_level(plan, self._level, partition, given, store, monitor=monitor)
+
+            alone = isolation(self._places, plan, self._level, partition)
+            kept = MapStateStore(self._blobs)
+            store: StateStore = kept
+            if self._places.memory is not None:
+                store = SeededStore(store, Path(self._places.memory))
+            produced = list(alone.run(run_it, store))
+            kept.channel.refuse_if_lost()
+            out += scratch.put(self._places.scratch, self._level, produced)
+        yield from map(_frame_of, _in_batches(out))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _frame_of(rows: list[WireRow]) -> pd.DataFrame:
+    plain = [row._replace(kind=int(row.kind), body=bytes(row.body)) for row in rows]
+    frame = pd.DataFrame(plain, columns=list(WIRE_SCHEMA.names))
+    return frame.astype(
+        {
+            field.name: field.type.to_pandas_dtype()
+            for field in WIRE_SCHEMA
+            if not pa.types.is_binary(field.type)
+        }
+    )

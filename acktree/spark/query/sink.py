@@ -1,0 +1,86 @@
+"""Where the ladder ends: verdicts come home to the driver, once a micro-batch.
+
+Called by Spark at least once for each micro-batch, again after a crash between its return and the commit. So
+whatever it tells is told idempotently: verdicts find their message closed, counters are of this run.
+
+No spout hears of a verdict here. The micro-batch is not committed yet, and should the driver die now it runs
+again, where a bolt may fail that did not fail before: an ack told too early would be an ack of nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.journal import Journal
+from acktree.core.data.frames import Kind
+from acktree.core.micro_batch import MicroBatch
+from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind
+from acktree.spark.query.results import Results, results_of
+from acktree.spark.worker import scratch
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The function given to ``foreachBatch``.
+
+    Attributes:
+        results: Takes what each micro-batch decided.
+        scratch: Where large rows are, if driver and workers share a machine.
+        folders: Folders of files that begin with a micro-batch's id, and go with the next one.
+        deliver: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
+        on_batch: Called when a micro-batch has run, and will be committed next.
+        first_batch: What Spark's first micro-batch counts as.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry``.
+    """
+
+    results: BatchResults
+    inbox: FileInbox
+    journal: Journal | None
+    scratch: str | None
+    folders: Sequence[Path]
+    dispatch: Callable[[int, Mapping[int, VerdictBatch]], None]
+    on_batch: Callable[[], None]
+    first_batch: int = 0
+    has_payloads: bool = False
+
+    def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
+        """Take what one micro-batch decided."""
+        batch_id = self.first_batch + spark_batch_id
+        with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
+            end = self._take(batch_id, collected)
+        self.inbox.consumed(end)
+        if self.journal is not None:
+            self.journal.forget_before(self.inbox.oldest_kept)
+        for used in self.folders:
+            scratch.forget_before(used, spark_batch_id)
+        self.results.progress.last = (batch_id, end)
+        self.on_batch()
+
+    def _take(self, batch_id: int, collected: Results) -> int:
+        """Take what was collected; returns the last number of the inbox that the micro-batch ran over."""
+        rows = rows_by_kind(collected.rows)
+        self.results.note(rows, time.time_ns() // 1_000_000)
+        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
+        orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
+        last_end = self.results.progress.last[1]
+        end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
+        is_first = any(order["is_first"] for order in orders)
+        micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
+        self.dispatch(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads))
+        return end
+
+
+def _micro_batch(rows: RowsByKind, batch_id: int, *, is_first: bool) -> MicroBatch | None:
+    """The micro-batch whose clock came with these rows; None if none did."""
+    clocks = rows.get(Kind.CLOCK, ())
+    return MicroBatch(batch_id, clocks[0].clock_ms, is_first) if clocks else None

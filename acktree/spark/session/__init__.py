@@ -1,0 +1,4 @@
+"""The Spark session: settings, the JVM's start, shipping code to executors.
+
+Runs in the driver, before the query starts.
+"""

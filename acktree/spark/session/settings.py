@@ -1,0 +1,266 @@
+"""What we ask of the Spark session, each setting with its reason and what it bought.
+
+Measured for an empty micro-batch of one map and one stateful stage on two cores: 513 ms with Spark's own
+settings, about 200 ms with these, and half the CPU. ``ms`` below is that micro-batch without the one setting.
+A session that the user brings is changed where that can be done late; for the rest a warning names the
+setting and its gain. Nothing here is needed for correctness but the state store provider.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from acktree.spark.session.gateway import launch, mute_stderr
+
+if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
+    from pyspark.sql import SparkSession
+
+MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class SlowSessionWarning(UserWarning):
+    """The session that was brought lacks a setting that can only be made when it is started."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        is_static: Whether it is read when the session starts, and comes too late afterwards.
+        gain: What it buys, for the warning.
+    """
+
+    key: str
+    value: str
+    is_static: bool
+    gain: str
+
+
+SETTINGS: Final = (
+    # transformWithState refuses the default provider.
+    Setting("spark.sql.streaming.stateStore.providerClass", ROCKSDB, is_static=False, gain="required"),
+    # Without it each commit uploads a snapshot, so its cost grows with the state.
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        "true",
+        is_static=False,
+        gain="state commits",
+    ),
+    # A lookup for each write, for a number that nobody here reads.
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
+        "false",
+        is_static=False,
+        gain="a lookup a write",
+    ),
+    # 301 ms. The default goes through Hadoop's FileContext, which starts chmod and readlink for each file.
+    Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        MANAGER,
+        is_static=False,
+        gain="a third of an empty micro-batch",
+    ),
+    # 10 rather than 100: a restart needs the last one only, and each is a file.
+    Setting("spark.sql.streaming.minBatchesToRetain", "10", is_static=False, gain="fewer files"),
+    Setting(
+        "spark.sql.adaptive.enabled",
+        "false",
+        is_static=False,
+        gain="planning time; off for stateful queries anyway",
+    ),
+    # Our source waits by itself, so Spark need not sleep between two looks.
+    Setting("spark.sql.streaming.pollingDelay", "1ms", is_static=False, gain="up to 10 ms a message"),
+    # Frames are few: the number of rows never cuts a batch, their bytes do.
+    Setting("spark.sql.execution.arrow.maxRecordsPerBatch", "50000", is_static=False, gain="fewer batches"),
+    # 293 ms. What goes is waiting on loopback TCP. Since Spark 4.1.
+    Setting(
+        "spark.python.unix.domain.socket.enabled",
+        "true",
+        is_static=True,
+        gain="a third of an empty micro-batch",
+    ),
+)
+
+_JAVA_OPTIONS: Final = (
+    # 263-297 ms: the remaining chmods start faster. -Xss16m: Spark matches a regex over an error's text when
+    # a query is stopped in mid-batch, which overflows the stock stack and prints a thousand lines.
+    "-Djdk.lang.Process.launchMechanism=VFORK -Xss16m "
+    # The JVM moves frames and plans micro-batches, a few a second: for minutes its second compiler takes half
+    # of its CPU, and never gets to what would pay. With both the JVM spends half on a message.
+    "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+)
+
+_WORKER_ENVIRONMENT: Final = {
+    # A worker takes and gives back the same megabytes in every micro-batch. Left to itself the allocator
+    # hands them to the kernel and gets them again, zeroed page by page: a quarter of a worker's time.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+
+
+_MESSAGE_REST_MB: Final = 4
+"""Of a message to an executor, for what it says beside."""
+
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+_starting: Final = threading.Lock()
+"""Held while a query starts: its session's settings are lent to it, and put back."""
+_lent: dict[str, int] = {}
+"""How many topologies run in each session that was made here, by its application's id."""
+_lending = threading.Lock()
+
+
+def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
+    """A session to run in, and how to give it back.
+
+    The one that is there, if there is one: a process has one Spark. It is stopped by the last topology that
+    runs in it, and only if the first one started it.
+    """
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    with _lending:
+        try:
+            session, is_new = SparkSession.active(), False
+        except PySparkRuntimeError:
+            session, is_new = start_session(name), True
+        key = session.sparkContext.applicationId
+        if not is_new and key not in _lent:
+            return session, lambda: None
+        _lent[key] = _lent.get(key, 0) + 1
+
+    given_back = False
+
+    def give_back() -> None:
+        nonlocal given_back
+        with _lending:
+            if given_back:
+                return
+            given_back = True
+            _lent[key] -= 1
+            if not _lent[key]:
+                del _lent[key]
+                session.stop()
+
+    return session, give_back
+
+
+def start_session(name: str) -> SparkSession:
+    """A local session with all of our settings; four attempts a task, so that a killed worker is a retry."""
+    # Workers run this interpreter, not whichever python3 is first on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    settings = {
+        "spark.master": f"local[{os.cpu_count() or 2},4]",
+        "spark.app.name": name,
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.authenticate": "true",  # its ports are on loopback, where other users are too
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop has a umask of its own, beside the JVM's
+    }
+    settings |= {setting.key: setting.value for setting in SETTINGS}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
+    conf = SparkConf().setAll(list(settings.items()))
+    handler = signal.getsignal(signal.SIGINT)
+    mute_stderr(is_over=True)
+    if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started
+        SparkContext(conf=conf, gateway=launch(conf))
+    else:
+        SparkContext.getOrCreate(conf)
+    # Spark's own handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    return session
+
+
+def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
+    """Make the settings that can be made late, and warn of those that cannot.
+
+    Args:
+        is_folder: Whether the checkpoint is one. Elsewhere Spark chooses its file manager, or the user does:
+            ours cannot put a file in the place of another at HDFS.
+    """
+    for setting in SETTINGS:
+        if setting.value == MANAGER and not is_folder:
+            if session.conf.get(setting.key, "") == MANAGER:
+                session.conf.unset(setting.key)
+        elif not setting.is_static:
+            session.conf.set(setting.key, setting.value)
+        elif session.conf.get(setting.key, "") != setting.value:
+            warnings.warn(
+                f"this session was started without {setting.key}={setting.value}, which buys "
+                f'{setting.gain}. Add .config("{setting.key}", "{setting.value}") where it is built, or let '
+                "submit() make the session.",
+                SlowSessionWarning,
+                stacklevel=3,
+            )
+    _without_checksums(session)
+
+
+@contextmanager
+def lent_partitions(session: SparkSession, partitions: int) -> Iterator[None]:
+    """Let a query that starts meanwhile have its number of partitions; the session's own is put back.
+
+    A query copies its session's settings when it starts. One starts at a time: of two at once one would start
+    with the number of the other, and the session would keep one of the two.
+    """
+    with _starting:
+        before = session.conf.get(_PARTITIONS, None)
+        session.conf.set(_PARTITIONS, str(partitions))
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(_PARTITIONS)
+            else:
+                session.conf.set(_PARTITIONS, before)
+
+
+def no_retries_hint(session: SparkSession) -> str | None:
+    """What to say of a local session in which a worker that dies stops the query; None: nothing."""
+    master = session.sparkContext.master or ""
+    found = re.fullmatch(r"local(?:\[([^,\]]+)(?:,\s*(\d+)\s*)?\])?", master)
+    if found is None or int(found[2] or 1) > 1:
+        return None
+    return (
+        f"master {master!r} tries a task once, so the first Python worker that dies stops the topology. fix: "
+        f"build the session with master('local[{found[1] or 1},4]'), or let submit() make it"
+    )
+
+
+def _without_checksums(session: SparkSession) -> None:
+    """Local files without a .crc beside each: half the files, and log writes of 5 ms instead of 10."""
+    jvm, context = getattr(session, "_jvm", None), getattr(session, "_jsc", None)
+    if jvm is None or context is None:
+        return  # Spark Connect: the file system is on the other side
+    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context.hadoopConfiguration())
+    local.setWriteChecksum(False)
+    local.setVerifyChecksum(False)
+
+
+def most_carried(session: SparkSession) -> int | None:
+    """How many bytes of a chunk a row may carry to an executor; None where Spark sends it no message."""
+    if re.match(r"local(\[[^\[]*\])?$", session.sparkContext.master or ""):
+        return None
+    most_mb = int(session.sparkContext.getConf().get("spark.rpc.message.maxSize", "128"))
+    return (most_mb - _MESSAGE_REST_MB) << 20

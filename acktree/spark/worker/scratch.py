@@ -1,0 +1,133 @@
+"""Large rows beside the query, where driver and workers are on one machine.
+
+A byte that a level hands to the next one through Spark is copied some ten times on its way: into the JVM,
+into a row, through the sort and the compression of a shuffle, and back into Python. On one machine the row
+need only say where the bytes are. So what is large is written once to a file in Spark's own scratch folder,
+and the row carries its place; the receiving worker maps the file. Spark still moves every row, places it,
+and runs a task again with the rows that it had.
+
+Rules of this file
+------------------
+1. A file belongs to one attempt of one task of one micro-batch, and is never written again: whoever reads a
+   row finds what its writer meant, whichever attempts failed beside it.
+2. A file goes when a later micro-batch has come: its own is committed then.
+3. Where there is no room, and on a cluster, rows carry their bytes themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import TaskContext
+
+from acktree.core.data.frames import WireRow
+from acktree.private_files import make_private_folder
+
+ELSEWHERE: Final = 1 << 16
+"""Added to the kind of a row whose head and body are in a file."""
+LARGE: Final = 16 << 10
+"""Rows of fewer bytes are not worth a file."""
+
+
+def scratch_folder(spark_folder: str | None) -> Path:
+    """A new folder of the user's own, beside Spark's shuffle files.
+
+    Args:
+        spark_folder: What ``spark.local.dir`` says; None for the machine's folder of temporary files.
+    """
+    first = (spark_folder or "").split(",")[0] or tempfile.gettempdir()
+    make_private_folder(Path(first))
+    return Path(tempfile.mkdtemp(prefix="acktree-", dir=first))
+
+
+def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[WireRow]:
+    """The rows that a task hands on; large ones say where they are. Called in a Spark task."""
+    if folder is None:
+        yield from rows
+        return
+    context = TaskContext.get()
+    assert context is not None, "levels run in Spark tasks"
+    batch_id = context.getLocalProperty("streaming.sql.batchId") or 0
+    name = f"{int(batch_id)}.{level}.{context.partitionId()}.{context.taskAttemptId()}"
+    file: int | None = None
+    at = 0
+    try:
+        for row in rows:
+            size = len(row.head) + len(row.body)
+            if size < LARGE:
+                yield row
+                continue
+            try:
+                if file is None:
+                    file = os.open(Path(folder) / name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+                _write(file, row.head, at)
+                _write(file, row.body, at + len(row.head))
+            except OSError:  # no room, or no folder: Spark carries it
+                yield row
+                continue
+            place = json.dumps((name, at, len(row.head), len(row.body))).encode()
+            yield row._replace(kind=int(row.kind) + ELSEWHERE, head=place, body=b"")
+            at += size
+    finally:
+        if file is not None:
+            os.close(file)
+
+
+def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
+    """The rows with what they carry, wherever it is; views of the files. A view goes with its row."""
+    for row in rows:
+        yield row if row.kind < ELSEWHERE else _taken(folder, row, mmap.MAP_POPULATE)
+
+
+def look(folder: str | None, row: WireRow) -> WireRow:
+    """The same for one row of which little is read: a page is loaded when it is looked at."""
+    return row if row.kind < ELSEWHERE else _taken(folder, row, 0)
+
+
+def _taken(folder: str | None, row: WireRow, flags: int) -> WireRow:
+    assert folder is not None, "rows are put elsewhere only where there is a folder"
+    name, at, head, body = json.loads(row.head)
+    view = mapped(Path(folder) / name, at, head + body, flags)
+    carried: Any = view[:head], view[head:]  # read like bytes, and not copied
+    return row._replace(kind=row.kind - ELSEWHERE, head=carried[0], body=carried[1])
+
+
+def forget_before(folder: Path, batch_id: int) -> None:
+    """Delete the files of micro-batches before this one."""
+    for file in folder.iterdir():
+        if int(file.name.removeprefix("new-").split(".")[0]) < batch_id:
+            with suppress(FileNotFoundError):
+                file.unlink()
+
+
+def _write(file: int, data: bytes | memoryview, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written
+
+
+def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
+    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
+
+    Args:
+        at: Where it begins.
+        length: Its bytes; None for all that follow.
+        flags: More flags of ``mmap``.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - at if length is None else length
+        if not size:
+            return memoryview(b"")
+        before = at % mmap.ALLOCATIONGRANULARITY
+        pages = mmap.mmap(
+            file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
+        )
+    return memoryview(pages)[before:]

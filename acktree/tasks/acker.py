@@ -1,0 +1,154 @@
+"""``__acker``: the component that knows what every message still owes.
+
+It stands where the ladder ends, beside the spouts: what the components tell it of a micro-batch is summed by
+message before it gets here, a few bytes each, and most messages are opened and done in one micro-batch and
+touch no state at all. A stage of its own in the query would cost more than all of its work: see
+``docs/decisions``.
+
+Source: Storm's ``daemon/Acker``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from acktree.core.data.frames import WireRow
+from acktree.core.ids import Int64s
+from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.tracking.deltas import Deltas, concat_deltas
+from acktree.core.tracking.ledger import Judged, Ledger, Settlement
+from acktree.core.tracking.sequence_sums import close
+from acktree.tasks.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """What the acker decided in one micro-batch.
+
+    Attributes:
+        done: Messages opened in this micro-batch and fully processed: (spout task, sequences ascending).
+        acked: Roots that were opened before, or have no sequence, and are fully processed now.
+        failed: Roots of which some tuple failed.
+        failures: Index into ``reasons`` of each failed root's first failure, shape (n,).
+        others: How many further failures each failed root had, shape (n,).
+        timed_out: Roots that got neither in time.
+        reasons: Encoded failures.
+        open_count: Roots still open.
+        next_deadline_ms: When the acker wants a micro-batch if nothing comes before; None for never.
+    """
+
+    done: Sequence[tuple[int, Int64s]]
+    acked: Judged
+    failed: Judged
+    failures: Int64s
+    others: Int64s
+    timed_out: Judged
+    reasons: tuple[bytes, ...]
+    open_count: int
+    next_deadline_ms: int | None
+
+    @classmethod
+    def of(
+        cls, done: Sequence[tuple[int, Int64s]], settled: Settlement, reasons: tuple[bytes, ...]
+    ) -> Verdicts:
+        """The verdicts of a settlement, with only the reasons that are told."""
+        used, failures = np.unique(settled.failures, return_inverse=True)
+        return cls(
+            done, settled.acked, settled.failed, failures, settled.others, settled.timed_out,
+            tuple(reasons[index] for index in used), settled.open_count, settled.next_deadline_ms,
+        )  # fmt: skip
+
+    def __bool__(self) -> bool:
+        judged = (self.acked, self.failed, self.timed_out)
+        return bool(self.done) or any(len(which.roots) for which in judged)
+
+    def to_bytes(self) -> bytes:
+        """For the journal; :meth:`from_bytes` reads it."""
+        head = json.dumps((self.open_count, self.next_deadline_ms, [task for task, _ in self.done])).encode()
+        return pack(
+            head, *(_runs_of(sequences) for _, sequences in self.done),
+            self.acked.roots, self.acked.owners, self.failed.roots, self.failed.owners, self.failures,
+            self.others, self.timed_out.roots, self.timed_out.owners, *self.reasons,
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, blob: Buffer) -> Verdicts:
+        """Read what :meth:`to_bytes` wrote."""
+        head, *parts = unpack(blob)
+        open_count, next_deadline_ms, tasks = json.loads(bytes(head))
+        runs, parts = parts[: len(tasks)], parts[len(tasks) :]
+        acked, a_owners, failed, f_owners, failures, others, late, l_owners, *reasons = parts
+        return cls(
+            [(task, _sequences_in(int64s(part))) for task, part in zip(tasks, runs, strict=True)],
+            Judged(int64s(acked), int32s(a_owners)), Judged(int64s(failed), int32s(f_owners)),
+            int64s(failures), int64s(others), Judged(int64s(late), int32s(l_owners)),
+            tuple(map(bytes, reasons)), open_count, next_deadline_ms,
+        )  # fmt: skip
+
+
+def _runs_of(sequences: Int64s) -> Int64s:
+    """Ascending sequences as first, end, first, end, ...: nearly always one run of thousands."""
+    cuts = np.flatnonzero(np.diff(sequences) != 1)
+    firsts, lasts = np.r_[sequences[:1], sequences[cuts + 1]], np.r_[sequences[cuts], sequences[-1:]]
+    return np.stack((firsts, lasts + 1), axis=1).ravel()
+
+
+def _sequences_in(runs: Int64s) -> Int64s:
+    each = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *each])
+
+
+class Acker:
+    """The acker of a topology. What it holds is as large as what is open, and is told of as changes."""
+
+    def __init__(self, plan: Plan, ledger: Ledger | None = None) -> None:
+        """An acker with nothing open, or with what an earlier driver left in a ledger."""
+        self._salt = plan.run_salt
+        self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms)
+        self.rows_left = np.zeros(0, dtype=np.int64)
+        """Rows of DataFrames that the last micro-batch opened and left open, by root."""
+        self._first_sequences: Mapping[int, int] = {}
+
+    def forget_before(self, first_sequences: Mapping[int, int]) -> None:
+        """Begin a run: what spout tasks opened before a sequence is brought back by their queues.
+
+        It is dropped without a verdict, also where a micro-batch that was interrupted opens it once more.
+        """
+        self._first_sequences = first_sequences
+        self.ledger.forget_before(self._salt, first_sequences)
+
+    def settle(
+        self, rows: Iterable[WireRow], clock_ms: int, *, is_first: bool = False
+    ) -> tuple[Verdicts, bytes]:
+        """Judge one micro-batch.
+
+        Args:
+            rows: Its rows of kind DELTAS, in any order.
+            clock_ms: Its clock.
+            is_first: Whether it is the first of a run.
+
+        Returns:
+            The verdicts, and what changed in the ledger: see :meth:`Ledger.replay`.
+        """
+        # Of several failures the first is told, and must be the same when Spark runs it again.
+        ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
+        told = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
+        opened = [run for run in told.opened if run.first >= self._first_sequences.get(run.task, 0)]
+        closing = close(
+            self._salt, told.sequence_sums, opened, told.fail_roots, told.ack_roots, told.ack_sums
+        )
+        scattered = replace(
+            told,
+            init_roots=np.concatenate((told.init_roots, closing.open_roots)),
+            init_sums=np.concatenate((told.init_sums, closing.open_sums)),
+            init_owners=np.concatenate((told.init_owners, closing.open_owners)),
+            ack_roots=closing.old_roots,
+            ack_sums=closing.old_sums,
+        )
+        settled = self.ledger.settle(scattered, clock_ms, is_first=is_first)
+        self.rows_left = settled.left.roots[settled.left.owners < 0]  # see tasks/spouts/verdict_batch.py
+        return Verdicts.of(closing.done, settled, told.reasons), settled.change

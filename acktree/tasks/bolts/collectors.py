@@ -1,0 +1,267 @@
+"""The collectors that bolts are handed: they write down what user code says, and refuse what it may not say.
+
+Nothing is sent from here. Emitted values wait in an :class:`~acktree.tasks.bolts.outlets.Outlet` per stream until
+the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
+
+What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
+
+An exception from outside (a timer's signal, MemoryError, KeyboardInterrupt) may be raised between any two
+steps of a method here, and user code may catch it and go on. So each method has one step that counts, and it
+is the last one: what an interrupted method wrote before that step is taken back, or says nothing by itself.
+"""
+
+# ruff: noqa: SLF001  # a Tuple shows its users values; its place in the account is the engine's
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputCollector
+from acktree.core.data.tuples import Tuple
+from acktree.errors import MisuseError
+from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
+from acktree.tasks.bolts.outlets import Outlet, Outlets, Unfit
+from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.router import Emission
+from acktree.tasks.bolts.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
+from acktree.texts import MOST_REASON, bounded, short_repr
+from acktree.topology.model import Component
+
+Anchors = Tuple | Iterable[Tuple] | None
+
+_NO_TUPLE: Final = "give the Tuple that execute() was handed, not its values"
+_NOT_OURS: Final = "keep tuples in attributes that the bolt `remembers`, and nowhere else"
+_DONE: Final = "ack or fail a tuple once, after everything that is anchored to it was emitted"
+
+
+class _Writer:
+    """What the collectors have in common that write tuple by tuple."""
+
+    _outlet: Outlet
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
+        self._stream: str | None = None
+        self.rows = InboundRows.of_clock(0)
+
+    def _turn_to(self, stream: str) -> Outlet:
+        """The outlet of a stream, from now on the one at hand: most bolts emit on one stream alone."""
+        self._stream = None  # until both are set, no stream is at hand
+        self._outlet = self._outlets.of(stream)
+        self._stream = stream
+        return self._outlet
+
+    def close(self) -> None:
+        """From now on nothing is emitted, acked or failed: MisuseError. Called before ``cleanup``."""
+        self._stream = None
+        self.rows = InboundRows.of_clock(0)
+        self._outlets.close()
+
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """What was emitted since last taken, and what of it cannot travel."""
+        self._stream = None
+        return self._outlets.take()
+
+    def report_error(self, exception: BaseException) -> None:
+        self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))
+
+
+class BasicCollector(_Writer, BasicOutputCollector):
+    """For a ``BasicBolt``: everything is anchored to the tuple being executed.
+
+    Attributes:
+        rows, row: The frame at hand, and the tuple of it; -1 for none, in a tick.
+    """
+
+    row = -1
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> None:
+        outlet = self._outlet if stream is self._stream else self._turn_to(stream)
+        # What nearly every emit is, seen without a call.
+        if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
+            values = outlet.checked(values)
+        try:
+            outlet.cells.extend(values)
+            outlet.parents.append(self.row)
+        except BaseException:
+            outlet.take_back()
+            raise
+
+    def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
+        outlet = self._outlets.direct(stream, task_id)
+        outlet.write(outlet.checked(values), self.row, task_id)
+
+    def reset_timeout(self) -> None:
+        self._outlets.refuse_if_closed("reset a timeout")
+        self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
+
+
+class HandCollector(_Writer, OutputCollector):
+    """For a ``Bolt``: anchors, acks and fails are its own words, and held against the rows' account.
+
+    Attributes:
+        rows: The frame at hand.
+        elsewhere: Rows of other frames of which something was acked or failed since last cleared, by id().
+    """
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        super().__init__(component, task, outlets, outputs)
+        self.elsewhere: dict[int, InboundRows] = {}
+
+    def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
+        outlet = self._outlet if stream is self._stream else self._turn_to(stream)
+        here = self.rows
+        if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
+            values = outlet.checked(values)
+        if anchors is None:
+            parent = -1
+        elif type(anchors) is Tuple and anchors._rows is here and here.fate[anchors._row] == OPEN:
+            parent = anchors._row  # the tuple at hand, nearly always; all else is looked at closely
+        else:
+            parent, joined = self._parent(anchors)
+            if joined:
+                outlet.write(values, -1, joined=joined)
+                return
+        try:
+            outlet.cells.extend(values)
+            outlet.parents.append(parent)
+        except BaseException:
+            outlet.take_back()
+            raise
+
+    def emit_direct(
+        self, task_id: int, values: Sequence[Any], stream: str = "default", anchors: Anchors = None
+    ) -> None:
+        outlet = self._outlets.direct(stream, task_id)
+        values = outlet.checked(values)
+        parent, joined = (-1, ()) if anchors is None else self._parent(anchors)
+        outlet.write(values, parent, task_id, joined)
+
+    def _parent(self, anchors: Tuple | Iterable[Tuple]) -> tuple[int, Sequence[Tuple]]:
+        """The row of the frame at hand that an emitted tuple hangs on; -1 and the anchors for a join."""
+        if isinstance(anchors, Tuple):
+            rows, row = self._open(anchors, "emitted anchored to")
+            if rows is self.rows:
+                return row, ()
+            return -1, [anchors]
+        several = list(anchors)
+        accounts = [self._open(anchor, "emitted anchored to") for anchor in several]
+        named = {(id(rows), row): anchor for (rows, row), anchor in zip(accounts, several, strict=True)}
+        if len(named) == 1:
+            return self._parent(several[0])
+        return -1, list(named.values())
+
+    def ack(self, tup: Tuple) -> None:
+        here = self.rows
+        if type(tup) is Tuple and tup._rows is here and here.fate[tup._row] == OPEN:
+            here.fate[tup._row] = ACKED
+            return
+        rows, row = self._open(tup, "acked")
+        if rows is not self.rows:  # else it is counted with its frame
+            self.elsewhere[id(rows)] = rows
+        rows.fate[row] = ACKED
+
+    def fail(self, tup: Tuple, reason: str = "") -> None:
+        rows, row = self._open(tup, "failed")
+        failure = failure_of(None, self._component.id, reason)
+        # First what fails the message: a tuple that is marked as failed, and nobody was told, would time out.
+        self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
+        rows.fate[row] = FAILED
+        if rows is not self.rows:
+            source = f"{tup.component}:{tup.stream}"
+            self._outputs.counters.add(
+                self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1
+            )
+
+    def reset_timeout(self, tup: Tuple) -> None:
+        rows, row = self._open(tup, "reset the timeout of")
+        self._outputs.reset(rows.lineage.roots_of(np.array([row])))
+
+    def _open(self, tup: Tuple, doing: str) -> tuple[InboundRows, int]:
+        """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
+        self._outlets.refuse_if_closed(f"{doing} a tuple")
+        if not isinstance(tup, Tuple):
+            self._refuse(f"{doing} {short_repr(tup)}, which is not a tuple of the topology", _NO_TUPLE)
+        rows, row = account_of(tup)
+        if rows.owner is not self:
+            what = f"{doing} a tuple that this task was not given in this micro-batch: {tup!r}"
+            self._refuse(what, _NOT_OURS)
+        if rows.fate[row] != OPEN:
+            what = f"{doing} a tuple that was {FATES[rows.fate[row]]} before: {tup!r}"
+            self._refuse(what, _DONE, f", {tup.component}:{tup.stream}")
+        return rows, row
+
+    def _refuse(self, what: str, fix: str, of: str = "") -> NoReturn:
+        raise MisuseError(what, f"component {self._component.id!r}, task {self._task}{of}", fix)
+
+
+class TimingCollector(HandCollector):
+    """The same in a micro-batch that is sampled: notes how long each tuple took from its execute to its ack.
+
+    Attributes:
+        took: Milliseconds of each ack since last cleared, by whose tuple it was.
+    """
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        super().__init__(component, task, outlets, outputs)
+        self.took: defaultdict[InboundRows, list[float]] = defaultdict(list)
+
+    def ack(self, tup: Tuple) -> None:
+        super().ack(tup)
+        rows, row = account_of(tup)
+        began = rows.began.get(row)
+        if began is not None:
+            self.took[rows].append((perf_counter() - began) * 1000)
+        elif rows.came_ms >= 0:  # of an earlier micro-batch; a clock that was set back makes it no younger
+            self.took[rows].append(max(0, self._outputs.clock_ms - rows.came_ms))
+
+
+class ArrowCollector(ArrowOutputCollector):
+    """For an ``ArrowBolt``: whole batches, each output row naming its parent row."""
+
+    def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
+        self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
+        self.emissions: list[Emission] = []
+        self.unfit: list[Unfit] = []
+        self.failed: dict[int, str] = {}
+        self.row_count = 0
+
+    def close(self) -> None:
+        """From now on nothing is emitted or failed: MisuseError. Called before ``cleanup``."""
+        self._outlets.close()
+
+    def emit_batch(
+        self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, stream: str = "default"
+    ) -> None:
+        self._outlets.refuse_if_closed("emitted a batch")
+        declaration, where = self._outlets.declaration(stream), self._where
+        count = batch.num_rows if isinstance(batch, pa.RecordBatch) else 0
+        parts = list(parts_of_stream(batch, declaration, where))
+        rows = parents_of(parents, count, self.row_count, where)
+        unfit = [Unfit(int(rows[first]), (), part) for first, part in parts if isinstance(part, MisuseError)]
+        emissions = [
+            Emission(stream, part, rows[first : first + part.num_rows], {})
+            for first, part in parts
+            if not isinstance(part, MisuseError)
+        ]
+        self.unfit += unfit  # first: what does not travel fails, even if the next step never comes
+        self.emissions += emissions
+
+    @property
+    def _where(self) -> str:
+        return f"component {self._component.id!r}, task {self._task}"
+
+    def fail_rows(self, rows: Sequence[int] | pa.Array, reason: str = "") -> None:
+        self._outlets.refuse_if_closed("failed rows")
+        words = bounded(str(reason), MOST_REASON)
+        named = rows_named(rows, self.row_count, self._where)
+        self.failed.update({row: words for row in named if row not in self.failed})  # all in one step
+
+    def report_error(self, exception: BaseException) -> None:
+        self._outputs.error(self._component.id, self._task, failure_of(exception, self._component.id))

@@ -1,0 +1,178 @@
+"""Memory that was not declared is refused, where it is written, by the name of the attribute.
+
+A bolt lives for one micro-batch; what it writes into itself would be gone with it, in silence. So after
+``prepare`` its attributes are closed: rebinding one raises at once, and a built-in container that changed,
+whether it hangs on the object or on its class, is noticed after the tuple that changed it. Opaque objects are
+exempt, also within containers: a client, a cache or a model may be opened when it is first needed.
+
+A container of up to :data:`WATCHED_CLOSELY` items (nested ones counted) is compared after each tuple; of a
+larger one the length after each tuple, and the items when the frame is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from typing import Any, Final
+from uuid import UUID
+
+from acktree.core.data.tuples import Tuple
+from acktree.core.state.key_value_state import KeyValueState
+from acktree.errors import MisuseError
+
+WATCHED_CLOSELY: Final = 64
+_CONTAINERS: Final = (list, dict, set, bytearray, deque, KeyValueState)
+_DATA: Final = (
+    *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset, Tuple, *_CONTAINERS),
+    *(Decimal, Fraction, date, time, timedelta, UUID, Enum),
+)
+"""What can only be there to be remembered; anything else may be a client."""
+_CONTRACT: Final = {"outputs", "remembers"}
+
+
+class Guard:
+    """Watches over the attributes of one prepared bolt."""
+
+    def __init__(self, bolt: object, remembers: Iterable[str], component: str) -> None:
+        """Close the attributes of ``bolt`` that it does not remember.
+
+        Raises nothing now; writing such an attribute raises MisuseError from then on.
+        """
+        self._component = component
+        allowed = frozenset(remembers)
+        self._watched = {
+            name: _Watched.of(value)
+            for name, value in _attributes(bolt)
+            if name not in allowed and _can_change(value)
+        }
+        self.watches = bool(self._watched)
+        self._take_stock()
+        _close(bolt, allowed, component)
+
+    def _take_stock(self) -> None:
+        """Put side by side what is compared after each tuple, so that one comparison looks at all of it."""
+        closely = [watched for watched in self._watched.values() if watched.closely]
+        self._values = [watched.value for watched in closely]
+        self._before = [watched.before for watched in closely]
+        self._large = [watched.value for watched in self._watched.values() if not watched.closely]
+        self._lengths = [*map(len, self._large)]
+
+    def may_have_changed(self) -> bool:
+        """Whether :meth:`check` would find something; asked after each tuple, so it costs little."""
+        try:
+            return self._values != self._before or (
+                bool(self._large) and [*map(len, self._large)] != self._lengths
+            )
+        except Exception:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+            return True
+
+    def check(self) -> None:
+        """After a tuple: MisuseError when it changed a container that is not remembered."""
+        self._check(thoroughly=False)
+
+    def check_all(self) -> None:
+        """After a frame: the same for large containers, item by item."""
+        self._check(thoroughly=True)
+
+    def _check(self, *, thoroughly: bool) -> None:
+        changed = [
+            name for name, watched in self._watched.items() if watched.has_changed(thoroughly=thoroughly)
+        ]
+        for name in changed:  # one tuple is to blame for one change
+            self._watched[name] = _Watched.of(self._watched[name].value)
+        if changed:
+            self._take_stock()
+            raise undeclared(changed[0], self._component)
+
+
+@dataclass(frozen=True, eq=False)
+class _Watched:
+    """A container as it was: ``before`` holds copies of it and of the containers in it, nothing else."""
+
+    value: Sized
+    before: object
+    length: int
+    closely: bool
+
+    @classmethod
+    def of(cls, value: Sized) -> _Watched:
+        seen: dict[int, int] = {}
+        before = _copy(value, seen)
+        return cls(value, before, len(value), sum(seen.values()) <= WATCHED_CLOSELY)
+
+    def has_changed(self, *, thoroughly: bool) -> bool:
+        if len(self.value) != self.length:
+            return True
+        if not (self.closely or thoroughly):
+            return False
+        try:
+            return bool(self.value != self.before)
+        except Exception:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+            return True
+
+
+def _copy(value: Any, seen: dict[int, int]) -> Any:  # noqa: ANN401  # a user's attribute
+    """Copy the containers in a value; ``seen`` counts the items of each, by identity. Leaves are shared."""
+    if not isinstance(value, (*_CONTAINERS, tuple)) or id(value) in seen:
+        return value  # a leaf; or a container within itself, which equals itself
+    seen[id(value)] = len(value)
+    if isinstance(value, dict | KeyValueState):
+        return {key: _copy(item, seen) for key, item in value.items()}
+    if isinstance(value, set):
+        return set(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    items = [_copy(item, seen) for item in value]
+    if isinstance(value, deque):
+        return deque(items)
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+def _can_change(value: object) -> bool:
+    """Whether this is a container that can be changed in place, or a tuple with one in it."""
+    if isinstance(value, tuple):
+        return any(map(_can_change, value))
+    return isinstance(value, _CONTAINERS)
+
+
+def _attributes(bolt: object) -> Iterator[tuple[str, Any]]:
+    """The attributes of a bolt and of its user's classes, an object's own before its class's."""
+    names: set[str] = set()
+    for holder in (bolt, *type(bolt).__mro__):
+        if isinstance(holder, type) and holder.__module__.partition(".")[0] in {"acktree", "abc", "builtins"}:
+            continue
+        for name, value in vars(holder).items():
+            if name not in names and name not in _CONTRACT and not name.startswith("__"):
+                names.add(name)
+                yield name, value
+
+
+def undeclared(name: str, component: str) -> MisuseError:
+    """The error for an attribute that changed and is not remembered."""
+    return MisuseError(
+        f"bolt {component!r} changed its attribute {name!r}, which it does not remember",
+        f"component {component!r}: a bolt lives for one micro-batch, so the change would be lost",
+        f"class attribute: remembers = [{name!r}], and set it in prepare(); or keep it in a local variable",
+    )
+
+
+def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
+    """Let assignments to attributes that are not allowed raise, by a subclass made for this object."""
+    kind: Any = type(bolt)
+    assign = kind.__setattr__
+
+    def refuse_rebinding(self: object, name: str, value: object) -> None:
+        if name not in allowed and isinstance(value, _DATA) and isinstance(getattr(self, name, None), _DATA):
+            raise undeclared(name, component)
+        assign(self, name, value)
+
+    # A dict with keys of its own: in one that shares them with its class, CPython 3.11 looks up each
+    # attribute anew, which took a tenth of the time of a bolt that does little else.
+    bolt.__dict__ = dict(vars(bolt))
+    body = {"__slots__": (), "__setattr__": refuse_rebinding, "__module__": kind.__module__}
+    bolt.__class__ = type(kind.__name__, (kind,), body)

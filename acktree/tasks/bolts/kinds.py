@@ -1,0 +1,210 @@
+"""The three kinds of bolt task: one tuple at a time and acked by itself, acked by hand, a batch at a time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from sys import getrefcount
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.bolt import ArrowBolt, BasicBolt
+from acktree.config import Config
+from acktree.core.data.context import TaskContext
+from acktree.core.data.frames import Frame
+from acktree.core.data.reading import Column
+from acktree.core.data.tuples import Tuple
+from acktree.core.data.values import native_batch
+from acktree.core.ids import mix64
+from acktree.core.state.store import StateStore
+from acktree.errors import ProtocolError
+from acktree.tasks.bolts.collectors import ArrowCollector, BasicCollector, HandCollector, TimingCollector
+from acktree.tasks.bolts.outlets import Unfit
+from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.router import Emission
+from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows
+from acktree.tasks.bolts.task import BoltTask, Collector
+from acktree.topology.model import Component
+
+
+class BasicBoltTask(BoltTask):
+    """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
+
+    def make_collector(self) -> Collector:
+        self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.bolt.prepare(config, context)
+
+    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
+        collector, execute = self.collector, self.bolt.execute
+        guard, watches = self.guard, self.guard.watches
+        collector.rows = rows
+        mark = self.outputs.monitor.mark
+        # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
+        tup = rows.handle(0)
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
+            try:
+                execute(tup, collector)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
+        _ack_the_rest(rows)
+
+    def measure(self, rows: InboundRows, spent_ms: float) -> None:
+        acked = rows.fate.count(ACKED)  # each when its own execute returned
+        self.count_processed(rows, spent_ms * acked / len(rows.fate), acked)
+
+    def call_tick(self, rows: InboundRows) -> None:
+        self.collector.rows, self.collector.row = rows, -1
+        self.bolt.tick(rows.handle(0), self.collector)
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
+
+
+class HandBoltTask(BoltTask):
+    """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
+
+    def make_collector(self) -> Collector:
+        kind = TimingCollector if self._is_sampled() else HandCollector
+        self.collector = kind(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def _is_sampled(self) -> bool:
+        """Whether this task is timed in this micro-batch: a share of them is, the same when it runs again."""
+        drawn = int(mix64(np.array([self.outputs.clock_ms], dtype=np.uint64) + np.uint64(self.task))[0])
+        return drawn < self.plan.config.stats_sample_rate * 2.0**64
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.bolt.prepare(config, context, self.collector)
+
+    def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
+        execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
+        if isinstance(self.collector, TimingCollector):
+            execute = _timed(execute, rows)
+        rows.came_ms = self.outputs.clock_ms
+        mark = self.outputs.monitor.mark
+        self.collector.rows = rows
+        tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
+        unshared = getrefcount(tup)
+        for row in range(len(rows.lineage)):
+            if getrefcount(tup) != unshared:
+                tup = rows.handle(row)
+            mark[0] = tup._row = row  # noqa: SLF001
+            try:
+                execute(tup)
+            except Exception as error:  # noqa: BLE001  # user code
+                self.raised(rows, np.array([row]), error)
+            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
+                self.blame(rows, row)
+        self.watch_all(rows)
+
+    def call_tick(self, rows: InboundRows) -> None:
+        self.collector.rows = rows
+        self.bolt.tick(rows.handle(0))
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        return self.collector.take()
+
+    def send(self, rows: InboundRows) -> None:
+        super().send(rows)
+        elsewhere = list(self.collector.elsewhere.values())
+        self.collector.elsewhere.clear()
+        for others in elsewhere:
+            self.report_acked(others)
+        if isinstance(self.collector, TimingCollector):
+            for acked, took_ms in self.collector.took.items():
+                self.count_processed(acked, sum(took_ms), len(took_ms))
+            self.collector.took.clear()
+
+
+class ArrowBoltTask(BoltTask):
+    """Runs an ``ArrowBolt``: a batch at a time, and an exception fails the batch."""
+
+    decodes = False
+
+    def make_collector(self) -> Collector:
+        self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
+        return self.collector
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.bolt.prepare(config, context)
+
+    def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
+        return replace(frame, values=native_batch(frame.values)), ()
+
+    def execute(self, frame: Frame, rows: InboundRows) -> None:
+        collector, count = self.collector, len(rows.lineage)
+        collector.row_count, collector.failed = count, {}
+        for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
+            error = self._raised_by(call)
+            if error is not None:
+                self.raised(rows, np.arange(count), error)
+        by_reason: dict[str, list[int]] = {}
+        for row, reason in collector.failed.items():
+            if rows.fate[row] == OPEN:
+                by_reason.setdefault(reason, []).append(row)
+        for reason, which in by_reason.items():
+            self.fail_rows(rows, np.array(sorted(which)), None, reason)
+        _ack_the_rest(rows)
+
+    def measure(self, rows: InboundRows, spent_ms: float) -> None:
+        acked = rows.fate.count(ACKED)  # all when the batch was through
+        self.count_processed(rows, spent_ms * acked, acked)
+
+    def _execute_batch(self, values: pa.RecordBatch) -> None:
+        self.bolt.execute_batch(values, self.collector)
+
+    def call_tick(self, rows: InboundRows) -> None:
+        raise ProtocolError(
+            f"a tick of {rows.values[0]} for ArrowBolt {self.component.id!r}, which has none",
+            "create_topology() refuses tick_secs there",
+            "this is a bug in acktree: please report it",
+        )
+
+    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
+        collector = self.collector
+        emissions, unfit = collector.emissions, collector.unfit
+        collector.emissions, collector.unfit = [], []
+        return emissions, unfit
+
+
+def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:
+    """The task of a bolt, of the kind that the bolt is."""
+    try:
+        bolt = pickle.loads(outputs.plan.pickles[component.id])
+    except Exception as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
+        bolt = error
+    kind: type[BoltTask] = HandBoltTask
+    if isinstance(bolt, ArrowBolt):
+        kind = ArrowBoltTask
+    elif isinstance(bolt, BasicBolt):
+        kind = BasicBoltTask
+    return kind(bolt, component, task, outputs, store)
+
+
+def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tuple], None]:
+    """``execute``, noting when each row began."""
+    began = rows.began
+
+    def noting(tup: Tuple) -> None:
+        began[tup._row] = perf_counter()  # noqa: SLF001
+        execute(tup)
+
+    return noting
+
+
+def _ack_the_rest(rows: InboundRows) -> None:
+    fate = np.frombuffer(rows.fate, dtype=np.uint8)
+    fate[fate == OPEN] = ACKED

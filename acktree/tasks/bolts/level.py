@@ -1,0 +1,183 @@
+"""One level of the ladder, in one partition and micro-batch: wire rows in, wire rows out.
+
+Rules of this file
+------------------
+1. The same rows in give the same rows out: Spark runs a level again after a failure, and rows arrive in any
+   order. So frames are sorted by (source task, sequence) before user code sees one.
+2. A task runs in exactly one partition, and all of its frames of a micro-batch are here.
+3. Rows for another level are not looked into; whoever hosts the level passes them on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from acktree.core.data.fields import DEFAULT_STREAM
+from acktree.core.data.frames import Frame, Kind, WireRow, put_together
+from acktree.core.data.values import batch_from_bytes, hash_rows_anyhow
+from acktree.core.ids import root_ids, row_root_ids
+from acktree.core.state.store import StateStore
+from acktree.core.tracking.lineage import Sparse
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.bolts.kinds import bolt_task
+from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.outputs import OnEmit, Outputs
+from acktree.tasks.bolts.pieces import PIECE_BYTES
+from acktree.tasks.bolts.router import Emission, Router
+from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.task import BoltTask
+from acktree.tasks.chunk import Chunk, chunks_together
+from acktree.tasks.plan import Plan
+from acktree.topology.model import Component
+
+ReadChunk = Callable[[str], Chunk]
+"""Gives the chunk of a name, from wherever the inbox is."""
+
+
+FRAME_MESSAGES: Final = 1 << 16
+"""Messages of a spout task that follow each other go on as one frame of at most so many: what is done once a
+frame then hardly counts."""
+
+
+def run_level(
+    plan: Plan,
+    index: int,
+    partition: int,
+    rows: Iterable[WireRow],
+    store: StateStore | None = None,
+    read_chunk: ReadChunk | None = None,
+    on_emit: OnEmit | None = None,
+    monitor: ExecutionMonitor | None = None,
+) -> Iterator[WireRow]:
+    """Run the bolts of one level over the rows addressed to it.
+
+    Args:
+        index: Which level; 0 is the source level, where spouts' chunks become frames.
+        partition: Which partition this is.
+        rows: Rows of this level and partition, in any order.
+        store: State of this partition; None where the level remembers nothing.
+        read_chunk: How to read the inbox; for the source level.
+        witness: Is shown everything that is emitted here.
+        sentry: Stands by while tuples are executed.
+    """
+    mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
+    if not mine:
+        return
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor)
+    frames: dict[str, list[Frame]] = {}
+    ticks: dict[str, float] = {}
+    chunks: list[Chunk] = []
+    for row in mine:
+        if row.kind == Kind.FRAME:
+            frame = Frame.from_wire(row)
+            frames.setdefault(frame.subscriber, []).append(frame)
+        elif row.kind == Kind.TICK:
+            ticks |= json.loads(row.head)
+        elif row.kind == Kind.CHUNK and read_chunk is not None:
+            name, first, end = json.loads(row.head)
+            chunk = read_chunk(name).slice(first, end)
+            # A micro-batch that an earlier driver left unfinished runs again; its queue brings these back.
+            if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
+                chunks.append(chunk)
+        elif row.kind == Kind.ROWS:
+            _emit_rows(row, outputs)
+        else:
+            what = f"a row of kind {row.kind} reached level {index}"
+            raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
+    for chunk in chunks_together(chunks, FRAME_MESSAGES, PIECE_BYTES):
+        _emit_messages(chunk, outputs)
+    for bolt in plan.levels[index].bolts:
+        component = plan.topology.components[bolt]
+        given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
+        _run_bolt(component, given, ticks.get(bolt), outputs, store)
+    yield from outputs.wire_rows()
+
+
+def _run_bolt(
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    outputs: Outputs,
+    store: StateStore | None,
+) -> None:
+    by_task: dict[int, list[Frame]] = {}
+    for frame in put_together(frames):
+        for task, part in frame.by_task():
+            by_task.setdefault(task, []).append(part)
+    for task in outputs.plan.hosted(component, outputs.partition):
+        given = by_task.get(task, [])
+        if not given and tick_secs is None:
+            continue
+        running: BoltTask = bolt_task(component, task, outputs, store)
+        if tick_secs is not None:
+            running.tick(tick_secs)
+        for frame in given:
+            running.run(frame)
+        running.finish()
+
+
+def _emit_rows(row: WireRow, outputs: Outputs) -> None:
+    """Rows of a DataFrame as messages: a root for each, and with a retry policy its payload to the acker."""
+    plan = outputs.plan
+    name, batch_id, place, is_tracked = json.loads(row.head)
+    component = plan.topology.components[name]
+    (task,) = component.task_ids
+    values = batch_from_bytes(row.body)
+    fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
+    if is_tracked and plan.is_tracking:
+        roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows_anyhow(values, fields))
+        rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
+    else:
+        roots = np.zeros(0, dtype=np.int64)
+        rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
+    router = Router(component, task, outputs, chunk_at=row.sequence)
+    refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
+    if len(roots):
+        outputs.open_rows(
+            roots, rows.ack_values, -task
+        )  # no sequence stands behind these: see tasks/spouts/verdict_batch.py
+        if component.retry is not None:
+            outputs.payload(roots, row.body)
+    for refused_row, error in refused.items():
+        outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
+
+
+def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
+    """What a spout emitted, on its way: routed to its subscribers, and announced to the acker."""
+    plan, count = outputs.plan, len(chunk)
+    component = plan.topology.components[chunk.component]
+    fields = component.streams[chunk.stream].fields
+    if chunk.is_tracked:
+        roots = root_ids(plan.run_salt, chunk.task, chunk.sequences)
+        rows = InboundRows.of_roots(chunk.component, chunk.stream, chunk.task, fields, roots, chunk.attempts)
+    else:
+        roots = np.zeros(0, dtype=np.int64)
+        rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
+    # A subscriber gets one frame of a slice in each partition: its first sequence is order enough.
+    router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
+    emission = Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks)
+    refused = {**router.route(emission, rows), **_for_nobody(chunk, plan)}
+    if chunk.is_tracked:
+        outputs.open(chunk.task, chunk.first_sequence, rows.ack_values)
+    for row, error in refused.items():
+        outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)
+
+
+def _for_nobody(chunk: Chunk, plan: Plan) -> dict[int, Exception]:
+    """Messages that were emitted directly, to tasks of an earlier run that are no more: never an ack."""
+    if chunk.tasks is None:
+        return {}
+    readers = plan.topology.subscribers(chunk.component, chunk.stream)
+    here = [task for reader in readers for task in plan.topology.tasks[reader.subscriber]]
+    return {
+        row: MisuseError(
+            f"a message was emitted directly to task {chunk.tasks[row]}, which does not read it any more",
+            f"spout {chunk.component!r}, stream {chunk.stream!r}",
+            "it was emitted before its reader was changed: let its spout emit it again",
+        )
+        for row in np.flatnonzero(~np.isin(chunk.tasks, np.array(here, dtype=np.int32))).tolist()
+    }

@@ -1,0 +1,148 @@
+"""What a bolt remembers, moved from its tasks to others.
+
+Only what lies by key can be moved: each key goes to the task to which the bolt's fields grouping sends the
+tuples of that key. That an attribute's keys are what the bolt is grouped by, its author says; where there
+was more than one task it is checked, key by key.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from acktree.core.data.hashing import hash_row
+from acktree.core.state.key_value_state import KeyValueState
+from acktree.core.state.store import MemoryStore, StateStore
+from acktree.errors import CheckpointError
+from acktree.tasks.bolts.memory import TaskMemory
+
+__all__ = ["moved"]
+
+
+def moved(
+    stores: Mapping[int, StateStore],
+    tasks: Sequence[int],
+    *,
+    name: str,
+    remembers: Sequence[str],
+    by_key: Collection[str],
+    forget: Collection[str],
+    key_width: int,
+) -> dict[int, dict[str, bytes]]:
+    """Share out what a bolt's tasks remember among its tasks from now on.
+
+    Args:
+        stores: The memory of each task until now.
+        tasks: The tasks from now on, ascending.
+        name: The bolt's id.
+        remembers: Its remembered attributes.
+        by_key: Those that are mappings by what the bolt is grouped by.
+        forget: Those that start as ``prepare`` leaves them.
+        key_width: How many fields the bolt is grouped by; of several a key is the tuple.
+
+    Returns:
+        The memory of each new task.
+
+    Raises:
+        CheckpointError: Something remembered cannot be moved that way, with the key or attribute.
+    """
+    here = {task: _opened(name, task, remembers, stores[task]) for task in sorted(stores)}
+    mine = _Bolt(name, tuple(here), tuple(tasks), key_width)
+    there = {task: SimpleNamespace() for task in tasks}
+    for attribute in sorted({known for held in here.values() for known in vars(held)} - set(forget)):
+        if attribute not in by_key:
+            raise CheckpointError(
+                f"bolt {name!r} remembers {attribute!r}, and nothing says which task is to have it",
+                f"rebalance of bolt {name!r}",
+                f"add --by-key {attribute} if its keys are what the bolt is grouped by; "
+                f"to start afresh with it, --forget {attribute}",
+            )
+        for task, held in here.items():
+            if hasattr(held, attribute):
+                mine.share_out(attribute, task, getattr(held, attribute), there)
+    return {task: _saved(held) for task, held in there.items()}
+
+
+class _Bolt:
+    """A bolt and its grouping, before and after."""
+
+    def __init__(self, name: str, before: tuple[int, ...], after: tuple[int, ...], key_width: int) -> None:
+        self._name, self._before, self._after, self._key_width = name, before, after, key_width
+
+    def share_out(
+        self, attribute: str, task: int, value: object, there: Mapping[int, SimpleNamespace]
+    ) -> None:
+        """Give each key of one task's mapping to the task that it goes to."""
+        if not isinstance(value, MutableMapping):
+            raise CheckpointError(
+                f"{attribute!r} of bolt {self._name!r} is a {type(value).__name__}, which has no keys",
+                f"task {task}",
+                f"only mappings are moved by key; to start afresh with it: --forget {attribute}",
+            )
+        for target in there.values():
+            if not hasattr(target, attribute):
+                setattr(target, attribute, _emptied(value))
+        for key, kept in value.items():
+            key_hash = self._hash(attribute, task, key)
+            if self._before[key_hash % len(self._before)] != task:
+                raise CheckpointError(
+                    f"key {key!r:.80} of {attribute!r} lies at task {task} of bolt {self._name!r}, and the "
+                    "bolt's fields grouping would have sent it to another: it is not what it is grouped by",
+                    f"rebalance of bolt {self._name!r}",
+                    f"this cannot be moved by key; to start afresh with it: --forget {attribute}",
+                )
+            getattr(there[self._after[key_hash % len(self._after)]], attribute)[key] = kept
+
+    def _hash(self, attribute: str, task: int, key: object) -> int:
+        if self._key_width == 1:
+            return hash_row((key,))
+        if isinstance(key, tuple) and len(key) == self._key_width:
+            return hash_row(key)
+        raise CheckpointError(
+            f"key {key!r:.80} of {attribute!r} is no tuple of {self._key_width} values, and by so many bolt "
+            f"{self._name!r} is grouped",
+            f"task {task}",
+            f"this cannot be moved by key; to start afresh with it: --forget {attribute}",
+        )
+
+
+def _opened(name: str, task: int, remembers: Sequence[str], store: StateStore) -> SimpleNamespace:
+    held = SimpleNamespace()
+    memory = TaskMemory(remembers, store, held)
+    try:
+        memory.restore(held)
+        for value in vars(held).values():
+            if isinstance(value, KeyValueState):
+                list(value.items())  # all of it, while an error can be told
+    except Exception as error:
+        raise CheckpointError(
+            f"what task {task} of bolt {name!r} remembers cannot be read: {type(error).__name__}: {error}",
+            f"rebalance of bolt {name!r}",
+            "run this where the modules of the topology can be imported: in its folder, with its packages",
+        ) from error
+    if memory.held_count:
+        raise CheckpointError(
+            f"task {task} of bolt {name!r} holds {memory.held_count} tuples, which no other can ack",
+            f"rebalance of bolt {name!r}",
+            "submit the topology as it was, and kill() it, which waits until nothing is open",
+        )
+    return held
+
+
+def _emptied(value: MutableMapping[Any, Any]) -> MutableMapping[Any, Any]:
+    """An empty one of the same kind: a ``defaultdict`` keeps its default."""
+    if isinstance(value, KeyValueState):
+        return KeyValueState()
+    empty = copy.copy(value)
+    empty.clear()
+    return empty
+
+
+def _saved(held: SimpleNamespace) -> dict[str, bytes]:
+    store = MemoryStore()
+    memory = TaskMemory([*vars(held)], store, held)
+    memory.restore(held)
+    memory.save(held)
+    return store.blobs

@@ -1,0 +1,242 @@
+"""What one level brings forth in one partition and micro-batch."""
+
+from __future__ import annotations
+
+import json
+import traceback as tb
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acktree.core.data.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.stats.counters import NO_STREAM, Counters
+from acktree.core.tracking.deltas import Deltas, as_sequence_sums
+from acktree.core.tracking.sequence_sums import Opened, SequenceSums
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, exception_type_names
+from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
+from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.plan import Plan
+from acktree.texts import MOST_REASON, MOST_TRACEBACK, bounded, error_text
+
+OnEmit = Callable[[str, str, pa.RecordBatch], None]
+"""Is shown (component, stream, batch)."""
+
+Payload = tuple[Int64s, pa.RecordBatch]
+"""Roots of rows of a DataFrame, and what each row holds."""
+
+
+TakePayloads = Callable[[Int64s], Iterator[Payload]]
+"""Gives what rows of some roots hold, in pieces."""
+
+
+def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
+    """Read the head and body of a row of kind PAYLOADS."""
+    (roots,) = unpack(head)
+    return int64s(roots), batch_from_bytes(body)
+
+
+def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
+    """Of a row of kind PAYLOADS what it says of some roots; None for nothing.
+
+    Args:
+        wanted: Roots, ascending, shape (n,).
+    """
+    (packed,) = unpack(head)
+    roots = int64s(packed)
+    which = np.flatnonzero(is_among(roots, wanted))
+    if not len(which):
+        return None
+    return roots[which], batch_from_bytes(body).take(pa.array(which))
+
+
+def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:
+    """Which roots are among some others, which are ascending: a table of millions is sorted once."""
+    at = np.searchsorted(wanted, roots)
+    found: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
+    inside = at < len(wanted)
+    found[inside] = wanted[at[inside]] == roots[inside]
+    return found
+
+
+class Outputs:
+    """Collects frames, messages to the acker, counters and errors; gives them as wire rows at the end."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        partition: int,
+        level: int,
+        clock_ms: int,
+        on_emit: OnEmit | None = None,
+        monitor: ExecutionMonitor | None = None,
+    ) -> None:
+        """Nothing yet.
+
+        Args:
+            witness: Is shown every batch that a component emits, before it is routed.
+            sentry: Stands by while tuples are executed.
+        """
+        self.on_emit = on_emit
+        self.monitor = monitor or ExecutionMonitor()
+        self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
+        self.counters = Counters()
+        self.local: dict[str, list[Frame]] = {}
+        self._frames: dict[tuple[int, int], list[Frame]] = {}
+        self._errors: dict[str, list[dict[str, object]]] = {}
+        self._opened: list[Opened] = []
+        self._sequence_sums: list[SequenceSums] = []
+        self._inits: list[tuple[Int64s, Int64s, Int32s]] = []
+        self._acks: list[tuple[Int64s, Int64s]] = []
+        self._fails: list[tuple[Int64s, int]] = []
+        self._reasons: list[bytes] = []
+        self._resets: list[Int64s] = []
+        self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
+        self._payloads: list[tuple[Int64s, Buffer]] = []
+
+    def frame(self, partition: int, frame: Frame) -> None:
+        """A frame for a task in some partition, on this level (fused) or a higher one."""
+        level = self.plan.level_of[frame.subscriber]
+        if level == self.level:
+            self.local.setdefault(frame.subscriber, []).append(frame)
+        else:
+            self._frames.setdefault((partition, level), []).append(frame)
+
+    def open(self, task: int, first_sequence: int, sums: Int64s) -> None:
+        """A spout task sent out consecutive messages; ``sums``: XOR of the edges each went out with."""
+        self._opened.append(Opened(task, first_sequence, first_sequence + len(sums)))
+        self._sequence_sums.append(SequenceSums(task, first_sequence, sums))
+
+    def open_rows(self, roots: Int64s, sums: Int64s, owner: int) -> None:
+        """A DataFrame's rows went out, which have roots and no sequences."""
+        self._inits.append((roots, sums, np.full(len(roots), owner, dtype=np.int32)))
+
+    def ack(self, roots: Int64s, deltas: Int64s) -> None:
+        """Tuples of these roots were acked."""
+        self._acks.append((roots, deltas))
+
+    def fail(self, roots: Int64s, failure: Failure) -> None:
+        """Tuples of these roots were failed, all for one reason."""
+        if len(roots):
+            self._reasons.append(failure.to_bytes())  # first: an exception in between leaves a reason unused
+            self._fails.append((roots, len(self._reasons) - 1))
+
+    def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
+        """A grouping of this spout raised on a message: it fails before any bolt sees it there."""
+        failure = failure_of(error, component)
+        self.fail(roots, failure)
+        self.error(component, task, failure)
+
+    def emitted(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """A component emitted this: shown to the witness, and with ``debug`` told to the driver."""
+        if self.on_emit is not None:
+            self.on_emit(component, stream, batch)
+        if self.plan.config.debug:
+            self._emitted.append((component, stream, batch))
+
+    def payload(self, roots: Int64s, values: Buffer) -> None:
+        """What these messages hold, an encoded batch of a row each: read if they fail or stay open."""
+        self._payloads.append((roots, values))
+
+    def reset(self, roots: Int64s) -> None:
+        """The age of these roots begins again."""
+        self._resets.append(roots)
+
+    def error(self, component: str, task: int, failure: Failure) -> None:
+        """Something to show to a person: all are counted, a few of a component and micro-batch are kept."""
+        self.counters.add(component, task, NO_STREAM, "errors", 1)
+        kept = self._errors.setdefault(component, [])
+        if len(kept) < self.plan.config.max_error_report_per_interval:
+            kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
+
+    def wire_rows(self) -> Iterator[WireRow]:
+        """Everything, addressed: to other levels, to the ackers, to the driver."""
+        for (partition, level), frames in self._frames.items():
+            for frame in self._in_few(frames):
+                yield WireRow(
+                    partition, level, Kind.FRAME, frame.source, frame.sequence, self.clock_ms,
+                    frame.head(), frame.body(),
+                )  # fmt: skip
+        yield from self._rows_for_the_driver()
+
+    def _in_few(self, frames: list[Frame]) -> list[Frame]:
+        """Small frames as one. A spout's stay alone: other partitions have what lies between them."""
+        components = self.plan.topology.components
+        alone = [frame for frame in frames if components[frame.component].kind == "spout"]
+        return alone + put_together(frame for frame in frames if components[frame.component].kind == "bolt")
+
+    def _rows_for_the_driver(self) -> Iterator[WireRow]:
+        deltas = self.deltas()
+        if self.plan.is_tracking and deltas:
+            yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
+        for roots, values in self._payloads:
+            yield self._row(Kind.PAYLOADS, pack(roots), values)
+        for component, stream, batch in self._emitted:
+            head = json.dumps((component, stream)).encode()
+            yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
+        if self.counters:
+            yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
+        for component, errors in self._errors.items():
+            yield self._row(Kind.ERROR, component.encode(), json.dumps(errors).encode())
+
+    def deltas(self) -> Deltas:
+        """All messages to the acker, summed by message."""
+
+        def joined(arrays: list[Int64s]) -> Int64s:
+            return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+        acks = as_sequence_sums(self.plan.run_salt, self._acks)
+        return Deltas(
+            joined([roots for roots, _, _ in self._inits]),
+            joined([sums for _, sums, _ in self._inits]),
+            np.concatenate([owners for _, _, owners in self._inits] or [np.zeros(0, dtype=np.int32)]),
+            acks.ack_roots,
+            acks.ack_sums,
+            joined([roots for roots, _ in self._fails]),
+            joined([np.full(len(roots), reason) for roots, reason in self._fails]),
+            tuple(self._reasons),
+            joined(self._resets),
+            tuple(self._opened),
+            (*self._sequence_sums, *acks.sequence_sums),
+        ).summed()
+
+    def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
+        # The level before the partition: the acker hears of failures in the order of the data.
+        carried: Any = body  # read like bytes, and not copied
+        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
+
+
+_CAUSES: Final[Mapping[type[Exception], FailureCause]] = {
+    MisuseError: FailureCause.MISUSE,
+    ExecuteTimeoutError: FailureCause.HUNG,
+    KilledWorkerError: FailureCause.KILLED_WORKER,
+}
+_ANY: Final = FailureCause.EXCEPTION
+
+
+def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
+    """The failure that an exception, or a bolt's own word, makes of a tuple.
+
+    Reason and traceback are bounded. The attempt is not known to a bolt's task; the spout's task fills it in.
+    """
+    words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
+    if exception is not None:
+        cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
+        text = bounded("".join(tb.format_exception(exception)), MOST_TRACEBACK)
+        words = words or error_text(exception)
+    return Failure(
+        reason=words,
+        kind=FailureKind.FAILED,
+        cause=cause,
+        component=component,
+        exception=exception,
+        exception_types=exception_type_names(exception),
+        traceback=text,
+        attempt=1,
+        final=False,
+    )

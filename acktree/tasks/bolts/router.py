@@ -1,0 +1,345 @@
+"""From what a task emitted to the frames that others receive: targets, edges, lineage.
+
+Rules of this file
+------------------
+1. Every delivered copy has an edge of its own, for every anchor. Siblings that go to one partition together
+   are named together, by the sum of their edges, from which each edge can be derived. One ordinal step of the
+   anchor is spent for each copy, so that no two of its edges are equal, whatever the grouping does.
+2. Nothing depends on arrival order between tasks, or chance: a second run names the same edges. What hangs
+   on nothing has no parent to choose its task by; it is spread by the micro-batch's clock and its place.
+3. An anchor named twice counts once.
+4. What a custom grouping or a value raises is data: the tuples at hand are refused, the others delivered.
+
+Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorImpl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.frames import Frame
+from acktree.core.data.groupings import Choice, Chooser, Direct, make_chooser
+from acktree.core.data.tuples import Tuple
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
+from acktree.core.tracking.lineage import Lineage, Runs, Sparse, starts_of_runs
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.rows import InboundRows, account_of
+from acktree.topology.model import Component, Subscription
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+
+_channel = lru_cache(maxsize=65536)(channel_id)
+
+
+@dataclass(frozen=True, eq=False)
+class Emission:
+    """Tuples of one stream that a task emitted while it worked on one frame.
+
+    Attributes:
+        stream: The stream emitted on.
+        batch: The values, n rows.
+        parents: The row each is anchored to, shape (n,); -1 for none, or for those in ``joins``.
+        joins: Anchors of the tuples that hang on several, or on tuples of another frame; by emitted row.
+        tasks: The task each is for (``emit_direct``), shape (n,); None when groupings choose.
+    """
+
+    stream: str
+    batch: pa.RecordBatch
+    parents: Int64s
+    joins: Mapping[int, Sequence[Tuple]]
+    tasks: Int32s | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Route:
+    """A subscription at work. ``chooser`` is None for direct grouping, an exception if none could be made."""
+
+    subscription: Subscription
+    chooser: Chooser | Exception | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Copies of emitted tuples on their way to one subscriber; n of them.
+
+    Attributes:
+        batch: The values, n rows.
+        parents: The row each is anchored to, shape (n,), as in an :class:`Emission`.
+        tasks: The task each is for, shape (n,).
+        emitted: Which emitted row each is a copy of, shape (n,); None when there is one of each, in order.
+    """
+
+    batch: pa.RecordBatch
+    parents: Int64s
+    tasks: Int32s
+    emitted: Int64s | None
+
+    @property
+    def emitted_rows(self) -> Int64s:
+        """Which emitted row each is a copy of, shape (n,)."""
+        return np.arange(len(self.tasks)) if self.emitted is None else self.emitted
+
+    def taken(self, order: Int64s) -> _Copies:
+        """These in another order."""
+        batch, emitted = _taken(self.batch, order), order if self.emitted is None else self.emitted[order]
+        return _Copies(batch, self.parents[order], self.tasks[order], emitted)
+
+    def slice(self, start: int, end: int) -> _Copies:
+        """Some that stand together."""
+        mine = slice(start, end)
+        emitted = np.arange(start, end) if self.emitted is None else self.emitted[mine]
+        return _Copies(self.batch.slice(start, end - start), self.parents[mine], self.tasks[mine], emitted)
+
+
+class Router:
+    """The groupings of one task's streams."""
+
+    def __init__(
+        self, component: Component, task: int, outputs: Outputs, chunk_at: int | None = None
+    ) -> None:
+        """Open the streams of a task.
+
+        Args:
+            chunk_at: For a slice of a spout's messages: the sequence of its first row, which is then the
+                number of every frame. None for a bolt: frames are numbered one by one.
+        """
+        self._component, self._task, self._outputs = component, task, outputs
+        self._plan = outputs.plan
+        self._sequence, self._step = (0, 1) if chunk_at is None else (chunk_at, 0)
+        self._routes: dict[str, list[_Route]] = {}
+        # What hangs on nothing: a message has its sequence to go by, a bolt's tuple only its moment.
+        self._place = 0 if chunk_at is None else chunk_at
+        moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
+        self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
+
+    def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, Exception]:
+        """Send an emission on its way and charge its edges to its anchors.
+
+        Args:
+            rows: The frame that ``emission.parents`` counts in.
+
+        Returns:
+            Emitted rows that a grouping raised on, with the exception; they were not delivered there.
+        """
+        outputs, count = self._outputs, emission.batch.num_rows
+        if not count:
+            return {}
+        outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
+        outputs.emitted(self._component.id, emission.stream, emission.batch)
+        routes = self._routes_of(emission.stream)
+        needs_mixes = any(
+            isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
+        )
+        mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
+        refused: dict[int, Exception] = {}
+        for route in routes:
+            choice = self._choose(route, emission, mixes)
+            refused |= choice.refused
+            if len(choice.tasks):
+                outputs.counters.add(
+                    self._component.id, self._task, emission.stream, "transferred", len(choice.tasks)
+                )
+                self._dispatch(route, emission, rows, choice.rows, choice.tasks)
+        return refused
+
+    def _choose(self, route: _Route, emission: Emission, mixes: UInt64s) -> Choice:
+        if emission.tasks is not None:
+            is_mine = np.isin(emission.tasks, np.asarray(self._targets(route.subscription), dtype=np.int32))
+            return Choice(np.flatnonzero(is_mine), emission.tasks[is_mine])
+        if route.chooser is None:
+            raise ProtocolError(
+                f"emit() on stream {emission.stream!r} was let through, although it is read directly",
+                f"component {self._component.id!r}",
+                "this is a bug in acktree: please report it",
+            )
+        if isinstance(route.chooser, Exception):
+            return _nobody(len(mixes), route.chooser)
+        return _choose_by_halves(route.chooser, emission.batch, mixes)
+
+    def _mixes(self, parents: Int64s, rows: InboundRows) -> UInt64s:
+        """One well-mixed number for each emitted tuple, which is what shuffles choose by; shape (n,).
+
+        From its parent and its place among that parent's children; without one, from its place in all.
+        """
+        folds = np.append(rows.folds, np.uint64(0))[parents]  # -1 takes the zero
+        places = rows.ordinal + _ranks(parents)
+        loose = np.flatnonzero(folds == 0)
+        places[loose] = np.arange(self._place, self._place + len(loose))
+        self._place += len(loose)
+        folds[loose] = self._unanchored
+        return mix64(folds + (places.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+
+    def _dispatch(
+        self, route: _Route, emission: Emission, rows: InboundRows, emitted: Int64s | None, tasks: Int32s
+    ) -> None:
+        """One frame for each partition that hosts a target."""
+        batch, parents = emission.batch, emission.parents
+        if emitted is not None:
+            batch, parents = _taken(batch, emitted), parents[emitted]
+        copies = _Copies(batch, parents, tasks, emitted)
+        partitions = tasks % self._plan.partitions
+        first = int(partitions[0])
+        if (partitions == first).all():
+            self._frame(route, emission, rows, first, copies)
+            return
+        # Sorted once and cut, however many partitions there are; numbers this narrow are sorted in one pass.
+        order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
+        copies, end = copies.taken(order), 0
+        for partition, count in enumerate(np.bincount(partitions).tolist()):
+            if count:
+                start, end = end, end + count
+                self._frame(route, emission, rows, partition, copies.slice(start, end))
+
+    def _frame(
+        self, route: _Route, emission: Emission, rows: InboundRows, partition: int, copies: _Copies
+    ) -> None:
+        tasks, subscriber, sequence = copies.tasks, route.subscription.subscriber, self._sequence
+        self._sequence += self._step
+        channel = _channel(self._component.id, emission.stream, partition)
+        self._outputs.frame(
+            partition,
+            Frame(
+                self._component.id, emission.stream, subscriber, self._task, sequence,
+                int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
+                copies.batch, _lineage_of(copies, emission.joins, rows, channel),
+            ),
+        )  # fmt: skip
+
+    def _routes_of(self, stream: str) -> list[_Route]:
+        routes = self._routes.get(stream)
+        if routes is None:
+            subscribers = self._plan.topology.subscribers(self._component.id, stream)
+            routes = self._routes[stream] = [self._route_to(subscription) for subscription in subscribers]
+        return routes
+
+    def _route_to(self, subscription: Subscription) -> _Route:
+        bolt = self._plan.topology.components[subscription.subscriber]
+        if isinstance(subscription.grouping, Direct):
+            return _Route(subscription, None)
+        stream, targets = self._component.streams[subscription.stream], bolt.task_ids
+        if self._plan.level_of[bolt.id] == self._outputs.level:
+            # Fused: its tuples do not leave the partition, so only the tasks that live here can be chosen.
+            targets = self._plan.hosted(bolt, self._outputs.partition)
+        try:
+            chooser = make_chooser(
+                subscription.grouping,
+                fields=stream.fields,
+                targets=targets,
+                source_task=self._task,
+                context=self._plan.context(self._component, self._task),
+                stream=stream.name,
+            )
+        except ProtocolError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+            return _Route(subscription, error)
+        return _Route(subscription, chooser)
+
+    def _targets(self, subscription: Subscription) -> tuple[int, ...]:
+        return self._plan.topology.components[subscription.subscriber].task_ids
+
+
+def _lineage_of(
+    copies: _Copies, joins: Mapping[int, Sequence[Tuple]], rows: InboundRows, channel: np.uint64
+) -> Lineage:
+    """Make the edges of the copies of one frame, and charge them to what they are anchored to."""
+    parents, lineage = copies.parents, rows.lineage
+    if not joins:
+        if rows.is_untracked:
+            return Sparse.untracked(len(parents))
+        firsts = starts_of_runs(parents)
+        heads = parents[firsts[:-1]]
+        if isinstance(lineage, Runs) and heads[0] >= 0 and (heads[1:] > heads[:-1]).all():
+            sums = rows.edges_below(heads, channel, copies=len(parents))
+            return lineage.bundles(heads, firsts, sums)
+    plain = lineage.children(parents, charge(rows, parents, channel))
+    return _joined(plain, copies.emitted_rows, joins, channel) if joins else plain
+
+
+def charge(rows: InboundRows, parents: Int64s, channel: np.uint64) -> Int64s:
+    """Make an edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
+
+    Args:
+        rows: Where the parents stand; their account moves on.
+        parents: The row each copy is anchored to, shape (n,); -1 for none. Any order.
+        channel: Whose these are, and for whom.
+    """
+    anchored = np.flatnonzero(parents >= 0)
+    edges = np.zeros_like(parents)
+    edges[anchored] = rows.edges_one_by_one(parents[anchored], channel)
+    return edges
+
+
+def _ranks(parents: Int64s) -> Int64s:
+    """How many of those before it have the same parent, for each of these; shape (n,)."""
+    starts = starts_of_runs(parents)
+    starts, lengths = starts[:-1], np.diff(starts)
+    if (parents[starts[1:]] < parents[starts[:-1]]).any():
+        order = np.argsort(parents, kind="stable")
+        ranks = np.empty_like(parents)
+        ranks[order] = _ranks(parents[order])
+        return ranks
+    return np.arange(len(parents)) - np.repeat(starts, lengths)
+
+
+def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
+    taken: pa.RecordBatch = batch.take(pa.array(rows))
+    return taken
+
+
+def _nobody(count: int, error: Exception) -> Choice:
+    """No task for any of so many tuples, because of one error."""
+    none = np.zeros(0, dtype=np.int64)
+    return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))
+
+
+def _choose_by_halves(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
+    """Choose for fewer tuples at a time: some tuple cannot be looked at, and only that is refused."""
+    middle = batch.num_rows // 2
+    try:
+        return chooser.choose(batch, mixes)
+    except MisuseError as error:
+        if not middle:
+            return _nobody(1, error)
+    halves = [
+        _choose_by_halves(chooser, batch.slice(0, middle), mixes[:middle]),
+        _choose_by_halves(chooser, batch.slice(middle), mixes[middle:]),
+    ]
+    lengths = (middle, batch.num_rows - middle)
+    rows = [
+        (np.arange(length) if half.rows is None else half.rows) + first
+        for half, length, first in zip(halves, lengths, (0, middle), strict=True)
+    ]
+    refused = {row + first: error for half, first in zip(halves, (0, middle), strict=True)
+               for row, error in half.refused.items()}  # fmt: skip
+    return Choice(np.concatenate(rows), np.concatenate([half.tasks for half in halves]), refused)
+
+
+def _joined(
+    lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channel: np.uint64
+) -> Lineage:
+    """Give the copies that have several anchors, or anchors of other frames, their lineage."""
+    plain = lineage.sparse()
+    maps: list[dict[int, int]] = []
+    attempts: dict[int, int] = {}
+    for copy, emitted in enumerate(copies.tolist()):
+        if emitted not in joins:
+            maps.append(plain.anchors(copy))
+            attempts |= plain.root_attempts(copy)
+            continue
+        mapped: dict[int, int] = {}
+        for anchor in joins[emitted]:
+            rows, row = account_of(anchor)
+            edge = int(charge(rows, np.array([row]), channel)[0])
+            for root in rows.anchors_of(row):
+                mapped[root] = mapped.get(root, 0) ^ edge
+            attempts |= rows.lineage.root_attempts(row)
+        maps.append(mapped)
+    return Sparse.of_anchors(maps, attempts)

@@ -1,0 +1,86 @@
+"""The chunks that a spout task has not let go of: what is open in them, and who needs them still.
+
+A chunk may go when all of its messages have their verdict, no retry and no dead letter wants a payload in it,
+and no chunk of earlier attempts is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from acktree.core.spouts.pending import Closed, MessageIds, Pending
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.chunk_dependencies import ChunkDependencies
+from acktree.tasks.spouts.host import Inbox
+from acktree.tasks.spouts.retries import Attempt, places_of
+
+
+class OpenChunks:
+    """The chunks of one spout task.
+
+    Attributes:
+        pending: The open messages in them.
+    """
+
+    def __init__(self, inbox: Inbox, is_needed: Callable[[int], bool]) -> None:
+        """None yet.
+
+        Args:
+            is_needed: Whether a payload in a chunk may be wanted again.
+        """
+        self.pending = Pending()
+        self._inbox, self._is_needed = inbox, is_needed
+        self._streams: dict[int, str] = {}
+        self._dependencies = ChunkDependencies()
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._streams
+
+    def add(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
+        """Open the messages of a chunk. Ascending by number."""
+        self._streams[number] = chunk.stream
+        self.pending.add(
+            chunk.first_sequence, message_ids, chunk.attempts, number, 0, chunk.emitted_ms,
+            first_emitted_ms=chunk.first_emitted_ms,
+        )  # fmt: skip
+
+    def keep(self, number: int, stream: str) -> None:
+        """Hold on to a chunk in which no message is open yet."""
+        self._streams[number] = stream
+
+    def must_outlive(self, later: int, earlier: Iterable[int]) -> None:
+        """A chunk holds next attempts of messages of others: it stays as long as they do."""
+        self._dependencies.add(later, [number for number in earlier if number in self])
+
+    def stream_of(self, number: int) -> str:
+        """The stream that a chunk's messages were emitted on."""
+        return self._streams[number]
+
+    def attempts_of(self, closed: Closed) -> Iterator[Attempt]:
+        """Each of some messages that were taken out, as the attempt that is over."""
+        return places_of(closed, self.stream_of(closed.chunk))
+
+    def close_through(self, last: int) -> Iterator[Closed]:
+        """Take out what is open in the chunks up to one, ascending."""
+        for number in sorted(number for number in self._streams if number <= last):
+            rows = self.pending.open_in_chunk(number)
+            if len(rows):
+                yield from self.pending.close(self._inbox.read(number).first_sequence + rows)
+
+    def release_done(self) -> None:
+        """Let go of chunks that lost their last open message, unless a payload in them may be wanted."""
+        for chunk in self.pending.chunks_done():
+            if not self._is_needed(chunk):
+                self._release(chunk)
+
+    def release_unneeded(self, chunks: Iterable[int]) -> None:
+        """Let go of those of some chunks that nobody needs."""
+        for chunk in sorted(chunks):
+            if not self._is_needed(chunk) and not len(self.pending.open_in_chunk(chunk)):
+                self._release(chunk)
+
+    def _release(self, chunk: int) -> None:
+        if chunk in self:
+            for number in self._dependencies.let_go(chunk):
+                del self._streams[number]
+                self._inbox.release(number)

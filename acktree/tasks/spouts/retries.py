@@ -1,0 +1,283 @@
+"""Messages between two attempts, and those for which there will be none."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.batches import alone, joined
+from acktree.core.data.values import decode_rows, encode_rows
+from acktree.core.ids import Int32s
+from acktree.core.spouts.pending import Closed
+from acktree.core.spouts.retry import Retry, RetryAt
+from acktree.core.tracking.verdicts import Failure
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.chunk import Chunk, in_parts
+
+NO_CHUNK: Final = -1
+"""The chunk of what carries its payload itself."""
+_RECORD_PAUSE_MS: Final = 100
+"""After the first time that dead letters could not be stored; twice as long after each further one."""
+_LONGEST_RECORD_PAUSE_MS: Final = 5_000
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """The message id of a dead letter that is tried again; its source is through with it and told nothing."""
+
+    letter_id: int
+
+
+@dataclass(frozen=True, eq=False)
+class RedrivenLetter:
+    """A dead letter on its way back: its stream, its one-row batch, what it is called, and for which task."""
+
+    letter_id: int
+    stream: str
+    values: pa.RecordBatch
+    target: int | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One failed attempt: whose, and where its payload lies (a row of a chunk)."""
+
+    message_id: object
+    chunk: int
+    row: int
+    sequence: int
+    attempt: int
+    first_emitted_ms: int
+    stream: str
+    letter: RedrivenLetter | None = None
+
+
+@dataclass(frozen=True)
+class GivenUpRecord:
+    """What a dead letter is made of.
+
+    ``values`` is a batch of one row; ``target`` is the task it was emitted to directly, if it was.
+    """
+
+    component: str
+    task: int
+    attempt: Attempt
+    failure: Failure
+    root: int
+    values: pa.RecordBatch
+    target: int | None
+    dead_ms: int
+
+
+@dataclass(frozen=True, eq=False)
+class Payloads:
+    """What attempts of one stream carry, a row each; and for which tasks, if it is read directly."""
+
+    attempts: Sequence[Attempt]
+    values: pa.RecordBatch
+    targets: Int32s | None
+
+    @property
+    def message_ids(self) -> list[object]:
+        """The message id of each."""
+        return [place.message_id for place in self.attempts]
+
+
+class Retries:
+    """What waits for its next attempt, by when it is due; and what was given up but is not buried yet."""
+
+    def __init__(self, policy: Retry | None) -> None:
+        self.policy = policy
+        self.records: list[tuple[Attempt, Failure, int]] = []
+        self._waiting: list[tuple[int, int, Attempt]] = []
+        self._needed: Counter[int] = Counter()
+        self._made = 0
+        self._clock_ms = 0
+        self._record_pause_ms = self._record_again_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self.records)
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something waits to be buried."""
+        return bool(self.records)
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """Before anything is added by it: with a clock that was set back, nobody waits until it caught up."""
+        if now_ms < self._clock_ms:
+            back_ms = self._clock_ms - now_ms
+            self._waiting = [(due_ms - back_ms, made, place) for due_ms, made, place in self._waiting]
+        self._clock_ms = now_ms
+
+    def add(self, due_ms: int, place: Attempt) -> None:
+        """Let a message wait until it is due."""
+        self._made += 1  # equal due times keep the order of the data, and attempts are never compared
+        heapq.heappush(self._waiting, (due_ms, self._made, place))
+        if place.letter is None:
+            self._needed[place.chunk] += 1
+
+    def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
+        """A dead letter starts anew: due now, as a first attempt."""
+        message_id = Redriven(letter.letter_id)
+        self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
+
+    def decide(self, place: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
+        """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
+
+        Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
+        """
+        if self.policy is None and not isinstance(place.message_id, Redriven):
+            return
+        fate = None
+        if self.policy is not None and not is_over:
+            fate = self.policy.decide(failure, root, place.first_emitted_ms, now_ms)
+        if isinstance(fate, RetryAt):
+            self.add(fate.due_ms, place)
+        else:
+            self.give_up(place, replace(failure, final=True), root)
+
+    def give_up(self, place: Attempt, failure: Failure, root: int) -> None:
+        """There will be no further attempt."""
+        self.records.append((place, failure, root))
+        self._needed[place.chunk] += 1
+
+    def take_records(
+        self, component: str, task: int, now_ms: int, read: Callable[[int], Chunk]
+    ) -> list[GivenUpRecord]:
+        """What waits to be buried, in the order of the data; each chunk is read once."""
+        chunks = {place.chunk for place, _, _ in self.records} - {NO_CHUNK}
+        given = {number: read(number) for number in sorted(chunks)}
+        found = []
+        for place, failure, root in sorted(self.records, key=lambda record: record[0].chunk):
+            row, target = payload_of(place, given.get(place.chunk))
+            found.append(GivenUpRecord(component, task, place, failure, root, row, target, now_ms))
+        return found
+
+    def requeue(self, now_ms: int, but: frozenset[int]) -> None:
+        """What was given up shall not be buried: it is due now, as a first attempt; but not these roots."""
+        for place, _, root in self.records:
+            if root not in but:
+                self.add(now_ms, replace(place, attempt=0))
+                self._forget(place.chunk)
+        self.records = [record for record in self.records if record[2] in but]
+
+    def may_record(self, now_ms: int) -> bool:
+        """Whether something waits to be buried, and it is not too early to try that again."""
+        # A clock that was set back does not make the pause longer.
+        return self.has_records and not 0 < self._record_again_ms - now_ms <= self._record_pause_ms
+
+    def record_later(self, now_ms: int) -> None:
+        """It cannot be buried now: a full disk, or a database that is away."""
+        self._record_pause_ms = min(2 * self._record_pause_ms or _RECORD_PAUSE_MS, _LONGEST_RECORD_PAUSE_MS)
+        self._record_again_ms = now_ms + self._record_pause_ms
+
+    def record(self) -> set[int]:
+        """What was given up is a dead letter now; returns the chunks it lay in."""
+        self._record_pause_ms = self._record_again_ms = 0
+        chunks = {place.chunk for place, _, _ in self.records}
+        for place, _, _ in self.records:
+            self._forget(place.chunk)
+        self.records = []
+        return chunks
+
+    def take_due(self, now_ms: int) -> dict[str, list[Attempt]]:
+        """Take out what is due, by stream."""
+        due: dict[str, list[Attempt]] = {}
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            place = heapq.heappop(self._waiting)[2]
+            due.setdefault(place.stream, []).append(place)
+            if place.letter is None:
+                self._forget(place.chunk)
+        return due
+
+    def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
+        """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
+        chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
+        carried = ((place, *payload_of(place, chunks.get(place.chunk))) for place in attempts)
+        for part in in_parts(carried, lambda each: each[1].nbytes):
+            yield from _in_few(part)
+
+    def needs(self, chunk: int) -> bool:
+        """Whether a payload in this chunk may be wanted again."""
+        return self._needed[chunk] > 0
+
+    def due_ms(self) -> int | None:
+        """When the next attempt is due, or the next try to bury what was given up."""
+        due = [self._waiting[0][0]] if self._waiting else []
+        return min(due + [self._record_again_ms] * self.has_records, default=None)
+
+    def oldest_ms(self) -> int | None:
+        """When the oldest message that waits was first emitted."""
+        places = [place for _, _, place in self._waiting] + [place for place, _, _ in self.records]
+        return min((place.first_emitted_ms for place in places), default=None)
+
+    def _forget(self, chunk: int) -> None:
+        self._needed[chunk] -= 1
+        if not self._needed[chunk]:
+            del self._needed[chunk]
+
+
+def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
+    """Each of these messages as the attempt that is over, with where its payload lies."""
+    columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
+    each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
+    for message_id, row, sequence, attempt, first_ms in each:
+        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
+
+
+def redriven_ids(message_ids: Iterable[object]) -> list[int]:
+    """The dead letters among messages; a row of a DataFrame that has no id of its own is none."""
+    return [
+        message_id.letter_id
+        for message_id in message_ids
+        if isinstance(message_id, Redriven) and message_id.letter_id != NO_CHUNK
+    ]
+
+
+def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int | None]:
+    """The row that an attempt emitted, and the task it was for if that was named."""
+    if place.letter is not None:
+        return place.letter.values, place.letter.target
+    if chunk is None:
+        raise ProtocolError(
+            f"chunk {place.chunk} was not read", "tasks/spouts/retries.py", "please report it"
+        )
+    target = None if chunk.tasks is None else int(chunk.tasks[place.row])
+    return alone(chunk.values, place.row), target
+
+
+def _in_few(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> list[Payloads]:
+    """Attempts together; in several if one batch cannot hold what they carry."""
+    try:
+        return [_put_together(part)]
+    except MisuseError:
+        middle = len(part) // 2
+        return [*_in_few(part[:middle]), *_in_few(part[middle:])]
+
+
+def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> Payloads:
+    # A stream that is read directly takes nothing else: all of them have a target, or none has.
+    targets = [target for _, _, target in part if target is not None]
+    named = np.array(targets, dtype=np.int32) if targets else None
+    return Payloads([place for place, _, _ in part], concat_rows([row for _, row, _ in part]), named)
+
+
+def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one stream as one; where columns differ (native, pickled) all are encoded anew.
+
+    Raises:
+        MisuseError: One batch cannot hold them, or some value cannot be read as a Python value.
+    """
+    if len(rows) == 1:
+        return rows[0]
+    if all(row.schema.equals(rows[0].schema, check_metadata=True) for row in rows):
+        return joined(rows)
+    fields = [name for name in rows[0].schema.names if name != "__rows"]
+    return encode_rows(fields, [values for row in rows for values in decode_rows(row)])

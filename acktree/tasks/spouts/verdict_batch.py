@@ -1,0 +1,118 @@
+"""From the acker's verdicts to the mailboxes of the spout tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from acktree.core.ids import Int32s, Int64s, sequences_of
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.errors import ProtocolError
+from acktree.tasks.acker import Verdicts
+from acktree.tasks.bolts.outputs import Payload
+from acktree.tasks.spouts.retries import RedrivenLetter
+
+
+def _none() -> Int64s:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class VerdictBatch:
+    """What one spout task is told of one micro-batch.
+
+    Attributes:
+        acked: Sequences fully processed.
+        failed: Sequences that were not, by what befell them.
+        acked_rows: How many rows of a DataFrame were fully processed.
+        failed_rows: Roots of rows that were not, by what befell them.
+        payloads: What rows that failed held, where there is a retry policy.
+        redriven: Dead letters to be tried again.
+        lost_through: What is open in chunks up to this one was forgotten by all others: it is run again.
+    """
+
+    acked: Int64s = field(default_factory=_none)
+    failed: Sequence[tuple[Int64s, Failure]] = ()
+    acked_rows: int = 0
+    failed_rows: Sequence[tuple[Int64s, Failure]] = ()
+    payloads: Iterable[Payload] = ()
+    redriven: Sequence[RedrivenLetter] = ()
+    lost_through: int = -1
+
+
+def verdict_batches_of(
+    told: Verdicts, run_salt: int, late: Failure, payloads: Iterable[Payload] = ()
+) -> dict[int, VerdictBatch]:
+    """Sort verdicts by the spout task that opened each root.
+
+    A root of a DataFrame's row has no sequence; its owner is the spout's task with the sign turned.
+
+    Args:
+        run_salt: To read a root's task and sequence.
+        late: What the timed out are told.
+        payloads: What failed rows held; each task reads all, piece by piece, and takes those of its roots.
+
+    Raises:
+        ProtocolError: A root's own task is not the one that opened it: two ids were mixed up.
+    """
+    acked: dict[int, list[Int64s]] = {}
+    failed: dict[int, list[tuple[Int64s, Failure]]] = {}
+    for task, sequences in told.done:
+        acked.setdefault(task, []).append(sequences)
+    for owner, which in _runs(told.acked.owners):
+        acked.setdefault(owner, []).append(_named(told.acked.roots[which], owner, run_salt))
+    for owner, which in _runs(told.timed_out.owners):
+        failed.setdefault(owner, []).append((_named(told.timed_out.roots[which], owner, run_salt), late))
+    for owner, index, others, which in _runs(told.failed.owners, told.failures, told.others):
+        failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
+        failed.setdefault(owner, []).append((_named(told.failed.roots[which], owner, run_salt), failure))
+    return {
+        task: VerdictBatch(
+            np.concatenate(acked.get(task, [_none()])),
+            failed.get(task, ()),
+            sum(map(len, acked.get(-task, ()))),
+            failed.get(-task, ()),
+            payloads,
+        )
+        for task in {abs(owner) for owner in acked.keys() | failed.keys()}
+    }
+
+
+def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:
+    """The sequences of roots, all of one owner; a DataFrame's rows are named by their roots."""
+    if owner < 0:
+        return roots
+    tasks, sequences = sequences_of(run_salt, roots)
+    if (tasks != owner).any():
+        at = int(np.flatnonzero(tasks != owner)[0])
+        raise ProtocolError(
+            f"root {int(roots[at])} of spout task {int(tasks[at])} has a verdict for task {owner}",
+            "the acker's verdicts",
+            "this is a bug in acktree: report it with the checkpoint",
+        )
+    return sequences
+
+
+def _runs(*keys: Int32s | Int64s) -> Iterator[tuple[Any, ...]]:
+    """Each distinct combination of the keys, and where it stands, in order: (key, ..., positions)."""
+    if not len(keys[0]):
+        return
+    order = np.lexsort(keys[::-1])
+    ranked = [key[order] for key in keys]
+    changes = np.logical_or.reduce([key[1:] != key[:-1] for key in ranked])
+    starts = np.flatnonzero(np.r_[True, changes])
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield *(int(key[start]) for key in ranked), order[start:end]
+
+
+def timed_out(timeout_ms: int | None) -> Failure:
+    """The failure of a message that nobody finished in time."""
+    secs = 0.0 if timeout_ms is None else timeout_ms / 1000
+    return Failure(
+        reason=f"no verdict within message_timeout_secs={secs:g}", kind=FailureKind.TIMED_OUT,
+        cause=FailureCause.TIMEOUT, component=None, exception=None, exception_types=(), traceback=None,
+        attempt=1, final=False,
+    )  # fmt: skip

@@ -1,0 +1,476 @@
+"""Spark's micro-batch loop in a page, to die in at every step; the driver's own parts are the real ones.
+
+What Spark does, in this order, and what it finds after a crash: offsets logged -> rows read -> state of the
+levels -> sink, and in it the acker's files and the journal -> commit logged. A micro-batch whose commit is
+missing runs again, on the state before it and with its own clock.
+
+A death is an exception that no part catches; the next :class:`Driver` starts from the folder and the queue,
+which is all that is left of the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+
+from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
+from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.migrated_state import SeededStore
+from acktree.core.state.store import MemoryStore, StateStore
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.errors import AcktreeError
+from acktree.spark.query.operators import _carried_by
+from acktree.spark.query.sink import Sink
+from acktree.spark.query.source import InboxReader
+from acktree.spark.query.wire import batch_of
+from acktree.spark.submit import _recover
+from acktree.tasks.bolts.level import run_level
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.retries import GivenUpRecord
+from acktree.tasks.spouts.task import SpoutHost, SpoutTask
+
+
+class DriverDied(BaseException):
+    """The process is gone. Not an Exception: nothing in a driver survives its death."""
+
+
+class World:
+    """What a driver's death leaves: a folder, a queue, and what people saw."""
+
+    def __init__(self, folder: Path, count: int, *, redelivers: bool, retry: Retry | None = None):
+        self.folder, self.count, self.redelivers, self.retry = folder, count, redelivers, retry
+        self.queue = set(range(count))
+        self.told: list[tuple[str, int]] = []
+        self.told_before_commit: list[int] = []
+        self.letters: dict[int, int] = {}  # root -> message id
+        self.told_before_letter: list[int] = []
+        self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
+        self.ran_for_nobody: list[int] = []  # what a run processed that an earlier run had been given
+        self.run = 0
+        self.most_letters: int | None = None  # of one run: beyond it the topology stops in order
+        self.stops = 0
+        self.deaths: list[str] = []
+        self.died_at: list[str] = []
+        self.weather: Callable[[int, int, int], bool] = lambda number, attempt, run: False
+        self.now_ms = 1_800_000_000_000
+        self.timeout_secs: float | None = None
+        self.take: Callable[[], Checkpoint] = lambda: Checkpoint(folder / "checkpoint")
+        self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
+
+    def lives_until(self, *points: str) -> None:
+        """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
+        self.deaths = list(points)
+
+    def passed(self, point: str) -> None:
+        """Die here, if that is what comes next."""
+        if not self.deaths:
+            return
+        name, _, left = self.deaths[0].partition("*")
+        if name not in {point, "any"}:
+            return
+        if int(left or 1) > 1:
+            self.deaths[0] = f"{name}*{int(left) - 1}"
+            return
+        self.deaths.pop(0)
+        self.died_at.append(point)
+        raise DriverDied(point)
+
+    def committed_effects(self, last: int) -> Counter[int]:
+        """How often each number was processed, in micro-batches that are committed."""
+        return Counter(
+            number for batch, numbers in self.effects.items() if batch <= last for number in numbers
+        )
+
+
+_worlds: dict[str, World] = {}
+_running: dict[str, list[int]] = {}
+
+
+class Weathered(BasicBolt):
+    """Raises where the weather says so; else it notes that it has processed a number."""
+
+    outputs = ["n"]
+
+    def __init__(self, world: str):
+        self.world = world
+
+    def execute(self, tup, collector):
+        world = _worlds[self.world]
+        if world.weather(tup["n"], tup.attempt, world.run):
+            raise ValueError(f"{tup['n']} had bad weather in run {world.run}")
+        _running[self.world].append(tup["n"])
+        collector.emit([tup["n"]])
+
+
+class Holds(Bolt):
+    """Keeps every third tuple un-acked until it ticks, some micro-batches later: its message stays open."""
+
+    outputs = []
+    remembers = ["held"]
+    tick_secs = 1
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held = collector, []
+
+    def execute(self, tup):
+        if tup["n"] % 3 == 1:
+            self.held = [*self.held, tup]
+        else:
+            self.collector.ack(tup)
+
+    def tick(self, tup):
+        for held in self.held:
+            self.collector.ack(held)
+        self.held = []
+
+
+class _Told:
+    """Notes verdicts where the test can see them, as a queue or a log would."""
+
+    world: str
+
+    def ack(self, message_id):
+        world, driver = _worlds[self.world], _drivers[self.world]
+        world.told.append(("acked", message_id))
+        if not world.committed_effects(driver.held.last_committed())[message_id]:
+            world.told_before_commit.append(message_id)
+        world.queue.discard(message_id)
+        world.passed("told")
+
+    def fail(self, message_id, failure):
+        world = _worlds[self.world]
+        if failure.final or (world.retry is None and not world.redelivers):
+            world.told.append(("failed", message_id))
+            if world.retry is not None and message_id not in world.letters.values():
+                world.told_before_letter.append(message_id)
+            world.queue.discard(message_id)
+        self.again(message_id)
+        world.passed("told")
+
+    def again(self, message_id):
+        """What a spout does with what failed."""
+
+
+class Range(_Told, IterableSpout):
+    """A spout that replays by position."""
+
+    def __init__(self, world: World, name: str):
+        super().__init__(range(world.count), ["n"])
+        self.world = name
+
+
+class Queue(_Told, Spout):
+    """A spout whose queue brings back what was not settled."""
+
+    outputs = ["n"]
+
+    def __init__(self, name: str):
+        self.world = name
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.ready = sorted(_worlds[self.world].queue, reverse=True)
+
+    def next_tuple(self):
+        if self.ready:
+            number = self.ready.pop()
+            self.collector.emit([number], message_id=number)
+
+    def again(self, message_id):
+        if message_id in _worlds[self.world].queue:
+            self.ready.insert(0, message_id)
+
+
+class DyingInbox(FileInbox):
+    """Dies before and after it writes."""
+
+    world: World
+
+    def _write(self, blobs: Sequence[Any]) -> int:
+        self.world.passed("emitted")
+        number = super()._write(blobs)
+        self.world.passed("handed over")
+        return number
+
+    def committed(self, end: int) -> None:
+        super().committed(end)
+        self.world.passed("chunks deleted")
+
+
+class DyingAcker(DurableAcker):
+    """Dies before it writes, and after."""
+
+    world: World
+
+    def settle(self, *arguments: Any, **further: Any) -> Any:
+        self.world.passed("in the sink")
+        told = super().settle(*arguments, **further)
+        self.world.passed("acker written")
+        return told
+
+
+class DyingJournal(Journal):
+    """Dies after it wrote."""
+
+    world: World
+
+    def write(self, *arguments: Any) -> Any:
+        stored = super().write(*arguments)
+        self.world.passed("journalled")
+        return stored
+
+
+class Frame:
+    """As much of a DataFrame as the sink looks at."""
+
+    def __init__(self, rows: Sequence[Any]):
+        self.rows = rows
+
+    def toArrow(self) -> pa.Table:  # noqa: N802  # Spark's name
+        return pa.Table.from_batches([batch_of(self.rows)])
+
+
+_drivers: dict[str, Driver] = {}
+
+
+class Driver:
+    """One run: what ``submit`` puts together, with a small Spark of its own."""
+
+    def __init__(self, world: World):
+        name = str(world.folder)
+        _worlds[name], _drivers[name] = world, self
+        self.world, self.name, self.is_open = world, name, False
+        self.must_stop = False
+        world.run += 1
+        spout = Queue(name) if world.redelivers else Range(world, name)
+        builder = TopologyBuilder("weathered")
+        builder.set_spout("numbers", spout, retry=world.retry)
+        builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
+        builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
+        topology: Topology = builder.create_topology()
+        config = Config(
+            max_spout_pending=7,
+            message_timeout_secs=world.timeout_secs or 30,
+            enable_message_timeouts=world.timeout_secs is not None,
+            run_salt=7,
+            dead_letter_limit_count=world.most_letters,
+            dead_letter_limit_ratio=0,
+        )
+        self.held = world.take()
+        self.is_folder = self.held.files.is_seen
+        self.letters = DeadLetters(
+            self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite"
+        )
+        self.recorder = DeadLetterRecorder(self.letters, topology, config, on_limit=self.note_limit)
+        self.held.begin_run(topology, config, 2)
+        self.plan = Plan.of(topology, config, 2, 7, self.held.first_sequence)
+        self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
+        self.inbox.world = world
+        errors, self.threads = ErrorLog(config), Threads()
+        self.journal = None
+        if not world.redelivers:
+            self.journal = DyingJournal(self.held.verdicts, self.threads.told_through, self.held.files)
+            self.journal.world = world
+        last_committed, disk = self.held.last_committed(), self.held.files
+        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from, disk)
+        acker.world = world
+        run = Run(
+            plan=self.plan, checkpoint=self.held, inbox=self.inbox,
+            results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
+            dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
+            stop_session=lambda: None, journal=self.journal,
+        )  # fmt: skip
+        self.sink = Sink(
+            run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
+            self.held.first_batch,
+        )  # fmt: skip
+        self.supervisor = Supervisor(run, ENDED_QUERY)
+        spout_host = SpoutHost(
+            self.inbox, self.record, lambda *_: None, self.held.reserve,
+            letters_among=self.recorder.letters_among,
+        )  # fmt: skip
+        [task_id] = topology.components["numbers"].task_ids
+        bare = self.plan.topology.components["numbers"]
+        self.task = SpoutTask(spout, bare, task_id, self.plan, spout_host, self.held.first_sequence)
+        self.thread = SpoutThread(self.task, config, lambda: None)
+        self.threads.by_task[task_id] = self.thread
+        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        firsts = dict(self.plan.first_sequences)
+        acker.forget_before(firsts)
+        self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
+        options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
+        options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}
+        self.reader = InboxReader(options)
+        disk.begin(lambda: None)
+        self.logs = {
+            name: (world.spark or self.held.spark) / name for name in ("offsets", "commits", "state")
+        }
+        for log in self.logs.values():
+            log.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """What the operating system does with a dead process, and a test with a live one."""
+        for part in ("inbox", "letters", "held"):
+            if part in vars(self):  # it may have died before it had all of them
+                vars(self)[part].close()
+
+    def stop(self) -> None:
+        """In order, as the keeper does when there are too many dead letters."""
+        self.world.stops += 1
+        self.supervisor.note_commit()
+        self.task.deactivate()
+        self.spout_turns()
+        assert self.journal is None or self.thread.told_through == self.held.last_committed()
+        if self.journal is not None:
+            self.journal.note_told()
+        self.close()
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        self.recorder.record(records)
+        for record in records:
+            message_id = record.attempt.message_id
+            assert isinstance(message_id, int)
+            self.world.letters[record.root] = message_id
+        self.world.passed("recorded")
+
+    def note_limit(self) -> None:
+        self.must_stop = True
+
+    def open(self) -> None:
+        if self.thread.position:
+            self.task.remember(self.thread.position)
+        self.task.open()
+        self.task.activate()
+        self.is_open = True
+
+    def spout_turns(self) -> None:
+        """What the spout's thread does between two micro-batches."""
+        for _ in range(30):
+            through = self.thread._verdicts_through
+            moved = self.task.step(self.world.now_ms)
+            self.world.now_ms += 1
+            if not moved:
+                break
+        else:
+            through = -1
+        self.task.flush(self.world.now_ms)
+        self.thread._say_told(through)
+
+    def tick(self) -> None:
+        """What the keeper does when it is time."""
+        level = self.plan.level_of["holds"]
+        self.inbox.append_control(ChunkKind.TICK, {str(level): {"holds": 1.0}})
+
+    def micro_batch(self) -> bool:
+        """The next one, or the last one again if its commit is missing. False if there is nothing new."""
+        world = self.world
+        last, committed = self._last("offsets"), self._last("commits")
+        batch_id = committed + 1
+        start = self._end_of(committed)
+        if last == committed:
+            end = start + len(self._following(start))
+            if end == start:
+                return False
+            world.passed("before the offsets")
+            lines = ["v1", json.dumps({"batchTimestampMs": world.now_ms}), json.dumps({"chunk": end})]
+            (self.logs["offsets"] / str(batch_id)).write_text("\n".join(lines))
+            world.passed("offsets logged")
+        end = self._end_of(batch_id)
+        clock_ms = json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[1])
+        rows = self._run(batch_id, start, end, clock_ms["batchTimestampMs"])
+        if not self.is_open and world.redelivers:  # nothing was delivered in this run yet
+            world.ran_for_nobody += _running[self.name]
+        world.passed("state committed")
+        self.sink(Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
+        if self.is_open:
+            self.spout_turns()  # its thread waits for nobody
+        world.passed("sink returned")
+        (self.logs["commits"] / str(batch_id)).touch()
+        world.passed("commit logged")
+        self.supervisor.note_commit()
+        world.passed("in the mailbox")
+        return True
+
+    def _run(self, batch_id: int, start: int, end: int, clock_ms: int) -> list[Any]:
+        before = self.logs["state"] / str(batch_id - 1)
+        stores = pickle.loads(before.read_bytes()) if before.exists() else {}
+        _running[self.name] = []
+        parts = self.reader.partitions({"chunk": start}, {"chunk": end})
+        rows = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
+        for level in self.plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
+            for partition in range(2):
+                here = [row for row in mine if row.partition == partition]
+                store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
+                if self.held.memory is not None:
+                    store = SeededStore(store, self.held.memory)
+                read = self._read if self.is_folder else _carried_by(here)
+                rows += run_level(self.plan, level.index, partition, here, store, read_chunk=read)
+        (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
+        self.world.effects[self.held.first_batch + batch_id] = _running[self.name]
+        return rows
+
+    def _read(self, name: str) -> Any:
+        return read_chunk(self.held.inbox, name)
+
+    def _following(self, start: int) -> list[int]:
+        return [entry.number for entry in self.reader._news(start)]
+
+    def _last(self, log: str) -> int:
+        return max((int(file.name) for file in self.logs[log].iterdir()), default=-1)
+
+    def _end_of(self, batch_id: int) -> int:
+        if batch_id < 0:
+            return self.reader.initialOffset()["chunk"]
+        return int(json.loads((self.logs["offsets"] / str(batch_id)).read_text().splitlines()[2])["chunk"])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything has its verdict, and nothing is under way."""
+        world = self.world
+        is_dry = not world.queue if world.redelivers else self.task.has_ended
+        return is_dry and self.task.is_idle and self.inbox.is_drained
+
+
+def live(world: World, turns: int = 400) -> Driver:
+    """Run drivers, one after the other dying as the world wants, until the last one is done."""
+    while True:
+        driver = None
+        try:
+            driver = Driver(world)
+            driver.micro_batch()  # the warm-up, or the last one again
+            driver.open()
+            for turn in range(turns):
+                driver.spout_turns()
+                if not driver.micro_batch() or turn % 3 == 0:
+                    driver.tick()
+                world.now_ms += 10
+                if driver.must_stop:
+                    driver.stop()
+                    break
+                if driver.is_done:
+                    return driver
+            else:
+                raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
+        except DriverDied:
+            if driver is not None:
+                driver.close()
+            elif str(world.folder) in _drivers:
+                _drivers[str(world.folder)].close()

@@ -1,0 +1,187 @@
+"""The driver dies between any two steps: the rows of docs/crash-windows.md, and any mixture of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from acktree import Retry
+from acktree.checkpoint.acker_log import DurableAcker
+from tests.unit.checkpoint import small_spark
+from tests.unit.checkpoint.points import POINTS
+from tests.unit.checkpoint.small_spark import World, live
+
+RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
+COUNT = 30
+
+
+def check(world: World) -> None:
+    """What holds after any number of deaths."""
+    told, where = Counter(world.told), f"died at {world.died_at}"
+    # Nothing is lost: every message has a verdict in the end, and the queue is empty.
+    assert {number for _, number in told} == set(range(COUNT)), where
+    # Acked is what was processed in a micro-batch that is committed, at the moment it was told.
+    assert world.told_before_commit == [], where
+    assert world.told_before_letter == [], where
+    driver = live_driver(world)
+    effects = world.committed_effects(driver.held.last_committed())
+    assert all(effects[number] for verdict, number in told if verdict == "acked"), where
+    # The acker keeps nothing of what drivers that died had opened.
+    assert driver.sink.results.progress.open_count == 0, where
+    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
+    # What a queue brings back is processed for its new delivery alone, so bolts remember no other.
+    assert world.ran_for_nobody == [], where
+    if not world.redelivers:
+        # Only we bring it back: one fate a message, processed once, and told again only after a death.
+        assert len({number for _, number in told}) == len(told), where
+        assert all(effects[number] == 1 for verdict, number in told if verdict == "acked"), where
+        assert all(effects[number] == 0 for verdict, number in told if verdict == "failed"), where
+        assert max(told.values()) <= 1 + len(world.died_at), where
+        # No chunk with messages is left, and no file of the journal once all was told and committed.
+        assert driver.inbox.oldest_kept > driver.inbox.last_number, where
+    if world.retry is not None:
+        failed = {number for verdict, number in told if verdict == "failed"}
+        dead = [int(letter.message_id_repr) for letter in driver.letters]
+        assert failed <= set(dead), where
+        # Only we bring it back: a letter is the one fate of its message, and there is one.
+        assert world.redelivers or sorted(failed) == sorted(dead), where
+
+
+def live_driver(world: World):
+    return small_spark._drivers[str(world.folder)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest):
+    redelivers, retry = request.param
+    made = World(tmp_path, COUNT, redelivers=redelivers, retry=retry)
+    yield made
+    live_driver(made).close()
+
+
+KINDS = pytest.mark.parametrize(
+    "world",
+    [(False, None), (True, None), (False, RETRY), (True, RETRY)],
+    indirect=True,
+    ids=["position", "queue", "position with retry", "queue with retry"],
+)
+
+
+@KINDS
+@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_dies_here_loses_nothing_and_acks_nothing_too_early(
+    world: World, point: str, nth: int
+) -> None:
+    world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+    if world.retry is None and world.redelivers:
+        world.weather = lambda number, attempt, run: False  # a queue without a policy replays for ever
+    world.lives_until(f"{point}*{nth}")
+    live(world)
+    check(world)
+
+
+@pytest.mark.parametrize("nth", range(20, 300, 20))
+def test_what_was_tried_again_and_acked_is_not_tried_a_third_time_after_a_death(
+    tmp_path: Path, nth: int
+) -> None:
+    """Retries come at different times: one is acked while its neighbour in the chunk still waits."""
+    world = World(tmp_path, COUNT, redelivers=False, retry=RETRY)
+    world.weather = lambda number, attempt, run: number % 2 == 0 and attempt == 1
+    world.lives_until(f"any*{nth}", "any*40")
+    live(world)
+    check(world)
+    live_driver(world).close()
+
+
+@KINDS
+def test_what_a_lost_run_of_a_micro_batch_decided_was_never_told(world: World) -> None:
+    """Run 1 decides ACKED and dies before the commit; in run 2 the same messages fail."""
+    world.weather = lambda number, attempt, run: run == 2 and number < 5 and attempt < 3
+    if world.retry is None and world.redelivers:
+        rain = {2, 4}  # falls once on each: a queue without a policy replays for ever
+        world.weather = lambda number, attempt, run: run == 2 and number in rain and not rain.discard(number)
+    world.lives_until("sink returned*2")
+    live(world)
+    check(world)
+    assert world.run == 2
+
+
+def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Path) -> None:
+    world = World(tmp_path, COUNT, redelivers=False, retry=RETRY)
+    world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+    driver = live(world)
+    check(world)
+    assert set(Counter(world.told).values()) == {1}
+    driver.journal.forget_before(driver.inbox.oldest_kept)
+    assert list(driver.held.verdicts.glob("0*")) == []
+    assert list((driver.held.folder / "acker").glob("*.change"))  # some messages stayed open for a while
+    driver.close()
+
+
+@pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
+def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_next_run(
+    tmp_path: Path, *, redelivers: bool
+) -> None:
+    world = World(
+        tmp_path, COUNT, redelivers=redelivers, retry=Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
+    )
+    world.most_letters = 3
+    world.weather = lambda number, attempt, run: run == 1 or number == 7
+    live(world)
+    check(world)
+    assert world.stops == 1
+    assert len(world.letters) <= 3 + 1  # what the first run stored before, and 7
+    acked = {number for verdict, number in world.told if verdict == "acked"}
+    assert acked == set(range(COUNT)) - set(world.letters.values())
+    assert set(Counter(world.told).values()) == {1}
+    live_driver(world).close()
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([True, False]),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=3),
+    st.integers(0, 1000),
+)
+@example(redelivers=False, most=1, deaths=[("handed over", 4)], seed=0)
+def test_any_mixture_of_deaths_and_stops_for_too_many_letters_leaves_the_guarantee(
+    redelivers, most: int, deaths: list[tuple[str, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), COUNT, redelivers=redelivers, retry=Retry(max_attempts=1))
+        world.most_letters = most
+        world.lives_until(*(f"{point}*{nth}" for point, nth in deaths))
+        world.weather = lambda number, attempt, run: run < 5 and (number * 7 + run * 3 + seed) % 4 == 0
+        live(world)
+        check(world)
+        live_driver(world).close()
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([True, False]),
+    st.sampled_from([True, False]),
+    st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=4),
+    st.integers(0, 1000),
+)
+def test_any_mixture_of_deaths_and_weather_leaves_the_guarantee(
+    redelivers, retries, deaths: list[tuple[str, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), COUNT, redelivers=redelivers, retry=RETRY if retries else None)
+        world.lives_until(*(f"{point}*{nth}" for point, nth in deaths))
+        if retries or not redelivers:
+            world.weather = lambda number, attempt, run: (number * 7 + attempt * 5 + run * 3 + seed) % 4 == 0
+        live(world)
+        check(world)
+        live_driver(world).close()

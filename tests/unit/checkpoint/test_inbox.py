@@ -1,0 +1,374 @@
+"""The inbox: durable, without gaps, and no larger than what somebody still needs."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
+from acktree.errors import CheckpointError, ProtocolError
+from tests.unit.checkpoint.inbox_chunks import chunk_of
+
+ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}
+
+
+def numbers_in(folder: Path) -> list[int]:
+    entries = [Entry.of_name(file.name) for file in folder.iterdir()]
+    return sorted(entry.number for entry in entries if entry is not None)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path):
+    opened = FileInbox(tmp_path, -1, **ROOMY)
+    yield opened
+    opened.close()
+
+
+def test_spouts_wait_as_long_as_the_inbox_has_messages_of_them(inbox: FileInbox, tmp_path: Path) -> None:
+    assert waiting_spouts(tmp_path / "not made yet") == frozenset()
+    inbox.append_control(ChunkKind.BEAT, {})
+    assert waiting_spouts(tmp_path) == frozenset()
+    inbox.append([chunk_of(1, position=1)])
+    assert waiting_spouts(tmp_path) == {"numbers"}
+    inbox.release(1)
+    inbox.consumed(1)
+    inbox.committed(1)
+    assert numbers_in(tmp_path) == [1]  # what the spout remembers is left of it
+    assert waiting_spouts(tmp_path) == frozenset()
+    inbox.park(chunk_of(2))
+    assert waiting_spouts(tmp_path) == {"numbers"}
+
+
+def test_a_file_goes_when_it_was_committed_and_let_go_of_in_either_order(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1), chunk_of(2)])
+    inbox.consumed(1)
+    inbox.release(0)
+    assert numbers_in(tmp_path) == [0, 1]  # it has run, and may run again
+    inbox.committed(1)
+    assert numbers_in(tmp_path) == [1]
+    inbox.release(1)
+    assert numbers_in(tmp_path) == []
+
+
+def test_room_that_a_commit_makes_is_there_without_another_micro_batch(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, max_messages=100, max_bytes=1)
+    inbox.append([chunk_of(1)])
+    assert not inbox.room()
+    inbox.release(0)
+    inbox.consumed(0)
+    assert not inbox.room()  # the bytes are still there
+    inbox.committed(0)
+    assert inbox.room()
+    inbox.close()
+
+
+def test_a_micro_batch_runs_from_when_its_entries_are_taken_until_it_has_run_over_them(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    assert not inbox.is_running()
+    inbox.append([chunk_of(1)])
+    assert not inbox.is_running()  # the source may take it with what comes now
+    Taken(0, 1000).write(tmp_path)
+    assert inbox.is_running()
+    inbox.append([chunk_of(1)])
+    assert inbox.is_running()
+    inbox.consumed(0)
+    assert not inbox.is_running()  # the next one has not begun
+    Taken(1, 1000).write(tmp_path)
+    assert inbox.is_running()
+    inbox.consumed(1)
+    assert not inbox.is_running()
+
+
+def test_a_position_takes_no_room(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, max_messages=100, max_bytes=1)
+    inbox.append([chunk_of(1, position=1)])
+    inbox.release(0)
+    inbox.consumed(0)
+    inbox.committed(0)
+    assert inbox.room()
+    inbox.close()
+    assert FileInbox(tmp_path, 0, max_messages=100, max_bytes=1).room()
+
+
+def test_of_the_newest_position_only_the_position_stays(inbox: FileInbox, tmp_path: Path) -> None:
+    inbox.append([chunk_of(*range(50), position=50)])
+    inbox.release(0)
+    inbox.consumed(0)
+    size_before = sum(file.stat().st_size for file in tmp_path.glob("0*"))
+    inbox.committed(0)
+    assert sum(file.stat().st_size for file in tmp_path.glob("0*")) < size_before
+    assert inbox.oldest_kept == 1  # no verdict can be about it any more
+    [(number, kept)] = FileInbox(tmp_path, 0, **ROOMY).recovered()
+    assert (number, len(kept), kept.is_tracked) == (0, 0, False)
+    assert kept.position == chunk_of(position=50).position
+    inbox.append([chunk_of(51, position=51)])
+    assert numbers_in(tmp_path) == [1]
+
+
+def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_position(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    inbox.append([chunk_of(1, 2, 3, position=3)])
+    whole = next(tmp_path.glob("0*"))
+    copy = whole.read_bytes()
+    inbox.release(0)
+    inbox.committed(0)
+    whole.write_bytes(copy)  # as if it had not been deleted yet
+    [(_, kept)] = FileInbox(tmp_path, 0, **ROOMY).recovered()
+    assert len(kept) == 0
+    assert not whole.exists()
+
+
+def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    inbox.append([chunk_of(1)])
+    inbox.append([chunk_of(2), chunk_of(3), chunk_of(4)])
+    next(tmp_path.glob("*1.data*")).rename(tmp_path / "new-1")  # died before the last rename
+    again = FileInbox(tmp_path, -1, **ROOMY)
+    assert numbers_in(tmp_path) == [0]
+    assert again.append([chunk_of(5)]) == 1
+    assert not list(tmp_path.glob("new-*"))
+
+
+def test_a_group_that_cannot_be_written_leaves_nothing_behind(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def full(self: Path, target: Path) -> Path:
+        if ".".join(target.name.split(".")[:1]).endswith("0"):
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(CheckpointError, match="no space left on a disk"):
+        inbox.append([chunk_of(1), chunk_of(2)])  # 1 is renamed, 0 is not
+    monkeypatch.undo()
+    assert numbers_in(tmp_path) == []
+    assert inbox.append([chunk_of(3)]) == 0
+    assert [entry.number for entry in entries_after(tmp_path, -1)] == [0]
+
+
+def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileInbox) -> None:
+    inbox.close()
+    inbox.close()
+    inbox.wake()
+    with pytest.raises(ProtocolError, match="closed"):
+        inbox.append([chunk_of(1)])
+
+
+def test_a_wake_before_the_reader_looks_is_not_lost_and_a_full_pipe_blocks_nobody(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    for _ in range(100_000):
+        inbox.wake()
+    pipe = os.open(tmp_path / WAKE, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([pipe], [], [], 0)[0]
+        while select.select([pipe], [], [], 0)[0]:
+            os.read(pipe, 65536)
+        inbox.append([chunk_of(1)])
+        assert select.select([pipe], [], [], 0)[0]
+    finally:
+        os.close(pipe)
+
+
+def test_threads_that_append_at_the_same_time_leave_no_gap_and_lose_nothing(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    def emit(task: int) -> None:
+        for n in range(20):
+            number = inbox.append([chunk_of(n, task=task), chunk_of(n, task=task)])
+            if n % 2:
+                inbox.release(number)
+
+    def settle() -> None:
+        while any(thread.is_alive() for thread in threads):
+            end = inbox.last_number
+            inbox.consumed(end)
+            inbox.committed(end)
+
+    threads = [threading.Thread(target=emit, args=(task,)) for task in (1, 2, 3)]
+    owner = threading.Thread(target=settle)
+    for thread in [*threads, owner]:
+        thread.start()
+    for thread in [*threads, owner]:
+        thread.join()
+    assert inbox.last_number == 3 * 20 * 2 - 1
+    inbox.consumed(inbox.last_number)
+    inbox.committed(inbox.last_number)
+    kept = numbers_in(tmp_path)
+    assert len(kept) == 3 * (20 + 10)
+    assert all(len(inbox.read(number)) == 1 for number in kept)
+    assert inbox.room()
+
+
+def test_beats_and_the_beginning_of_a_run_go_with_their_commit(inbox: FileInbox, tmp_path: Path) -> None:
+    inbox.append_control(ChunkKind.RUN, {"run": 1})
+    inbox.append_control(ChunkKind.BEAT, {})
+    inbox.consumed(1)
+    assert numbers_in(tmp_path) == [0, 1]
+    inbox.committed(1)
+    assert numbers_in(tmp_path) == []
+
+
+class InboxBesideADict(RuleBasedStateMachine):
+    """Appends, micro-batches, commits and releases in any order; the driver dies at any moment."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.admitted = self.ran = self.committed = self.known = -1
+        self.next = 0
+        self.kept: dict[int, tuple[int, tuple[int, ...], object]] = {}  # number -> task, values, position
+        self.controls: set[int] = set()
+        self.released: set[int] = set()
+        self.newest: dict[int, int] = {}
+        self.waiting = 0
+        self.inbox = FileInbox(self.folder, -1, max_messages=20, max_bytes=10**9)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.inbox.close()
+            shutil.rmtree(self.folder)
+
+    @rule(
+        groups=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=4), min_size=1, max_size=3),
+        task=st.integers(1, 2),
+        position=st.none() | st.integers(0, 9),
+    )
+    def append(self, groups: list[list[int]], task: int, position: int | None) -> None:
+        first = self.inbox.append([chunk_of(*values, task=task, position=position) for values in groups])
+        assert first == self.next
+        for at, values in enumerate(groups):
+            self.kept[first + at] = (task, tuple(values), position)
+            self.waiting += len(values)
+            if position is not None:
+                self.newest[task] = first + at
+        self.next += len(groups)
+        self.forget()
+
+    @rule()
+    def beat(self) -> None:
+        assert self.inbox.append_control(ChunkKind.BEAT, {}) == self.next
+        self.controls.add(self.next)
+        self.next += 1
+
+    @precondition(lambda self: set(self.kept) - self.released)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(set(self.kept) - self.released)))
+        self.inbox.release(number)
+        self.released.add(number)
+        self.forget()
+
+    @rule()
+    def log_offsets(self) -> None:
+        if self.admitted == self.committed:  # one micro-batch at a time
+            self.admitted = self.next - 1
+
+    @rule()
+    def run(self) -> None:
+        self.inbox.consumed(self.admitted)
+        self.waiting -= sum(
+            len(self.kept[number][1]) for number in self.kept if self.ran < number <= self.admitted
+        )
+        self.ran = max(self.ran, self.admitted)
+
+    @precondition(lambda self: self.ran == self.admitted)
+    @rule()
+    def commit(self) -> None:
+        self.committed = self.admitted
+        self.known = self.committed
+        self.inbox.committed(self.committed)
+        self.forget()
+
+    @rule(torn=st.integers(0, 3))
+    def die_and_come_back(self, torn: int) -> None:
+        """Perhaps in the middle of handing over a group, of which the last ``torn`` are in place."""
+        self.inbox.close()
+        for at in range(torn):
+            entry = Entry(self.next + 1 + at, ChunkKind.DATA, 1, 1)
+            (self.folder / entry.name).write_bytes(chunk_of(0).to_bytes())
+        (self.folder / f"new-{self.next}").write_bytes(b"half of")
+        self.inbox = FileInbox(self.folder, self.admitted, max_messages=20, max_bytes=10**9)
+        found = dict(self.inbox.recovered())
+        positions = {}
+        for number, chunk in found.items():
+            if chunk.position:
+                self.inbox.has_position(chunk.task, number)
+                positions[chunk.task] = number
+            if not len(chunk):
+                self.inbox.release(number)
+        assert positions == self.newest
+        self.released = {number for number in self.released if number in found and not len(found[number])}
+        self.ran = min([*self.kept, *self.controls], default=self.next) - 1
+        self.known = self.ran  # what else was committed shows with the next commit
+        self.waiting = sum(len(chunk) for chunk in found.values())
+
+    def forget(self) -> None:
+        for number in list(self.kept):
+            if number in self.released and number <= self.known:
+                if number in self.newest.values():
+                    task, _, position = self.kept[number]
+                    self.kept[number] = (task, (), position)
+                else:
+                    del self.kept[number]
+                    self.released.discard(number)
+        self.controls = {number for number in self.controls if number > self.known}
+
+    @invariant()
+    def what_is_needed_is_there_and_nothing_else(self) -> None:
+        if not hasattr(self, "folder"):
+            return
+        assert numbers_in(self.folder) == sorted([*self.kept, *self.controls])
+        assert [entry.number for entry in entries_after(self.folder, self.admitted)] == list(
+            range(self.admitted + 1, self.next)
+        )
+        for number, (task, values, position) in self.kept.items():
+            chunk = self.inbox.read(number)
+            assert (chunk.task, len(chunk)) == (task, len(values))
+            assert chunk.position == chunk_of(position=position).position
+            if values:
+                assert chunk.values.column("n").to_pylist() == list(values)
+        with_messages = [number for number, (_, values, _) in self.kept.items() if values]
+        assert self.inbox.oldest_kept == min(with_messages, default=self.next)
+        assert self.inbox.room() == self.inbox.room(5) == max(0, 20 - self.waiting)
+        assert self.inbox.is_drained == (self.ran >= self.next - 1)
+
+
+TestInboxBesideADict = InboxBesideADict.TestCase
+TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stopping_goes_on(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.checkpoint.inbox.make_private_file", full)
+    inbox.hold()
+    assert not (tmp_path / "hold").exists()
+
+
+def test_a_chunk_that_spark_cannot_carry_is_refused_before_it_is_handed_over(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, 100, 10**9, max_chunk_bytes=len(chunk_of(1).to_bytes()))
+    assert inbox.append([chunk_of(1)]) == 0
+    with pytest.raises(CheckpointError, match="Spark carries") as raised:
+        inbox.append([chunk_of(2), chunk_of(*range(1000))])
+    assert "spark.rpc.message.maxSize" in raised.value.fix
+    assert inbox.last_number == 0
+    inbox.close()

@@ -1,0 +1,90 @@
+"""The journal: what was decided is told once, not before it is true, and not kept for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.checkpoint.journal import Journal
+from acktree.core.tracking.ledger import Judged
+from acktree.tasks.acker import Verdicts
+
+
+def verdicts(*done: int) -> Verdicts:
+    none, nobody = np.zeros(0, np.int64), Judged(np.zeros(0, np.int64), np.zeros(0, np.int32))
+    return Verdicts([(1, np.array(done))], nobody, nobody, none, none, nobody, (), open_count=0,
+                    next_deadline_ms=None)  # fmt: skip
+
+
+def read(folder: Path, last_committed: int) -> list[tuple[bool, list[int]]]:
+    earlier = Journal(folder, lambda: -1).earlier(last_committed)
+    return [(was_told, told.done[0][1].tolist()) for was_told, told, _ in earlier]
+
+
+def test_what_was_told_and_what_was_not_is_known_at_the_next_start(tmp_path: Path) -> None:
+    told = -1
+    journal = Journal(tmp_path, lambda: told)
+    journal.write(4, 10, verdicts(1))
+    journal.write(5, 11, verdicts(2))
+    told = 4
+    journal.write(6, 12, verdicts(3))
+    assert read(tmp_path, 6) == [(True, [1]), (False, [2]), (False, [3])]
+
+
+def test_what_a_micro_batch_decided_that_was_never_committed_is_thrown_away(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, lambda: -1)
+    journal.write(4, 10, verdicts(1))
+    journal.write(5, 11, verdicts(2))
+    assert read(tmp_path, 4) == [(False, [1])]
+    # Run again it may decide nothing: then nothing must bring the old word back.
+    assert read(tmp_path, 5) == [(False, [1])]
+
+
+def test_what_was_noted_as_told_is_not_told_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, lambda: 5)
+    journal.write(5, 10, verdicts(1))
+    journal.note_told()
+    assert read(tmp_path, 5) == [(True, [1])]
+
+
+def test_a_file_goes_with_the_last_chunk_it_could_be_about_and_not_before_it_was_told(tmp_path: Path) -> None:
+    told = -1
+    journal = Journal(tmp_path, lambda: told)
+    for batch_id, end in ((0, 3), (1, 5), (2, 9)):
+        journal.write(batch_id, end, verdicts(batch_id))
+    journal.forget_before(6)
+    assert [acked for _, acked in read(tmp_path, 2)] == [[0], [1], [2]]
+    told = 2
+    journal.forget_before(5)
+    assert [acked for _, acked in read(tmp_path, 2)] == [[1], [2]]
+    journal.forget_before(10)
+    assert read(tmp_path, 2) == []
+
+
+def test_files_of_earlier_runs_are_forgotten_too_and_half_written_ones_at_once(tmp_path: Path) -> None:
+    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
+    (tmp_path / "new-8").write_bytes(b"half of")
+    journal = Journal(tmp_path, lambda: 7)
+    assert len(list(journal.earlier(7))) == 1
+    assert not (tmp_path / "new-8").exists()
+    journal.forget_before(4)
+    assert read(tmp_path, 7) == []
+
+
+def test_a_micro_batch_that_runs_again_overwrites_what_it_said(tmp_path: Path) -> None:
+    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
+    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(2))
+    assert read(tmp_path, 7) == [(False, [2])]
+
+
+def test_what_failed_rows_held_comes_back_with_their_verdicts(tmp_path: Path) -> None:
+    payloads = [
+        (np.array([7, 8]), pa.record_batch({"n": [1, 2]})),
+        (np.array([9]), pa.record_batch({"other": ["x"]})),
+    ]
+    Journal(tmp_path, lambda: -1).write(4, 10, verdicts(1), payloads)
+    [(_, _, kept)] = Journal(tmp_path, lambda: -1).earlier(4)
+    assert [roots.tolist() for roots, _ in kept] == [[7, 8], [9]]
+    assert [values.to_pylist() for _, values in kept] == [[{"n": 1}, {"n": 2}], [{"other": "x"}]]

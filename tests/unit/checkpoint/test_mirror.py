@@ -1,0 +1,256 @@
+"""A checkpoint at a URL: what any driver leaves there is enough for one on another machine.
+
+The laws are those of ``test_crash_windows.py``: here the working copy is gone after each death, deletes there
+lag behind or not, and a driver also dies before and after each file that it puts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree.checkpoint import lease, mirror
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.checkpoint.mirror import Mirror
+from acktree.errors import CheckpointError
+from tests.unit.checkpoint.inbox_chunks import chunk_of
+from tests.unit.checkpoint.points import POINTS
+from tests.unit.checkpoint.remote_folder import RemoteFolder, Unreachable
+from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.test_crash_windows import COUNT, RETRY, check
+
+
+class OnAnotherMachine(Mirror):
+    """Its driver dies without a word: nothing is swept, the lease stands, nobody sees the folder again."""
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._stops.set()
+            self._thread.join()
+
+
+class Abroad(World):
+    """A world whose checkpoint is at a URL.
+
+    Args:
+        sweeps_every: So often, of the files that are put, what was deleted is deleted there too; 0: never.
+    """
+
+    def __init__(self, folder: Path, *, sweeps_every: int = 0, **given):
+        super().__init__(folder, COUNT, **given)
+        self.remote = RemoteFolder(folder / "there", self.sees)
+        self.spark = self.remote.folder / "spark"
+        self.take = self.take_over
+        self.sweeps_every, self.puts = sweeps_every, 0
+        self.mirror: Mirror | None = None
+
+    def take_over(self) -> Checkpoint:
+        if self.mirror is not None:
+            self.mirror.close()
+            self.remote.age(60)
+        self.mirror = OnAnotherMachine.open(self.remote, str(self.folder))
+        return Checkpoint(self.mirror.folder, self.mirror)
+
+    def sees(self, when: str, name: str) -> None:
+        if name.startswith(("lease", "-")):
+            return
+        self.passed(f"{when} a write")
+        self.puts += 1
+        if self.mirror is not None and self.sweeps_every and self.puts % self.sweeps_every == 0:
+            self.mirror._sweep()
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "RENEW_SECS", 10**6)  # its thread would sweep when it likes
+
+
+@pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
+@pytest.mark.parametrize("point", [*POINTS, "before a write", "after a write"])
+def test_a_driver_that_dies_is_followed_on_another_machine(tmp_path, redelivers, point):
+    if point == "journalled" and redelivers:
+        pytest.skip("a queue has no journal")
+    retry = RETRY if point == "recorded" else None
+    for passes, sweeps_every in ((1, 0), (8, 3)):
+        folder = tmp_path / str(passes)
+        folder.mkdir()
+        world = Abroad(folder, sweeps_every=sweeps_every, redelivers=redelivers, retry=retry)
+        if retry or not redelivers:  # a queue without a policy replays for ever
+            world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+        world.lives_until(f"{point}*{passes}")
+        live(world)
+        check(world)
+
+
+@settings(max_examples=15)
+@given(
+    deaths=st.lists(
+        st.tuples(st.sampled_from([*POINTS, "any", "before a write", "after a write"]), st.integers(1, 12)),
+        max_size=6,
+    ),
+    sweeps_every=st.integers(0, 4),
+    redelivers=st.booleans(),
+    retries=st.booleans(),
+)
+def test_whatever_dies_when_the_next_machine_finds_enough(deaths, sweeps_every, redelivers, retries):
+    with tempfile.TemporaryDirectory() as folder:
+        retry = RETRY if retries else None
+        world = Abroad(Path(folder), sweeps_every=sweeps_every, redelivers=redelivers, retry=retry)
+        if retries or not redelivers:
+            world.weather = lambda number, attempt, run: (number * 7 + attempt * 5 + run * 3) % 4 == 0
+        world.lives_until(*(f"{point}*{passes}" for point, passes in deaths))
+        live(world)
+        check(world)
+
+
+def opened(remote: RemoteFolder, tmp_path: Path) -> tuple[Mirror, FileInbox]:
+    files = Mirror.open(remote, str(tmp_path))
+    inbox = FileInbox(files.folder / "inbox", -1, 10**6, 10**9, files)
+    files.begin(lambda: None)
+    return files, inbox
+
+
+def test_a_group_of_chunks_is_there_at_once_or_not_at_all_wherever_writing_fails(tmp_path):
+    for left in range(8):
+        remote = Unreachable(tmp_path / str(left))
+        files, inbox = opened(remote, tmp_path)
+        remote.left = left
+        try:
+            inbox.append([chunk_of(number, first_sequence=number) for number in range(3)])
+            was_told = True
+        except CheckpointError:
+            was_told = False
+        remote.left = 10**9
+        with pytest.raises(CheckpointError) if not was_told else pytest.MonkeyPatch.context():
+            inbox.append_control(ChunkKind.BEAT, {})  # the same number, had it not failed for good
+        inbox.close()
+        files.close()
+        remote.age(60)
+        files, inbox = opened(remote, tmp_path)
+        found = [number for number, _ in inbox.recovered()]
+        assert found in ([], [0, 1, 2])
+        assert found or not was_told
+        inbox.close()
+        files.close()
+
+
+def test_what_fails_once_is_told_at_once_and_writes_nothing_more(tmp_path):
+    remote, told = Unreachable(tmp_path / "there"), []
+    files, inbox = opened(remote, tmp_path)
+    files.begin(lambda: told.append(files.lost))
+    remote.left = 0
+    with pytest.raises(CheckpointError, match="no answer") as first:
+        inbox.append([chunk_of(1)])
+    assert told == [files.lost] == [first.value]
+    remote.left = 10**9
+    before = remote.names("inbox")
+    for deed in (lambda: inbox.append([chunk_of(1)]), files.check):
+        with pytest.raises(CheckpointError, match="no answer"):
+            deed()
+    assert remote.names("inbox") == before
+    inbox.close()
+    files.close()
+
+
+def test_who_was_followed_writes_nothing_more(tmp_path):
+    remote = RemoteFolder(tmp_path / "there")
+    files, inbox = opened(remote, tmp_path)
+    remote.age(60)
+    second, _ = opened(remote, tmp_path)
+    before = remote.names("inbox")
+    with pytest.raises(CheckpointError, match="taken over"):
+        inbox.append([chunk_of(1)])
+    assert remote.names("inbox") == before
+    inbox.close()
+    files.close()  # it lets go of what is not its own any more: nothing happens
+    second.check()
+    second.close()
+
+
+def test_the_thread_notices_that_another_has_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "RENEW_SECS", 0.01)
+    remote, noticed = RemoteFolder(tmp_path / "there"), threading.Event()
+    files = Mirror.open(remote, str(tmp_path))
+    files.begin(noticed.set)
+    (remote.folder / "lease" / "000000000002").write_text("{}")
+    assert noticed.wait(20)
+    assert files.lost is not None
+    files.close()
+
+
+def test_what_is_deleted_goes_there_too_in_its_order_and_not_when_it_is_put_again(tmp_path):
+    deleted: list[str] = []
+    remote = RemoteFolder(tmp_path / "there", lambda when, name: deleted.append(name))
+    files, inbox = opened(remote, tmp_path)
+    for name in ("3", "1", "2"):
+        (files.folder / f"new-{name}").write_text(name)
+        files.place(files.folder / f"new-{name}", files.folder / "acker" / name)
+    for name in ("3", "1", "2"):
+        files.remove(files.folder / "acker" / name)
+    assert sorted(remote.names("acker")) == ["1", "2", "3"]
+    (files.folder / "new-1").write_text("again")
+    files.place(files.folder / "new-1", files.folder / "acker" / "1")
+    deleted.clear()
+    inbox.close()
+    files.close()
+    assert [name for name in deleted if name.startswith("-acker")] == ["-acker/3", "-acker/2"]
+    assert list(remote.names("acker")) == ["1"]
+    assert not files.folder.exists()
+
+
+def test_before_a_run_has_begun_what_is_thrown_away_is_gone_at_once(tmp_path):
+    remote = RemoteFolder(tmp_path / "there")
+    files = Mirror.open(remote, str(tmp_path))
+    (files.folder / "new").write_text("of no commit")
+    file = files.place(files.folder / "new", files.folder / "verdicts" / "000000000007")
+    files.remove(file)
+    assert not remote.names("verdicts")
+    files.close()
+
+
+def test_a_copy_that_could_not_be_fetched_whole_is_not_there_and_keeps_nobody_out(tmp_path, monkeypatch):
+    remote = RemoteFolder(tmp_path / "there")
+    files, inbox = opened(remote, tmp_path / "")
+    inbox.append([chunk_of(1), chunk_of(2)])
+    inbox.close()
+    files.close()
+    get, left = remote.get, [1]
+
+    def fails(name: str, file: Path) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise CheckpointError("no answer", remote.url, "mend the test")
+        get(name, file)
+
+    monkeypatch.setattr(remote, "get", fails)
+    with pytest.raises(CheckpointError, match="no answer"):
+        Mirror.open(remote, str(tmp_path))
+    monkeypatch.undo()
+    assert not list(tmp_path.glob("acktree-*"))
+    files, inbox = opened(remote, tmp_path)
+    assert [number for number, _ in inbox.recovered()] == [0, 1]
+    inbox.close()
+    files.close()
+
+
+def test_what_a_writer_had_begun_beside_its_place_is_taken_away(tmp_path):
+    remote = RemoteFolder(tmp_path / "there")
+    remote.make("inbox")
+    (remote.folder / "inbox" / ".000000000000.beat.0.0.5f1c.tmp").write_text("half of")
+    files, inbox = opened(remote, tmp_path)
+    assert inbox.last_number == -1
+    assert not remote.names("inbox")
+    inbox.close()
+    files.close()
+    assert lease.RENEW_SECS * 3 < lease.SILENT_SECS

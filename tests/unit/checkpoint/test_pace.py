@@ -1,0 +1,88 @@
+"""Micro-batches of the wanted length: small at low load, large at high load, never growing without end."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree.checkpoint.pace import FIRST, Pace
+
+
+def run(pace, rounds, *, fixed_secs, per_message_secs, waiting=10**9):
+    """Micro-batches that take what they may of what waits; the secs of each."""
+    took = []
+    for _ in range(rounds):
+        messages = min(waiting, pace.allowance)
+        secs = fixed_secs + messages * per_message_secs
+        pace.ran(messages, secs)
+        took.append(secs)
+    return took
+
+
+@given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(1e-7, 0.5))
+def test_under_load_micro_batches_settle_near_the_interval(interval, fixed, per_message):
+    pace = Pace(interval)
+    *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
+    one = fixed * interval + per_message
+    assert last <= max(1.5 * interval, one)  # one message at least, however slow
+    assert last >= 0.5 * interval or one > 0.5 * interval
+
+
+@given(st.floats(0.1, 10), st.floats(1, 50), st.floats(1e-7, 1e-2))
+def test_where_the_fixed_cost_alone_takes_the_interval_messages_get_their_share_of_the_time(
+    interval, fixed, per_message
+):
+    pace = Pace(interval)
+    *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
+    least = fixed * interval + per_message
+    assert 1.1 * fixed * interval <= last <= max(2.5 * fixed * interval, 1.5 * interval, 1.1 * least)
+
+
+def test_a_machine_that_was_busy_for_a_while_is_taken_at_its_word_again():
+    pace = Pace(2)
+    run(pace, 30, fixed_secs=0.2, per_message_secs=1e-4)
+    run(pace, 30, fixed_secs=12.0, per_message_secs=3e-3)
+    assert pace.allowance > 500
+    took = run(pace, 30, fixed_secs=0.2, per_message_secs=1e-4)
+    assert 1 < took[-1] < 3
+
+
+def test_the_slow_first_micro_batch_of_a_fresh_jvm_is_forgotten():
+    pace = Pace(2)
+    pace.ran(100, 9.0)
+    pace.ran(8192, 1.5)
+    took = run(pace, 100, fixed_secs=0.2, per_message_secs=1e-4)
+    assert took[-1] < 2.5
+
+
+def test_a_slow_bolt_does_not_make_them_grow_without_end():
+    pace = Pace(2)
+    run(pace, 20, fixed_secs=0.2, per_message_secs=1e-6)
+    assert pace.allowance > 10**6
+    took = run(pace, 30, fixed_secs=0.2, per_message_secs=0.1)
+    assert pace.allowance <= 20
+    assert took[-1] < 3
+
+
+def test_one_pause_of_the_machine_says_little():
+    pace = Pace(2)
+    run(pace, 20, fixed_secs=0.2, per_message_secs=1e-6)
+    before = pace.allowance
+    pace.ran(before, 1000)
+    assert pace.allowance >= before // 4
+
+
+def test_at_low_load_the_allowance_waits_for_what_will_come():
+    pace = Pace(2)
+    run(pace, 50, fixed_secs=0.2, per_message_secs=1e-6, waiting=10)
+    assert pace.allowance == FIRST
+    pace.ran(0, 5)
+    assert pace.allowance == FIRST
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 10**4))))
+def test_there_is_always_room_for_one(batches):
+    pace = Pace(1)
+    for messages, secs in batches:
+        pace.ran(messages, secs)
+        assert pace.allowance >= 1

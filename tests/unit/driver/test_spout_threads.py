@@ -1,0 +1,379 @@
+"""A spout's thread: what it has told, when it waits, and that it always lets go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
+from acktree.checkpoint.inbox import FileInbox
+from acktree.core.data.values import decode_rows
+from acktree.driver import spout_threads as spouts
+from acktree.driver.spout_threads import SpoutThread, Threads, idle_secs
+from acktree.errors import CheckpointError
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out
+from acktree.topology.model import Topology
+from tests.unit.checkpoint.inbox_chunks import chunk_of
+
+
+@bolt(outputs=[])
+def swallow(tup):
+    """Nothing."""
+
+
+class Scripted(Spout):
+    """Emits what it is given, and calls hooks of the test."""
+
+    outputs = ["n"]
+    redelivers = False
+
+    def __init__(self, count: int = 0):
+        self.count, self.emitted = count, 0
+        self.calls: list[str] = []
+        self.on_next: Callable[[], None] = lambda: None
+        self.on_ack: Callable[[object], None] = lambda _: None
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.calls.append("open")
+
+    def next_tuple(self):
+        self.on_next()
+        if self.emitted < self.count:
+            self.emitted += 1
+            self.collector.emit([self.emitted], message_id=self.emitted)
+
+    def ack(self, message_id):
+        self.on_ack(message_id)
+        self.calls.append(f"ack {message_id}")
+
+    def deactivate(self):
+        self.calls.append("deactivate")
+
+    def close(self):
+        self.calls.append("close")
+
+
+class Rig:
+    """A spout thread over a real inbox, without Spark."""
+
+    def __init__(self, folder: Path, spout: Scripted, config: Config | None = None):
+        self.spout, config = spout, config or Config()
+        builder = TopologyBuilder("scripted")
+        builder.set_spout("numbers", spout)
+        builder.set_bolt("swallow", swallow).shuffle_grouping("numbers")
+        topology: Topology = builder.create_topology()
+        plan = Plan.of(topology, config, 1, 7)
+        [self.task_id] = topology.components["numbers"].task_ids
+        self.inbox = FileInbox(folder, -1, config.inbox_max_messages, config.inbox_max_bytes)
+        self.reported: list[str] = []
+        spout_host = SpoutHost(
+            self.inbox,
+            lambda records: None,
+            lambda component, task, failure: self.reported.append(failure.reason),
+            lambda first: first + 1000,
+        )
+        bare = plan.topology.components["numbers"]
+        self.task = SpoutTask(spout, bare, self.task_id, plan, spout_host, 0)
+        self.changed = threading.Event()
+        self.is_busy = False
+        self.thread = SpoutThread(self.task, config, self.changed.set, lambda: self.is_busy)
+
+    def acked(self, *sequences: int) -> VerdictBatch:
+        return VerdictBatch(np.array(sequences, dtype=np.int64))
+
+    def stop(self) -> None:
+        self.thread.stop()
+        assert self.thread.join(10)
+        self.inbox.close()
+
+
+@pytest.fixture
+def rig(tmp_path: Path):
+    made: list[Rig] = []
+
+    def make(spout: Scripted, config: Config | None = None) -> Rig:
+        made.append(Rig(tmp_path, spout, config))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+
+
+def test_verdicts_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(rig) -> None:
+    spout, asked, go_on = Scripted(1), threading.Event(), threading.Event()
+    run = rig(spout)
+
+    def ask() -> None:
+        if run.inbox.last_number >= 0 and not go_on.is_set():  # what it emitted was handed over
+            asked.set()
+            go_on.wait(10)
+
+    spout.on_next = ask
+    run.thread.start()
+    assert asked.wait(10)
+    run.thread.dispatch(run.acked(0), 5)
+    told_meanwhile = run.thread.told_through
+    spout.on_ack = lambda _: seen.append(run.thread.told_through)
+    seen: list[int] = []
+    go_on.set()
+    until(lambda: run.thread.told_through == 5)
+    assert (told_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
+
+
+def one_of_three_calls(spout: Scripted, each: Callable[[], None] = lambda: None) -> None:
+    """Let a call bring a message, and the next two nothing."""
+    polls, count = iter(range(10**9)), spout.count
+
+    def poll() -> None:
+        number = next(polls)
+        spout.count = min(count, number // 3 + 1)
+        each()
+
+    spout.on_next = poll
+
+
+def test_while_a_micro_batch_runs_what_single_polls_bring_is_handed_over_together(rig) -> None:
+    spout = Scripted(200)
+    one_of_three_calls(spout)
+    run = rig(spout)
+    run.is_busy = True
+    run.thread.start()
+    until(lambda: run.thread.numbers().open_count == 200 and not run.task.buffered_count)
+    assert run.inbox.last_number < 100
+    emitted = [row for n in range(run.inbox.last_number + 1) for row in decode_rows(run.inbox.read(n).values)]
+    assert emitted == [(n,) for n in range(1, 201)]
+
+
+def test_a_query_that_waits_gets_what_a_poll_brought_before_the_next_poll_brings_more(rig) -> None:
+    spout = Scripted(20)
+    run = rig(spout)
+    handed_over: list[tuple[int, int]] = []
+    one_of_three_calls(spout, lambda: handed_over.append((spout.emitted, run.inbox.last_number + 1)))
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 19)
+    assert {(emitted, chunks) for emitted, chunks in handed_over if chunks < emitted - 1} == set()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_no_poll_can_add_to_is_handed_over_though_a_micro_batch_runs(rig, monkeypatch, ends) -> None:
+    monkeypatch.setattr(spouts, "LINGER_SECS", 10**6)
+    spout = Scripted(3)
+    run = rig(spout, Config(max_spout_pending=None if ends else 3))
+    run.is_busy = True
+
+    def end() -> None:
+        if spout.emitted == 3:
+            raise EndOfStream
+
+    spout.on_next = end
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 0)
+
+
+def test_what_ack_emits_is_in_the_inbox_before_its_verdict_counts_as_told(rig) -> None:
+    spout = Scripted(1)
+    run = rig(spout)
+    spout.on_ack = lambda message_id: spout.collector.emit([10], message_id=10) if message_id == 1 else None
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 0)
+    run.thread.dispatch(run.acked(0), 3)
+    until(lambda: run.thread.told_through == 3)
+    assert decode_rows(run.inbox.read(1).values) == [(10,)]
+
+
+def test_what_ack_emits_while_the_thread_stops_is_handed_over_too(rig) -> None:
+    spout = Scripted(1)
+    run = rig(spout)
+    spout.on_ack = lambda message_id: spout.collector.emit([10], message_id=10) if message_id == 1 else None
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 0 and run.thread.numbers().open_count == 1)
+    run.thread.set_active(False)
+    run.thread.task.dispatch(run.acked(0))
+    run.thread.stop()
+    assert run.thread.join(10)
+    assert decode_rows(run.inbox.read(1).values) == [(10,)]
+    assert spout.calls[-2:] == ["ack 1", "close"] or spout.calls[-3:] == ["ack 1", "deactivate", "close"]
+
+
+def test_a_task_that_is_told_nothing_does_not_hold_back_what_the_others_were_told(rig) -> None:
+    run = rig(Scripted())
+    threads = Threads()
+    threads.by_task[run.task_id] = run.thread
+    run.thread.start()
+    threads.hold(4, {})
+    threads.tell(4)
+    until(lambda: threads.told_through() == 4)
+
+
+def test_verdicts_wait_for_the_commit_of_their_micro_batch_and_a_later_one_proves_it(rig) -> None:
+    run = rig(Scripted(2))
+    threads = Threads()
+    threads.by_task[run.task_id] = run.thread
+    threads.hold(4, {run.task_id: run.acked(0)})
+    threads.tell(3)
+    assert not run.task.has_verdicts
+    threads.hold(5, {run.task_id: run.acked(1)})  # 5 runs, so 4 is committed
+    assert len(run.task._verdict_batches) == 1
+    threads.tell(5)
+    assert len(run.task._verdict_batches) == 2
+
+
+def test_a_spout_that_exits_breaks_the_topology_and_is_closed(rig) -> None:
+    spout = Scripted()
+    run = rig(spout)
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    spout.on_next = leave
+    run.thread.start()
+    until(lambda: run.thread.broken is not None)
+    assert "SystemExit: 3" in str(run.thread.broken)
+    assert run.thread.join(10)
+    assert spout.calls == ["open", "close"]
+
+
+def test_an_error_in_next_tuple_is_reported_and_it_is_asked_again(rig) -> None:
+    spout, errors = Scripted(1), iter([ValueError("once"), ValueError("twice")])
+    run = rig(spout)
+
+    def raise_twice() -> None:
+        error = next(errors, None)
+        if error is not None:
+            raise error
+
+    spout.on_next = raise_twice
+    run.thread.start()
+    until(lambda: run.inbox.last_number == 0)
+    assert run.reported == ["ValueError: once", "ValueError: twice"]
+    assert run.thread.broken is None
+
+
+def test_an_inbox_that_cannot_be_written_breaks_the_topology_and_the_spout_is_closed(rig) -> None:
+    spout = Scripted(1)
+    run = rig(spout)
+    run.inbox.close()
+    run.thread.start()
+    until(lambda: run.thread.broken is not None)
+    assert run.thread.join(10)
+    assert "inbox is closed" in str(run.thread.broken)
+    assert spout.calls[-1] == "close"
+
+
+def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
+    rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("acktree.checkpoint.inbox.write_private", full)
+    run = rig(Scripted(1))
+    run.thread.start()
+    run.thread.set_active(True)
+    until(lambda: run.thread.broken is not None)
+    assert isinstance(run.thread.broken, CheckpointError)
+    assert run.thread.join(10)
+    assert run.spout.calls[-1] == "close"
+
+
+def test_a_thread_that_was_stopped_before_it_started_never_opens_its_spout(rig) -> None:
+    spout = Scripted()
+    run = rig(spout)
+    run.thread.stop()
+    run.thread.start()
+    assert run.thread.join(0)
+    assert spout.calls == []
+
+
+def test_a_spout_that_does_not_come_back_is_left_and_what_it_emits_is_not_taken(rig, tmp_path: Path) -> None:
+    spout, asked, go_on = Scripted(1), threading.Event(), threading.Event()
+    run = rig(spout)
+
+    def hang() -> None:
+        asked.set()
+        go_on.wait(10)
+
+    spout.on_next = hang
+    run.thread.start()
+    assert asked.wait(10)
+    run.thread.stop()
+    assert not run.thread.join(0.01)
+    run.inbox.close()  # the topology goes on without it
+    go_on.set()
+    assert run.thread.join(10)
+    assert not list(tmp_path.glob("0*"))
+
+
+def test_numbers_may_be_asked_while_the_spout_works(rig) -> None:
+    spout = Scripted(3000)
+    run = rig(spout)
+    run.thread.start()
+    told = 0
+    while run.thread.numbers().counters.total("acked") < 3000:
+        emitted = spout.emitted
+        if emitted > told and run.inbox.last_number >= 0:
+            run.thread.dispatch(run.acked(*range(told, emitted)), emitted)
+            told = emitted
+        if told == 3000:
+            run.thread.dispatch(run.acked(*range(3000)), 3001)
+    assert run.thread.numbers().open_count == 0
+
+
+def test_the_wait_strategies_wait_as_storms_do() -> None:
+    progressive = Config(
+        spout_wait_progressive_level1_count=2,
+        spout_wait_progressive_level2_count=3,
+        spout_wait_progressive_level3_sleep_millis=4,
+    )
+    waits = [idle_secs(progressive, calls) for calls in range(1, 9)]
+    assert waits == [0, 0, 1e-6, 1e-6, 1e-6, 0.004, 0.004, 0.004]
+    assert idle_secs(Config(), 1) == 0.001
+    long_idle = [idle_secs(Config(), calls) for calls in (249, 250, 500, 1_250, 1_000_000)]
+    assert long_idle == pytest.approx([0.001, 0.002, 0.004, 0.032, 0.032])  # less than a percent of a core
+    park = Config(spout_wait_strategy="park", spout_wait_park_microsec=250)
+    assert {idle_secs(park, calls) for calls in (1, 100)} == {0.00025}
+    assert idle_secs(Config(spout_wait_strategy="park", spout_wait_park_microsec=0), 1) == 0
+
+
+def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) -> None:
+    run = rig(Scripted())
+    first = chunk_of(1, 2, task=run.task_id, first_sequence=0)
+    retries = replace(
+        chunk_of(1, task=run.task_id, first_sequence=2),
+        attempts=np.array([2], np.int32),
+        first_emitted_ms=np.array([1_000]),
+        retry_of=np.array([0]),
+    )
+    run.inbox.append([first, retries])
+    for number, chunk in ((0, first), (1, retries)):
+        run.task.recovery.reopen(number, chunk)
+    for number, chunk in ((0, first), (1, retries)):
+        run.task.recovery.must_outlive(number, chunk)
+    run.inbox.committed(1)
+    failed = timed_out(1)
+    run.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), failed)]), 0, was_told=True)
+    run.task.dispatch(run.acked(2))
+    run.task.step(0)
+    assert run.inbox.oldest_kept == 0
+    assert len(run.inbox.read(1)) == 1  # acked, and yet the only word that sequence 0 was tried again
+    run.task.dispatch(run.acked(1))
+    run.task.step(0)
+    assert run.inbox.oldest_kept == 2

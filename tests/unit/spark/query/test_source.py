@@ -1,0 +1,238 @@
+"""The inbox as a Spark source, without Spark: pure functions of offsets and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import WAKE, ChunkKind, read_chunk
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.errors import CheckpointError
+from acktree.spark.query import source
+from acktree.spark.query.operators import _carried_by
+from acktree.spark.query.source import InboxReader
+from tests.unit.checkpoint.inbox_chunks import chunk_of
+
+
+@pytest.fixture
+def inbox(tmp_path: Path):
+    opened = FileInbox(tmp_path, -1, 10**6, 10**9)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> InboxReader:
+    return InboxReader({"inbox": str(tmp_path), "partitions": "2", "interval_secs": "2"})
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PATIENCE_SECS", 0.01)
+
+
+def rows(reader: InboxReader, start: int, end: int) -> list[WireRow]:
+    parts = reader.partitions({"chunk": start}, {"chunk": end})
+    assert len(parts) == 2
+    for partition, part in enumerate(parts):
+        assert {row.partition for row in part.rows} <= {partition}
+    return [row for part in parts for row in part.rows]
+
+
+def slices(found: list[WireRow]) -> list[tuple[int, int, int]]:
+    """(number, first row, end row) of each."""
+    heads = [json.loads(row.head) for row in found if row.kind == Kind.CHUNK]
+    return sorted((int(name.split(".")[0]), first, end) for name, first, end in heads)
+
+
+def latest(reader: InboxReader, start: int) -> int:
+    return reader.latestOffset({"chunk": start}, None)["chunk"]
+
+
+def test_offsets_go_up_to_the_last_number_without_a_gap(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    assert reader.initialOffset() == {"chunk": -1}
+    assert latest(reader, -1) == -1
+    inbox.append([chunk_of(1), chunk_of(2), chunk_of(3)])
+    next(tmp_path.glob("*1.data*")).rename(tmp_path / "aside")  # as seen in the middle of the renames
+    assert latest(reader, -1) == 0
+
+
+def test_while_it_is_held_the_source_does_not_advance(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1)])
+    inbox.hold()
+    assert latest(reader, -1) == -1
+    FileInbox(tmp_path, -1, 10**6, 10**9).close()  # a new run lets it go on
+    assert latest(reader, -1) == 0
+
+
+def test_a_waiting_source_is_woken_by_what_is_appended(
+    inbox: FileInbox, reader: InboxReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "PATIENCE_SECS", 60)
+    later = threading.Timer(0.05, lambda: inbox.append([chunk_of(1)]))
+    later.start()
+    assert latest(reader, -1) == 0
+    later.join()
+
+
+def test_a_pipe_that_nobody_holds_does_not_make_the_source_spin(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    writer = os.open(tmp_path / WAKE, os.O_RDWR | os.O_NONBLOCK)
+    inbox.close()
+    os.close(writer)  # the driver's end is gone: at its end, a pipe is readable for ever
+    began = time.monotonic()
+    assert latest(reader, -1) == -1
+    assert time.monotonic() - began >= 0.01
+
+
+def test_partitions_are_the_same_every_time_and_cover_every_row_once(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(*range(1000)), chunk_of(*range(10))])
+    inbox.append_control(ChunkKind.TICK, {"1": {"split": 5.0}})
+    once, again = rows(reader, -1, 2), rows(reader, -1, 2)
+    assert once == again
+    assert slices(once) == [(0, 0, 505), (0, 505, 1000), (1, 0, 10)]
+    assert [row.partition for row in once if row.kind == Kind.TICK] == [0, 1]
+    assert slices(rows(reader, 0, 1)) == [(1, 0, 10)]
+
+
+def clock(found: list[WireRow]) -> dict[str, object]:
+    """What the driver is told of a micro-batch: once, whatever else there is."""
+    (row,) = [row for row in found if row.kind == Kind.CLOCK]
+    assert row.level == SINK_LEVEL
+    return json.loads(row.head)
+
+
+def test_every_micro_batch_tells_the_driver_where_it_ends_and_whether_a_run_begins_with_it(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(1)])
+    inbox.append_control(ChunkKind.BEAT, {})
+    inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {}})
+    inbox.append_control(ChunkKind.RUN, {"run": 3, "first_sequences": {}})
+    inbox.append([chunk_of(2)])
+    assert clock(rows(reader, -1, 1)) == {"end": 1, "is_first": False}
+    assert clock(rows(reader, 0, 1)) == {"end": 1, "is_first": False}  # nothing but a beat
+    assert clock(rows(reader, 1, 2)) == {"end": 2, "is_first": True}  # a driver that died at once
+    assert clock(rows(reader, 1, 4)) == {"end": 4, "is_first": True}
+    assert clock(rows(reader, 3, 4)) == {"end": 4, "is_first": False}
+
+
+def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
+    inbox: FileInbox, reader: InboxReader
+) -> None:
+    inbox.append([chunk_of(1, task=1), chunk_of(2, task=2)])
+    inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {"1": 77}})
+    inbox.append([chunk_of(3, task=1)])
+    found = rows(reader, -1, 3)
+    assert [number for number, _, _ in slices(found)] == [1, 3]  # 0 was emitted before, by task 1
+    assert clock(found)["is_first"]
+
+
+def test_files_that_are_missing_are_said_and_not_passed_over(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1), chunk_of(2), chunk_of(3)])
+    next(tmp_path.glob("*1.data*")).unlink()
+    with pytest.raises(CheckpointError, match="1 of the inbox's files after -1 up to 2 are missing"):
+        rows(reader, -1, 2)
+
+
+def test_an_uncommitted_micro_batch_finds_its_files_after_a_restart(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(1), chunk_of(2)])
+    before = rows(reader, -1, 1)
+    inbox.release(0)
+    inbox.release(1)
+    inbox.consumed(1)  # its sink has run; died before the commit
+    again = FileInbox(tmp_path, 1, 10**6, 10**9)
+    for number, _ in again.recovered():
+        again.release(number)
+    assert rows(reader, -1, 1) == before
+    again.close()
+
+
+def test_each_partition_gets_whole_chunks_but_where_it_is_cut(inbox: FileInbox, reader: InboxReader) -> None:
+    inbox.append([chunk_of(*range(100)) for _ in range(5)])
+    cut = [
+        [(n, a, b) for n, a, b in slices(part.rows)]
+        for part in reader.partitions({"chunk": -1}, {"chunk": 4})
+    ]
+    assert cut == [[(0, 0, 100), (1, 0, 100), (2, 0, 50)], [(2, 50, 100), (3, 0, 100), (4, 0, 100)]]
+
+
+def test_a_micro_batch_takes_what_it_may_and_a_chunk_at_least(inbox: FileInbox, reader: InboxReader) -> None:
+    inbox.append([chunk_of(*range(20)) for _ in range(5)])
+    reader._pace.allowance = 50
+    assert latest(reader, -1) == 2  # the third begins within what it may
+    reader._running = None  # how fast that was counts in tests of the pace
+    reader._pace.allowance = 1
+    assert latest(reader, 2) == 3
+
+
+def test_what_was_taken_waits_no_more_and_spouts_may_be_ahead_by_two(
+    tmp_path: Path, reader: InboxReader
+) -> None:
+    inbox = FileInbox(tmp_path, -1, 10**6, 10**9)
+    reader._pace.allowance = 10
+    inbox.append([chunk_of(*range(10)) for _ in range(2)])
+    assert latest(reader, -1) == 0
+    inbox.consumed(-1)  # every micro-batch looks at what the source says
+    assert inbox.room()  # ten wait, and ten run
+    inbox.append([chunk_of(*range(10))])
+    assert not inbox.room()
+    reader._running = None
+    assert inbox.chunk_rows == 10 // 8
+    assert latest(reader, 0) == 1
+    assert inbox.room()
+    inbox.close()
+
+
+def carrying(folder: Path) -> InboxReader:
+    options = {"inbox": str(folder), "partitions": "2", "interval_secs": "2", "carries": "true"}
+    return InboxReader(options)
+
+
+def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
+    inbox: FileInbox, reader: InboxReader, tmp_path: Path
+) -> None:
+    inbox.append([chunk_of(*range(300), first_sequence=0), chunk_of(*range(300, 500), first_sequence=300)])
+    named = [row for row in rows(reader, -1, 1) if row.kind == Kind.CHUNK]
+    carried = [row for row in rows(carrying(tmp_path), -1, 1) if row.kind == Kind.CHUNK]
+    assert len(named) == len(carried) == 3
+    for seen, brought in zip(named, carried, strict=True):
+        name, first, end = json.loads(seen.head)
+        wanted = read_chunk(tmp_path, name).slice(first, end)
+        its, zero, count = json.loads(brought.head)
+        found = _carried_by([brought])(its)
+        assert (its, zero, count) == (name, 0, len(wanted))
+        assert (found.first_sequence, found.values.to_pydict()) == (
+            wanted.first_sequence,
+            wanted.values.to_pydict(),
+        )
+        assert (seen.body, brought.partition, brought.sequence) == (b"", seen.partition, seen.sequence)
+
+
+def test_what_rows_carry_bounds_a_micro_batch_and_one_chunk_always_fits(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox.append([chunk_of(number, first_sequence=number) for number in range(4)])
+    size = next(tmp_path.glob("*.data.*")).stat().st_size
+    for bytes_, end in ((3 * size, 2), (2 * size - 1, 0), (1, 0)):
+        monkeypatch.setattr(source, "CARRIED_BYTES", bytes_)
+        assert latest(carrying(tmp_path), -1) == end

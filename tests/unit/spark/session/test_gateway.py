@@ -1,0 +1,54 @@
+import sys
+
+import pytest
+
+from acktree.spark.session.gateway import _pass_on, worth_reading
+
+
+def test_spark_s_standing_phrases_are_left_out_and_everything_else_is_passed_on_in_order():
+    said = [
+        "WARNING: Using incubator modules: jdk.incubator.vector\n",
+        "Starting Streaming TransformWithStateInPandas Python worker.\n",
+        "\n",
+        "hello from a bolt\n",
+        "\n",
+        "26/11/21 12:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library\n",
+        "26/11/21 12:00:00 ERROR Executor: out of memory\n",
+    ]
+    assert list(worth_reading(said)) == [said[3], said[4], said[6]]
+
+
+def test_an_idle_worker_that_finds_its_pipe_closed_says_nothing_but_any_other_traceback_is_whole():
+    idle = [
+        "Traceback (most recent call last):\n",
+        '  File "site-packages/pyspark/python/lib/pyspark.zip/pyspark/daemon.py", line 264, in manager\n',
+        "BrokenPipeError: [Errno 32] Broken pipe\n",
+    ]
+    other = [idle[0], '  File "topology.py", line 3, in execute\n', "    send()\n", idle[2]]
+    assert list(worth_reading([*idle, *other, "after\n"])) == [*other, "after\n"]
+
+
+def test_a_traceback_that_is_cut_off_is_not_kept_back():
+    cut = ["Traceback (most recent call last):\n", '  File "x.py", line 1\n']
+    assert list(worth_reading(cut)) == cut
+
+
+def test_the_head_of_a_traceback_whose_process_was_ended_over_it_tells_nothing():
+    head = "Traceback (most recent call last):\n"
+    whole = [head, '  File "x.py", line 1\n', "ValueError: no\n"]
+    phrase = 'Setting Spark log level to "ERROR".\n'
+    assert list(worth_reading([head, phrase, "said\n", head, *whole, head])) == ["said\n", *whole]
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file")]
+)
+def test_the_jvm_is_listened_to_also_when_nobody_listens_to_us(monkeypatch, error):
+    class Deaf:
+        def write(self, line):
+            raise error
+
+    monkeypatch.setattr(sys, "stderr", Deaf())
+    lines = iter(["one\n", "two\n", "three\n"])
+    _pass_on(lines)
+    assert list(lines) == []  # what is not read fills the pipe, and the JVM waits for ever

@@ -1,0 +1,178 @@
+"""What a spout may emit, in which form, and what becomes of it on its way out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acktree import Config, Retry
+from acktree.core.data.values import decode_rows
+from acktree.dead_letters.conversion import redriven_letter
+from acktree.errors import MisuseError
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from tests.unit.tasks.bolts.bolt_harness import Calls
+from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
+
+MISUSE = {
+    "an unknown stream": (lambda c: c.emit([1], stream="x"), "declared: 'default', 'typed', 'direct'"),
+    "too many values": (lambda c: c.emit([1, 2], "id"), "which has the fields ['value']"),
+    "too few values": (lambda c: c.emit([], "id"), "emit a list of 1 values"),
+    "a string for a list": (lambda c: c.emit("x"), "emitted 'x' on stream 'default'"),
+    "a dict for a list": (lambda c: c.emit({"value": 1}), "in the order of the fields"),
+    "no list at all": (lambda c: c.emit(7), "emitted 7"),
+    "emit where emit_direct is meant": (
+        lambda c: c.emit([1], stream="direct"),
+        "emit_direct(task_id, values",
+    ),
+    "a task that does not read": (
+        lambda c: c.emit_direct(99, [1], stream="direct"),
+        "task 99, which does not",
+    ),
+    "a stream that is not read directly": (lambda c: c.emit_direct(1, [1]), "does not read stream 'default'"),
+    "a value that does not fit": (lambda c: c.emit(["x"], "id", "typed"), "declared as int32"),
+    "a value that is too large": (lambda c: c.emit([2**40], "id", "typed"), "declared as int32"),
+    "a value that does not pickle": (lambda c: c.emit([(i for i in ())], "id"), "cannot be pickled"),
+    "a batch of other columns": (lambda c: c.emit_batch(pa.record_batch({"x": [1]})), "columns ['x']"),
+    "a batch that is none": (lambda c: c.emit_batch([[1]]), "emit_batch() of a list"),
+    "a batch with too few ids": (
+        lambda c: c.emit_batch(pa.record_batch({"value": [1]}), []),
+        "0 message ids",
+    ),
+}
+
+
+def reads_directly(builder):
+    """Somebody reads the stream "direct" directly."""
+    builder.set_bolt("direct", Calls(print), parallelism=2).direct_grouping("source", "direct")
+
+
+@pytest.mark.parametrize("acker_executors", [None, 0])
+@pytest.mark.parametrize(
+    "emit",
+    [
+        lambda c: c.emit(["x"]),
+        lambda c: c.emit_direct(c_task(c), ["x"], stream="direct"),
+        lambda c: c.emit_batch(pa.record_batch({"value": ["x"]})),
+    ],
+    ids=["emit", "emit_direct", "emit_batch"],
+)
+def test_a_spout_with_a_retry_may_not_emit_without_a_message_id(emit, acker_executors):
+    config = Config(acker_executors=acker_executors)
+    harness = Harness(Source(), retry=Retry(max_attempts=2), build=reads_directly, config=config)
+    with pytest.raises(MisuseError) as misuse:
+        emit(harness.spout.collector)
+    assert "has a Retry, and emitted a tuple without a message id" in misuse.value.what
+    assert "'source'" in misuse.value.where
+    assert "message_id=" in misuse.value.fix
+    assert harness.run() == []
+    harness.spout.collector.emit(["x"], message_id=0)
+    assert harness.run() == [[("x",)]]
+
+
+def c_task(collector):
+    """A task that reads the stream "direct"."""
+    return collector._plan.topology.components["direct"].task_ids[0]
+
+
+@pytest.mark.parametrize(("emit", "told"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_an_error_in_the_spout_and_nothing_was_emitted(emit, told):
+    harness = Harness(Source(), build=reads_directly)
+    with pytest.raises(MisuseError) as misuse:
+        emit(harness.spout.collector)
+    assert told in str(misuse.value)
+    assert "'source'" in misuse.value.where
+    assert harness.run() == []
+    assert harness.task.is_idle
+
+
+def test_a_direct_message_goes_to_the_task_that_was_named_in_every_attempt_and_when_it_is_redriven():
+    def emit(spout):
+        for task, name in zip(spout.context.task_ids("direct"), "ab", strict=True):
+            spout.collector.emit_direct(task, [name], message_id=name, stream="direct")
+
+    harness = Harness(Source(emit), Retry(max_attempts=2, backoff_secs=(0, 0)), build=reads_directly)
+    first, second = harness.topology.tasks["direct"]
+    harness.run()
+    harness.verdict(failed=[1])
+    harness.verdict(failed=[0, 2])  # b's second attempt, a's first
+    harness.run()
+    (letter,) = harness.letters
+    harness.task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+    harness.run()
+    sent = [
+        (value, task)
+        for number in range(len(harness.inbox.chunks))
+        for (value,), task in zip(
+            decode_rows(harness.chunk(number).values), harness.chunk(number).tasks, strict=True
+        )
+    ]
+    assert sent == [("a", first), ("b", second), ("b", second), ("a", first), ("b", second)]
+    assert letter.values == ["b"]
+
+
+def test_messages_keep_their_order_within_a_stream_whatever_is_tracked():
+    def emit(spout):
+        for n in range(6):
+            spout.collector.emit([n], message_id=n if n % 3 else None)
+            spout.collector.emit([n], message_id=n, stream="typed")
+        spout.collector.emit_batch(pa.record_batch({"value": [6, 7]}))
+        spout.collector.emit([8])
+
+    harness = Harness(Source(emit))
+    harness.run()
+    chunks = [harness.chunk(number) for number in range(len(harness.inbox.chunks))]
+    for stream, expected in (("default", [*range(9)]), ("typed", [*range(6)])):
+        ordered = sorted(
+            (chunk for chunk in chunks if chunk.stream == stream), key=lambda c: c.first_sequence
+        )
+        assert [row[0] for chunk in ordered for row in decode_rows(chunk.values)] == expected
+    sequences = [sequence for chunk in chunks for sequence in chunk.sequences.tolist()]
+    assert sorted(sequences) == [*range(15)]
+    assert all(
+        chunk.is_tracked == (number not in harness.inbox.released) for number, chunk in enumerate(chunks)
+    )
+
+
+IDS = {
+    "a list": (["a", "b"], ["a", "b"]),
+    "a tuple": (("a", "b"), ["a", "b"]),
+    "integers": (np.array([7, 8]), [7, 8]),
+    "arrow integers": (pa.array([7, 8]), [7, 8]),
+    "arrow strings": (pa.array(["a", "b"]), ["a", "b"]),
+    "a chunked array": (pa.chunked_array([["a"], ["b"]]), ["a", "b"]),
+    "chunked integers": (pa.chunked_array([[7], [8]]), [7, 8]),
+}
+
+
+@pytest.mark.parametrize(("ids", "told"), IDS.values(), ids=IDS.keys())
+@pytest.mark.parametrize("ackers", [1, 0])
+def test_the_ids_of_a_batch_may_come_in_any_form_and_are_told_as_python_values(ids, told, ackers):
+    batch = pa.record_batch({"value": ["x", "y"]})
+    harness = Harness(
+        Source(lambda spout: spout.collector.emit_batch(batch, ids)), config=Config(acker_executors=ackers)
+    )
+    assert harness.run() == [[("x",), ("y",)]]
+    if ackers:
+        harness.verdict(acked=[0, 1])
+    assert harness.spout.told() == [("ack", one) for one in told]
+    assert all(type(call[1]) is type(one) for call, one in zip(harness.spout.told(), told, strict=True))
+
+
+def test_a_batch_without_rows_is_nothing():
+    empty = pa.record_batch({"value": pa.array([], pa.string())})
+    harness = Harness(Source(lambda spout: spout.collector.emit_batch(empty, [])))
+    assert harness.run() == []
+
+
+def test_a_report_of_a_spout_is_reported():
+    harness = Harness(Source(lambda spout: spout.collector.report_error(ValueError("said"))))
+    harness.run()
+    assert [failure.reason for _, _, failure in harness.reports] == ["ValueError: said"]
+
+
+def test_sequences_are_reserved_before_a_message_wears_one():
+    harness = Harness(Source(emits(*((n, n) for n in range(25)))), first_sequence=100)
+    harness.run()
+    assert harness.reserved == [100, 110, 120]
+    assert harness.chunk(0).sequences.tolist() == [*range(100, 125)]

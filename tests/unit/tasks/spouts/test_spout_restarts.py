@@ -1,0 +1,109 @@
+"""What an earlier run left goes on, and what it told or tried again is not told or tried twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from acktree import IterableSpout, Retry
+from acktree.core.data.values import decode_rows
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness
+
+
+class Positioned(IterableSpout):
+    """A position spout that notes its verdicts."""
+
+    def __init__(self, items):
+        super().__init__(items, ["value"])
+        self.calls = []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def ack(self, message_id):
+        self.calls.append(("ack", message_id))
+
+    def fail(self, message_id, failure):
+        self.calls.append(("fail", message_id, failure.attempt, failure.final))
+
+    def told(self):
+        return self.calls
+
+
+def restarted(harness, retry):
+    """A second run over the chunks of the first that were not released."""
+    again = Harness(Positioned(harness.spout.factory), retry, first_sequence=100)
+    again.inbox.chunks = dict(harness.inbox.chunks)
+    for number in [number for number in harness.inbox.chunks if number not in harness.inbox.released]:
+        chunk = again.chunk(number)
+        again.task.remember(chunk.position or b"\x80\x05}\x94.")
+        again.task.recovery.reopen(number, chunk)
+    return again
+
+
+def test_the_position_is_saved_with_each_chunk_and_comes_back():
+    harness = Harness(Positioned(["x", "y", "z"]))
+    harness.run(2)
+    assert harness.spout.position == 2
+    again = restarted(harness, None)
+    assert again.spout.position == 2
+    assert again.run(2) == [[("z",)]]
+
+
+def test_open_messages_of_a_spout_that_does_not_redeliver_go_on_and_are_told():
+    harness = Harness(Positioned(["x", "y", "z"]))
+    harness.run(3)
+    harness.verdict(acked=[0])
+    again = restarted(harness, None)
+    assert again.task.open_count == 3 - 1  # one chunk each; the first is gone
+    again.verdict(acked=[1], failed=[2])
+    assert again.spout.told() == [("ack", 1), ("fail", 2, 1, False)]
+
+
+def test_verdicts_that_were_told_before_the_crash_are_not_told_again():
+    harness = Harness(Positioned(["x", "y", "z"]))
+    for _ in range(3):
+        harness.task.step(0)
+    harness.task.flush(0)  # one chunk
+    again = restarted(harness, None)
+    verdict_batch = VerdictBatch(np.array([0]), [(np.array([1]), BROKEN)])
+    again.task.recovery.settle(verdict_batch, 0, was_told=True)
+    again.run()
+    assert again.spout.told() == []
+    assert again.task.open_count == 1
+    again.task.recovery.settle(VerdictBatch(np.array([2])), 0, was_told=False)
+    again.run()
+    assert again.spout.told() == [("ack", 2)]
+
+
+def test_a_retry_that_was_emitted_before_the_crash_is_not_emitted_again():
+    retry = Retry(max_attempts=2, backoff_secs=(0, 0))
+    harness = Harness(Positioned(["x", "y"]), retry)
+    for _ in range(2):
+        harness.task.step(0)
+    harness.task.flush(0)
+    harness.verdict(failed=[0])  # retried at once: chunk 1; chunk 0 stays, since message 1 is open
+    assert decode_rows(harness.chunk(1).values) == [("x",)]
+    again = restarted(harness, retry)
+    again.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    before = len(again.inbox.chunks)
+    again.run()
+    assert len(again.inbox.chunks) == before
+    assert again.task.open_count == 2
+    again.verdict(acked=[1, 2])
+    assert sorted(again.spout.told()) == [("ack", 0), ("ack", 1)]
+
+
+def test_a_retry_that_was_not_emitted_before_the_crash_is_emitted_after_it():
+    retry = Retry(max_attempts=2, backoff_secs=(5, 5), jitter=False)
+    harness = Harness(Positioned(["x", "y"]), retry)
+    for _ in range(2):
+        harness.task.step(0)
+    harness.task.flush(0)
+    harness.verdict(failed=[0])
+    again = restarted(harness, retry)
+    again.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    again.now_ms = 5_000
+    (values,) = again.run()
+    assert values == [("x",)]
+    assert again.chunk(max(again.inbox.chunks)).attempts.tolist() == [2]
