@@ -32,8 +32,8 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack
 from acktree.core.tracking.ledger import Judged, Ledger
 from acktree.tasks.acker import Acker, Verdicts
-from acktree.tasks.bolts.outputs import Payload, TakePayloads, is_among
 from acktree.tasks.chunk import in_parts
+from acktree.tasks.payloads import Payload, TakePayloads, is_among
 from acktree.tasks.plan import Plan
 
 _SMALL: Final = 1 << 20

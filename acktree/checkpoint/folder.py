@@ -28,6 +28,7 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,6 @@ from acktree.config import Config
 from acktree.errors import CheckpointError
 from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder, write_private
-from acktree.spark.worker.scratch import scratch_folder
 from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
@@ -152,7 +152,7 @@ class Checkpoint:
     def new_scratch_folder(self, spark_folder: str | None) -> Path:
         """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
-        folder = scratch_folder(spark_folder)
+        folder = _scratch_folder(spark_folder)
         self._write({**self._facts, "scratch": str(folder)})
         return folder
 
@@ -381,3 +381,14 @@ class Checkpoint:
         write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
         self.files.place(new, self.folder / "acktree.json")
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
+
+
+def _scratch_folder(spark_folder: str | None) -> Path:
+    """A new folder of the user's own, beside Spark's shuffle files.
+
+    Args:
+        spark_folder: What ``spark.local.dir`` says; None for the machine's folder of temporary files.
+    """
+    first = (spark_folder or "").split(",")[0] or tempfile.gettempdir()
+    make_private_folder(Path(first))
+    return Path(tempfile.mkdtemp(prefix="acktree-", dir=first))

@@ -18,8 +18,6 @@ from math import nan
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import PySparkException
-
 from acktree.errors import AcktreeError, CheckpointError
 
 _NUMBERS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -35,6 +33,11 @@ _SCARCE_MB: Final = 16
 Spark tells its worker nothing and closes the connection: an ``EOFError`` is all that arrives."""
 
 
+def is_of_the_query(error: BaseException) -> bool:
+    """Whether PySpark raised it: a failure of the query, whatever the cause."""
+    return any(kind.__module__.partition(".")[0] == "pyspark" for kind in type(error).__mro__)
+
+
 def told(error: BaseException, *folders: Path) -> BaseException:
     """The error, or that a disk is full where that is what it comes to. Ours are left as they are.
 
@@ -45,7 +48,7 @@ def told(error: BaseException, *folders: Path) -> BaseException:
         return error
     if _says_so(error):
         what = "no space left on a disk that the topology writes to"
-    elif isinstance(error, PySparkException) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
+    elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
         what = "the query failed, and a disk that the topology writes to is full or nearly so"
     else:
         return error

@@ -24,10 +24,10 @@ from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import int64s, pack, unpack
+from acktree.mapped_files import mapped
 from acktree.private_files import make_private_folder, write_private
-from acktree.spark.worker.scratch import mapped
 from acktree.tasks.acker import Verdicts
-from acktree.tasks.bolts.outputs import Payload, payload_of_wire
+from acktree.tasks.payloads import Payload, payload_of_wire
 
 _TOLD: Final = "told"
 """What was told by when that was last noted: a moment ago at most, and after an orderly stop all."""

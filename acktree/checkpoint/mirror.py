@@ -25,8 +25,6 @@ from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import Final
 
-from pyspark.errors import PySparkException
-
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.lease import RENEW_SECS, Lease, Remote
@@ -158,7 +156,7 @@ class Mirror(Files):
             self._lease.check()
 
     def told(self, error: BaseException) -> BaseException:
-        if not isinstance(error, PySparkException):
+        if not full_disk.is_of_the_query(error):
             return error
         try:
             with self._or_lost():

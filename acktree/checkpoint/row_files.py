@@ -9,9 +9,9 @@ from pathlib import Path
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.mapped_files import mapped
 from acktree.private_files import PRIVATE_FILE
-from acktree.spark.worker.scratch import mapped
-from acktree.tasks.bolts.outputs import Payload
+from acktree.tasks.payloads import Payload
 
 
 def write_parts(file: Path, parts: Iterable[Int64s | Buffer]) -> None:

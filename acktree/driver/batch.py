@@ -22,7 +22,7 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
 from acktree.logs import logger
 from acktree.tasks.acker import Acker, Verdicts
-from acktree.tasks.bolts.outputs import Payload, TakePayloads
+from acktree.tasks.payloads import Payload, TakePayloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 

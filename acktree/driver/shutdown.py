@@ -45,7 +45,7 @@ Started = TypeVar("Started", bound=Stoppable)
 
 
 def start_interruptibly(start: Callable[[], Started], name: str, checkpoint: Path | str) -> Started:
-    """Start a topology. A signal meanwhile is heeded at the end of a ``signals_wait`` block, or when it has started.
+    """Start a topology. A signal takes effect at the end of a ``signals_wait`` block, or when it has started.
 
     Raises:
         StoppedBySignal: One came, and nothing of the topology is left. Whatever else was raised meanwhile

@@ -110,7 +110,10 @@ class Deltas:
             int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
             int64s(f_roots), int64s(failures), tuple(map(bytes, reasons)), int64s(resets),
             tuple(Opened(*run) for run in runs),
-            tuple(SequenceSums(task, first, int64s(part)) for (task, first), part in zip(heads, sums, strict=True)),
+            tuple(
+                SequenceSums(task, first, int64s(part))
+                for (task, first), part in zip(heads, sums, strict=True)
+            ),
         )  # fmt: skip
 
 

@@ -6,12 +6,11 @@ more: one blob of 150 MB ends it, and a JVM out of memory ends the query. A part
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from acktree.core.state.store import StateStore
+from acktree.spark.worker.state_channel import Channel
 
 if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
     from pyspark.sql.streaming.stateful_processor import MapState
@@ -19,48 +18,6 @@ if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
 PART_BYTES: Final = 4 << 20
 """A blob of more bytes is kept in parts of so many, and nothing under its own name."""
 _IN_PARTS: Final = b""
-
-
-class StateChannelLostError(BaseException):
-    """The channel to a state was left between a question and its answer, and must not be used again.
-
-    The next question would be told this one's answer. No ``except Exception`` may go on after it: it ends the
-    level, and Spark runs the task again.
-    """
-
-
-class Channel:
-    """Notes whether a question is under way, so that a channel that was interrupted is not used again."""
-
-    def __init__(self) -> None:
-        self._is_asking = False
-
-    @contextmanager
-    def question(self) -> Iterator[None]:
-        """Ask a question within this.
-
-        Raises:
-            StateChannelLostError: This question was interrupted, or an earlier one was.
-        """
-        self.refuse_if_lost()
-        self._is_asking = True  # it stays so if anything is raised, wherever that is
-        try:
-            yield
-        except BaseException as error:
-            raise _lost(f"{type(error).__name__}: {error}") from error
-        self._is_asking = False
-
-    def refuse_if_lost(self) -> None:
-        """Raise StateChannelLostError if a question was interrupted; also when user code caught that."""
-        if self._is_asking:
-            raise _lost("user code caught the exception")
-
-
-def _lost(how: str) -> StateChannelLostError:
-    return StateChannelLostError(
-        f"a question to the state store was interrupted ({how}); "
-        "this process does not ask it again, and Spark runs the task again"
-    )
 
 
 class MapStateStore(StateStore):

@@ -29,7 +29,7 @@ from acktree.core.ids import Int64s
 from acktree.core.packing import pack
 from acktree.spark.query.wire import WIRE_DDL, WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import scratch
-from acktree.tasks.bolts.outputs import Payload, payload_among, payload_of_wire
+from acktree.tasks.payloads import Payload, payload_among, payload_of_wire
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

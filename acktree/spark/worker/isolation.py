@@ -33,8 +33,8 @@ from acktree.core.data.frames import WireRow
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
-from acktree.spark.query.blobs import Channel
 from acktree.spark.worker.marks import HOOK, MARK, MarkingMonitor, Suspects, marked_of
+from acktree.spark.worker.state_channel import Channel
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 
 UNGUARDED: Final = "ACKTREE_UNGUARDED"

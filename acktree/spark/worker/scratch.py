@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,23 +27,12 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 from acktree.core.data.frames import WireRow
-from acktree.private_files import make_private_folder
+from acktree.mapped_files import mapped
 
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
 LARGE: Final = 16 << 10
 """Rows of fewer bytes are not worth a file."""
-
-
-def scratch_folder(spark_folder: str | None) -> Path:
-    """A new folder of the user's own, beside Spark's shuffle files.
-
-    Args:
-        spark_folder: What ``spark.local.dir`` says; None for the machine's folder of temporary files.
-    """
-    first = (spark_folder or "").split(",")[0] or tempfile.gettempdir()
-    make_private_folder(Path(first))
-    return Path(tempfile.mkdtemp(prefix="acktree-", dir=first))
 
 
 def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[WireRow]:
@@ -112,22 +100,3 @@ def _write(file: int, data: bytes | memoryview, at: int) -> None:
     while view:
         written = os.pwrite(file, view, at)
         view, at = view[written:], at + written
-
-
-def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
-    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
-
-    Args:
-        at: Where it begins.
-        length: Its bytes; None for all that follow.
-        flags: More flags of ``mmap``.
-    """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size - at if length is None else length
-        if not size:
-            return memoryview(b"")
-        before = at % mmap.ALLOCATIONGRANULARITY
-        pages = mmap.mmap(
-            file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
-        )
-    return memoryview(pages)[before:]

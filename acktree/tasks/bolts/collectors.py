@@ -1,6 +1,6 @@
 """The collectors that bolts are handed: they write down what user code says, and refuse what it may not say.
 
-Nothing is sent from here. Emitted values wait in an :class:`~acktree.tasks.bolts.outlets.Outlet` per stream until
+Nothing is sent from here. Emitted values wait in an ``Outlet`` per stream (see ``outlets.py``) until
 the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
 
 What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
@@ -27,9 +27,10 @@ from acktree.core.data.tuples import Tuple
 from acktree.errors import MisuseError
 from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
 from acktree.tasks.bolts.outlets import Outlet, Outlets, Unfit
-from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
+from acktree.tasks.failures import failure_of
 from acktree.texts import MOST_REASON, bounded, short_repr
 from acktree.topology.model import Component
 

@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 import json
-import traceback as tb
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from acktree.core.data.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
-from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.packing import Buffer, pack
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
-from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, exception_type_names
-from acktree.errors import ExecuteTimeoutError, KilledWorkerError, MisuseError
+from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
-from acktree.texts import MOST_REASON, MOST_TRACEBACK, bounded, error_text
 
 OnEmit = Callable[[str, str, pa.RecordBatch], None]
 """Is shown (component, stream, batch)."""
-
-Payload = tuple[Int64s, pa.RecordBatch]
-"""Roots of rows of a DataFrame, and what each row holds."""
-
-
-TakePayloads = Callable[[Int64s], Iterator[Payload]]
-"""Gives what rows of some roots hold, in pieces."""
-
-
-def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
-    """Read the head and body of a row of kind PAYLOADS."""
-    (roots,) = unpack(head)
-    return int64s(roots), batch_from_bytes(body)
-
-
-def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
-    """Of a row of kind PAYLOADS what it says of some roots; None for nothing.
-
-    Args:
-        wanted: Roots, ascending, shape (n,).
-    """
-    (packed,) = unpack(head)
-    roots = int64s(packed)
-    which = np.flatnonzero(is_among(roots, wanted))
-    if not len(which):
-        return None
-    return roots[which], batch_from_bytes(body).take(pa.array(which))
-
-
-def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:
-    """Which roots are among some others, which are ascending: a table of millions is sorted once."""
-    at = np.searchsorted(wanted, roots)
-    found: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
-    inside = at < len(wanted)
-    found[inside] = wanted[at[inside]] == roots[inside]
-    return found
 
 
 class Outputs:
@@ -209,34 +170,3 @@ class Outputs:
         # The level before the partition: the acker hears of failures in the order of the data.
         carried: Any = body  # read like bytes, and not copied
         return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
-
-
-_CAUSES: Final[Mapping[type[Exception], FailureCause]] = {
-    MisuseError: FailureCause.MISUSE,
-    ExecuteTimeoutError: FailureCause.HUNG,
-    KilledWorkerError: FailureCause.KILLED_WORKER,
-}
-_ANY: Final = FailureCause.EXCEPTION
-
-
-def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
-    """The failure that an exception, or a bolt's own word, makes of a tuple.
-
-    Reason and traceback are bounded. The attempt is not known to a bolt's task; the spout's task fills it in.
-    """
-    words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
-    if exception is not None:
-        cause = next((cause for kind, cause in _CAUSES.items() if isinstance(exception, kind)), _ANY)
-        text = bounded("".join(tb.format_exception(exception)), MOST_TRACEBACK)
-        words = words or error_text(exception)
-    return Failure(
-        reason=words,
-        kind=FailureKind.FAILED,
-        cause=cause,
-        component=component,
-        exception=exception,
-        exception_types=exception_type_names(exception),
-        traceback=text,
-        attempt=1,
-        final=False,
-    )

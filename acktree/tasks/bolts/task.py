@@ -39,11 +39,12 @@ from acktree.errors import (
 from acktree.tasks.bolts.guard import Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
-from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, FAILED, InboundRows, account_of
+from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
 

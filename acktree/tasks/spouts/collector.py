@@ -23,9 +23,9 @@ from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
-from acktree.tasks.bolts.outlets import Outlets, TupleBuffer
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
+from acktree.tasks.streams import Streams, TupleBuffer
 from acktree.topology.model import Component
 
 SMALL_ROWS: Final = 1 << 12
@@ -209,7 +209,7 @@ class SpoutCollector(SpoutOutputCollector):
         self.unfit: list[UnfitMessage] = []
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
-        self._outlets = Outlets(component, plan)
+        self._streams = Streams(component, plan)
         self._is_tracking = plan.is_tracking
         self._must_have_ids = component.retry is not None
         # The runs at hand, which the next message of a stream goes to; each is among those that wait, too.
@@ -264,7 +264,7 @@ class SpoutCollector(SpoutOutputCollector):
         buffer = self._buffers.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             # Another kind of tuple begins another run, so that the order is kept.
-            declaration = self._outlets.of(stream).declaration
+            declaration = self._streams.chosen_by_groupings(stream)
             buffer = self._begin_run(self._buffers, declaration, is_tracked=is_tracked)
         if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
             values = buffer.checked(values)
@@ -291,7 +291,7 @@ class SpoutCollector(SpoutOutputCollector):
         is_tracked = message_id is not None and self._is_tracking
         if message_id is None and self._must_have_ids:
             raise self._has_no_id()
-        declaration = self._outlets.direct(stream, task_id).declaration
+        declaration = self._streams.chosen_by_emitter(stream, task_id)
         buffer = self._direct.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             buffer = self._begin_run(self._direct, declaration, is_tracked=is_tracked)
@@ -342,7 +342,7 @@ class SpoutCollector(SpoutOutputCollector):
         self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
     ) -> None:
         where = self._where
-        checked = batch_of_stream(batch, self._outlets.declaration(stream), where)
+        checked = batch_of_stream(batch, self._streams.declaration(stream), where)
         count = checked.num_rows
         ids = None if message_ids is None else ids_of(message_ids, count, where)
         if ids is not None and self._keeps_ids:

@@ -22,8 +22,8 @@ from acktree.core.stats.counters import What
 from acktree.core.tracking.verdicts import Failure, FailureKind
 from acktree.errors import MisuseError
 from acktree.spout import DataFrameSpout
-from acktree.tasks.bolts.outputs import is_among
 from acktree.tasks.chunk import Chunk, in_parts
+from acktree.tasks.payloads import is_among
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows

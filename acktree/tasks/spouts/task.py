@@ -30,8 +30,8 @@ from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.tracking.verdicts import Failure, FailureKind
 from acktree.errors import DeadLetterLimitError, SpoutError
 from acktree.spout import EndOfStream, Spout
-from acktree.tasks.bolts.outputs import failure_of
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector, runs_together
 from acktree.tasks.spouts.host import SpoutHost

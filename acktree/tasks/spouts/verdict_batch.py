@@ -12,7 +12,7 @@ from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Verdicts
-from acktree.tasks.bolts.outputs import Payload
+from acktree.tasks.payloads import Payload
 from acktree.tasks.spouts.retries import RedrivenLetter
 
 

@@ -9,8 +9,8 @@ from acktree.core.data.values import decode_rows, encode_rows
 from acktree.dead_letters.conversion import redriven_letter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.spout import Spout
-from acktree.tasks.bolts.outputs import failure_of
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, GivenUpRecord
@@ -142,7 +142,8 @@ class Harness:
         self._strangers += count
         values = encode_rows(["value"], [["stranger"]])
         return [
-            GivenUpRecord("source", self.task.task + 1, Attempt(f"stranger {n}", NO_CHUNK, 0, -1, 1, 0, "default"),
+            GivenUpRecord("source", self.task.task + 1,
+                          Attempt(f"stranger {n}", NO_CHUNK, 0, -1, 1, 0, "default"),
                      BROKEN, -1 - n, values, None, self.now_ms)
             for n in range(self._strangers - count, self._strangers)
         ]  # fmt: skip

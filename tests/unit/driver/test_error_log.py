@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from acktree import Config
 from acktree.core.stats.statistics import ReportedError
 from acktree.driver.error_log import ERRORS_KEPT, ErrorLog
-from acktree.tasks.bolts.outputs import failure_of
+from acktree.tasks.failures import failure_of
 from acktree.texts import MOST_REASON, MOST_TRACEBACK
 
 

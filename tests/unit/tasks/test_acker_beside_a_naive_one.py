@@ -19,11 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from acktree import Config
 from acktree.core.data.frames import Kind
 from acktree.core.ids import root_ids
-from acktree.core.tracking import sequence_sums as sequence_sums
+from acktree.core.tracking import sequence_sums
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.acker import Acker, Verdicts
-from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout

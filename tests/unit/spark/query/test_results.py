@@ -17,7 +17,7 @@ from acktree.core.packing import pack
 from acktree.spark.query import results
 from acktree.spark.query.wire import batch_of
 from acktree.spark.worker import scratch
-from acktree.tasks.bolts.outputs import is_among
+from acktree.tasks.payloads import is_among
 from tests.unit.spark.worker.test_scratch import Attempt
 
 PIECE = 1000

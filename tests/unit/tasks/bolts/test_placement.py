@@ -22,8 +22,9 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from acktree.topology.levels import host

@@ -15,8 +15,9 @@ from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.kinds import bolt_task
-from acktree.tasks.bolts.outputs import Outputs, failure_of
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row

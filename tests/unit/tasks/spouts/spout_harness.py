@@ -9,8 +9,8 @@ from acktree import Config, Spout
 from acktree.core.data.values import decode_rows
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.conversion import letter_of
-from acktree.tasks.bolts.outputs import failure_of
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask

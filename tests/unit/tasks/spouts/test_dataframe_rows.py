@@ -22,8 +22,8 @@ from acktree.errors import DeadLetterLimitError
 from acktree.spark.query.results import payloads_in_rows
 from acktree.tasks import chunk
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.outputs import failure_of
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import dataframe as dataframe_task
 from acktree.tasks.spouts.dataframe import DataFrameTask

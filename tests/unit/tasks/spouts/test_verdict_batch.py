@@ -24,9 +24,9 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.ticks import Ticks
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker, Verdicts
-from acktree.tasks.bolts.outputs import failure_of
 from acktree.tasks.bolts.rows import FATES, InboundRows
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.retries import Attempt, GivenUpRecord, Redriven, concat_rows
 from acktree.tasks.spouts.verdict_batch import verdict_batches_of

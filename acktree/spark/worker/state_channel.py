@@ -1,0 +1,50 @@
+"""The channel between a Python worker and the state store; one that was interrupted is not used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["Channel", "StateChannelLostError"]
+
+
+class StateChannelLostError(BaseException):
+    """The channel to a state was left between a question and its answer, and must not be used again.
+
+    The next question would be told this one's answer. No ``except Exception`` may go on after it: it ends the
+    level, and Spark runs the task again.
+    """
+
+
+class Channel:
+    """Notes whether a question is under way, so that a channel that was interrupted is not used again."""
+
+    def __init__(self) -> None:
+        self._is_asking = False
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """Ask a question within this.
+
+        Raises:
+            StateChannelLostError: This question was interrupted, or an earlier one was.
+        """
+        self.refuse_if_lost()
+        self._is_asking = True  # it stays so if anything is raised, wherever that is
+        try:
+            yield
+        except BaseException as error:
+            raise _lost(f"{type(error).__name__}: {error}") from error
+        self._is_asking = False
+
+    def refuse_if_lost(self) -> None:
+        """Raise StateChannelLostError if a question was interrupted; also when user code caught that."""
+        if self._is_asking:
+            raise _lost("user code caught the exception")
+
+
+def _lost(how: str) -> StateChannelLostError:
+    return StateChannelLostError(
+        f"a question to the state store was interrupted ({how}); "
+        "this process does not ask it again, and Spark runs the task again"
+    )
