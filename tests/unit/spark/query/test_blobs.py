@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from acktree.core.data.frames import WireRow
 from acktree.spark.query import blobs, operators
-from acktree.spark.query.blobs import MapStateStore, StateChannelLostError
+from acktree.spark.query.blobs import MapStateStore
+from acktree.spark.worker.state_channel import StateChannelLostError
 
 
 class MapState:
