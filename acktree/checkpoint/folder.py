@@ -152,7 +152,7 @@ class Checkpoint:
     def new_scratch_folder(self, spark_folder: str | None) -> Path:
         """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
-        folder = _scratch_folder(spark_folder)
+        folder = scratch_folder(spark_folder)
         self._write({**self._facts, "scratch": str(folder)})
         return folder
 
@@ -383,7 +383,7 @@ class Checkpoint:
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 
-def _scratch_folder(spark_folder: str | None) -> Path:
+def scratch_folder(spark_folder: str | None) -> Path:
     """A new folder of the user's own, beside Spark's shuffle files.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import socket
 import stat
@@ -12,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from acktree.errors import ConfigError
+from acktree.logs import logger
 from acktree.private_files import make_private_folder
 
-log = logging.getLogger("acktree")
+log = logger("acktree")
 
 
 def sign_lock(lock: int) -> None:

@@ -162,7 +162,7 @@ def test_a_local_session_without_retries_is_named_with_the_mend(master: str, men
 
 
 def test_the_page_lists_every_setting_that_is_made_on_a_session() -> None:
-    page = (Path(settings.__file__).parents[2] / "docs" / "running.md").read_text()
+    page = (Path(settings.__file__).parents[3] / "docs" / "running.md").read_text()
     assert [setting.key for setting in SETTINGS if setting.key not in page] == []
 
 

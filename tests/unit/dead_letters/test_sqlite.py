@@ -186,23 +186,22 @@ from pathlib import Path
 
 from acktree import Config, Retry
 from acktree.dead_letters import DeadLetters
-from acktree.dead_letters.recorder import Burial
-from tests.unit.dead_letters.desk import Desk
+from tests.unit.dead_letters.harness import Harness
 
 def limit(most):
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 letters = DeadLetters(Path(sys.argv[1]))
-desk = Desk(Retry(max_attempts=1), letters, Config())
-desk.feed(*("x" * 2_000 for _ in range(60)))
+harness = Harness(Retry(max_attempts=1), letters, Config())
+harness.feed(*("x" * 2_000 for _ in range(60)))
 limit(100_000)
-desk.fail_all()
-print("told", desk.told, "open", desk.task.open_count, "stored", len(letters))
-print(str(desk.errors[0]).replace("\\n", " "))
+harness.fail_all()
+print("told", harness.told, "open", harness.task.open_count, "stored", len(letters))
+print(str(harness.errors[0]).replace("\\n", " "))
 limit(resource.RLIM_INFINITY)
-desk.now_ms = desk.task.due_ms()
-desk.step()
-print("told", desk.told, "open", desk.task.open_count, "stored", len(letters))
+harness.now_ms = harness.task.due_ms()
+harness.step()
+print("told", harness.told, "open", harness.task.open_count, "stored", len(letters))
 """
 
 

@@ -170,7 +170,7 @@ def test_the_key_of_a_fields_grouping_is_its_fields_in_their_order(rows, targets
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_same_fields_same_task_in_every_process(seed):
     program = (
-        "import sys; sys.path.insert(0, 'tests/unit/core'); import test_groupings as t; "
+        "import sys; sys.path.insert(0, 'tests/unit/core/data'); import test_groupings as t; "
         "print(*t.tasks_of_some_keys())"
     )
     seeded = os.environ | {"PYTHONHASHSEED": seed}

@@ -144,7 +144,7 @@ def test_a_nested_class_is_named_with_its_environment():
         pass
 
     assert qualified_name(InnerError).endswith(
-        "test_a_nested_class_is_named_with_its_surroundings.<locals>.InnerError"
+        "test_a_nested_class_is_named_with_its_environment.<locals>.InnerError"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from acktree.checkpoint.folder import scratch_folder
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import pack
@@ -52,7 +53,7 @@ class Frame:
 def test_values_are_opened_when_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room
 ) -> None:
-    folder = scratch.scratch_folder(str(tmp_path))
+    folder = scratch_folder(str(tmp_path))
     monkeypatch.setattr(scratch.TaskContext, "get", classmethod(lambda _: Attempt()))
     sent = list(scratch.put(str(folder) if has_room else None, 0, ROWS))
     opened: list[int] = []

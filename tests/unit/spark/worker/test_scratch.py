@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from acktree.checkpoint.folder import scratch_folder
 from acktree.core.data.frames import Kind, WireRow
 from acktree.spark.worker import scratch
 
@@ -28,7 +29,7 @@ class Attempt:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return scratch.scratch_folder(str(tmp_path))
+    return scratch_folder(str(tmp_path))
 
 
 def row(sequence: int, head: bytes = b"h", body: bytes = b"b") -> WireRow:
