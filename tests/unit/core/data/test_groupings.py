@@ -32,7 +32,7 @@ from acktree.core.data.values import encode_rows
 from acktree.core.ids import mix64
 from acktree.errors import MisuseError, ProtocolError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CONTEXT = TaskContext("t", "source", 9, 0, {"source": (9,), "count": (1, 2, 3)})
 FIELDS = ("key", "value")
 TARGETS = st.lists(st.integers(1, 50), min_size=1, max_size=6, unique=True)

@@ -32,7 +32,7 @@ from acktree.core.data.hashing import (
 )
 from acktree.errors import MisuseError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 INT64S = st.integers(-(2**63), 2**63 - 1)
 NUMBERS = st.one_of(
     st.booleans(),

@@ -35,7 +35,7 @@ from acktree.core.data.values import (
 )
 from acktree.errors import MisuseError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 class Text(str):
