@@ -28,7 +28,7 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 from acktree.core.data.frames import WireRow
-from acktree.private_files import make_private_folder
+from acktree.private_files import make_private_folder, mapped
 
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
@@ -112,22 +112,3 @@ def _write(file: int, data: bytes | memoryview, at: int) -> None:
     while view:
         written = os.pwrite(file, view, at)
         view, at = view[written:], at + written
-
-
-def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
-    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
-
-    Args:
-        at: Where it begins.
-        length: Its bytes; None for all that follow.
-        flags: More flags of ``mmap``.
-    """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size - at if length is None else length
-        if not size:
-            return memoryview(b"")
-        before = at % mmap.ALLOCATIONGRANULARITY
-        pages = mmap.mmap(
-            file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
-        )
-    return memoryview(pages)[before:]

@@ -102,7 +102,7 @@ def test_in_another_thread_there_is_nothing_to_heed() -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_uncaught_it_ends_the_process_with_its_code_and_not_a_word(number: int, code: int) -> None:
     program = (
-        "import signal; from acktree.driver.signals import heeded\n"
+        "import signal; from acktree.driver.signals import signals_raise\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a build may ignore it
         f"with heeded(): signal.raise_signal({int(number)})"
     )
