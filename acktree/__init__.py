@@ -20,6 +20,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.data.tuples import Tuple
+from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.spouts.retry import Retry
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.tracking.verdicts import Failure
@@ -37,6 +38,7 @@ from acktree.errors import (
     SpoutError,
     TopologyError,
 )
+from acktree.receiver import Receiver
 from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout, SpoutOutputCollector
 from acktree.topology import Topology, TopologyBuilder
 
@@ -65,8 +67,10 @@ __all__ = [
     "KeyValueState",
     "KilledWorkerError",
     "MisuseError",
+    "OpenMessages",
     "OutputCollector",
     "ProtocolError",
+    "Receiver",
     "Retry",
     "Spout",
     "SpoutError",

@@ -37,6 +37,7 @@ _OURS: Final = frozenset(
         "inbox_max_messages",
         "partitions",
         "run_salt",
+        "survive_power_cut",
         "worker_max_bytes",
     }
 )
@@ -228,6 +229,10 @@ class Config:
     run_salt: int | None = None
     """Number from which all root ids derive, 0 to 2**64 - 1. None: made once for a checkpoint, and kept in
     it."""
+    survive_power_cut: bool = False
+    """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
+    too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
+    verdict outlives the death of any process, and a power cut may take back the last seconds."""
     dead_letters_url: str | None = None
     """Where dead letters are stored: a URL of SQLAlchemy's, such as ``postgresql+psycopg://me@host/letters``.
     None: an SQLite file in the checkpoint. Not used by a LocalCluster, which keeps them in memory."""
@@ -264,7 +269,7 @@ class Config:
         self._number("dead_letter_limit_ratio", least=0, most=1)
         self._number("dead_letter_limit_window_secs", least=1)
         self._store_url()
-        for name in ("enable_message_timeouts", "debug"):
+        for name in ("enable_message_timeouts", "debug", "survive_power_cut"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():

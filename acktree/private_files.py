@@ -7,18 +7,27 @@ keeps the rights that somebody gave it.
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import mmap
 import os
+import shutil
 import stat
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "DISK",
     "PRIVATE_FILE",
     "PRIVATE_FOLDER",
+    "Disk",
     "make_all_private",
     "make_private_file",
     "make_private_folder",
+    "mapped",
     "write_private",
 ]
 
@@ -76,3 +85,199 @@ def write_private(file: Path, content: bytes, *, sync: bool = False) -> None:
         if sync:
             stream.flush()
             os.fsync(opened)
+
+
+def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
+    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
+
+    Args:
+        at: Where it begins.
+        length: Its bytes; None for all that follow.
+        flags: More flags of ``mmap``.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - at if length is None else length
+        if not size:
+            return memoryview(b"")
+        before = at % mmap.ALLOCATIONGRANULARITY
+        pages = mmap.mmap(
+            file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
+        )
+    return memoryview(pages)[before:]
+
+
+class Disk:
+    """The file operations of everything durable. All of it goes through one of these, and nowhere else.
+
+    A test puts a simulated disk in its place, which loses and tears what was not synced.
+    """
+
+    def write(self, file: Path, content: bytes, *, sync: bool = False) -> None:
+        """Write a whole file; with ``sync`` its content is on the medium when this returns."""
+        write_private(file, content, sync=sync)
+
+    def write_pieces(
+        self,
+        file: Path,
+        pieces: Iterable[bytes | memoryview],
+        head: Callable[[int], bytes],
+        *,
+        sync: bool = False,
+    ) -> None:
+        """Write a whole file piece by piece, as :meth:`write` does.
+
+        Args:
+            head: Gives what the file begins with from the number of pieces; always of one length.
+        """
+        opened = os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, PRIVATE_FILE)
+        with os.fdopen(opened, "wb") as stream:
+            os.fchmod(opened, PRIVATE_FILE)
+            stream.write(head(0))  # the number of pieces is known at the end
+            count = 0
+            for piece in pieces:
+                stream.write(piece)
+                count += 1
+            stream.seek(0)
+            stream.write(head(count))
+            if sync:
+                stream.flush()
+                os.fsync(opened)
+
+    def read(self, file: Path) -> bytes:
+        """A file's content; FileNotFoundError where there is none."""
+        return file.read_bytes()
+
+    def mapped(self, file: Path) -> memoryview:
+        """A file's content, read when it is looked at; the file may be deleted meanwhile."""
+        return mapped(file)
+
+    def size(self, file: Path) -> int:
+        """A file's size in bytes."""
+        return file.stat().st_size
+
+    def names(self, folder: Path) -> list[str]:
+        """The names in a folder, in any order; FileNotFoundError where there is no folder."""
+        return os.listdir(folder)  # noqa: PTH208  # names are wanted, a Path for each costs
+
+    def exists(self, file: Path) -> bool:
+        """Whether a file or folder is there."""
+        return file.exists()
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file, in the place of one that may be there: whoever reads finds one or the other."""
+        old.rename(new)
+
+    def remove(self, file: Path) -> None:
+        """Delete a file, if it is there."""
+        file.unlink(missing_ok=True)
+
+    def remove_tree(self, folder: Path) -> None:
+        """Delete a folder and all in it, if it is there."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def remove_empty(self, folder: Path) -> None:
+        """Delete a folder; OSError if it is not there, or something is in it."""
+        folder.rmdir()
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a private folder, if it is not there."""
+        make_private_folder(folder)
+
+    def make_all_private(self, folder: Path) -> None:
+        """Make a folder and all in it private, where another program wrote it with rights of its own."""
+        make_all_private(folder)
+
+    def make_file(self, file: Path) -> bool:
+        """Make an empty private file; False if there is one."""
+        return make_private_file(file)
+
+    def can_others_write(self, folder: Path) -> bool:
+        """Whether a user other than the owner may write to a folder."""
+        return bool(folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+    def lock(self, file: Path) -> int:
+        """Lock a file for this process. See :meth:`unlock`.
+
+        Raises:
+            BlockingIOError: Another one holds it.
+            FileNotFoundError: It was deleted before it was locked.
+        """
+        held = os.open(file, os.O_RDWR)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.stat()
+        except OSError as error:
+            os.close(held)
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise BlockingIOError(error.errno, error.strerror, str(file)) from error
+        return held
+
+    def write_locked(self, held: int, content: bytes) -> None:
+        """Write the whole content of a file that :meth:`lock` locked."""
+        os.ftruncate(held, 0)
+        os.pwrite(held, content, 0)
+
+    def unlock(self, held: int) -> None:
+        """Unlock what :meth:`lock` returned."""
+        os.close(held)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Put a folder's names on the medium: what was made, renamed and deleted in it."""
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def sync_all(self, folder: Path) -> None:
+        """Put all of a folder on the medium, with whatever else its file system has not written yet.
+
+        Linux does it in one call. Elsewhere each file below the folder is synced, and each folder.
+        """
+        if _syncfs is None:
+            _sync_each(folder)
+            return
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            if _syncfs(opened):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(folder))
+        finally:
+            os.close(opened)
+
+
+def _sync_each(folder: Path) -> None:
+    for above, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync_file(Path(above, name))
+        DISK.sync_folder(Path(above))
+
+
+def _sync_file(file: Path) -> None:
+    try:
+        if not stat.S_ISREG(file.lstat().st_mode):
+            return
+        opened = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # it was deleted meanwhile
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _find_syncfs() -> Callable[[int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+_syncfs: Final = _find_syncfs()
+
+DISK: Final = Disk()
+"""The machine's."""

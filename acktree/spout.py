@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
 
     from acktree.config import Config
     from acktree.core.data.context import TaskContext
+    from acktree.core.spouts.open_messages import OpenMessages
     from acktree.core.tracking.verdicts import Failure
 
 __all__ = ["DataFrameSpout", "EndOfStream", "IterableSpout", "MessageId", "Spout", "SpoutOutputCollector"]
@@ -62,6 +63,10 @@ class Spout(ABC):
     Its life is ``open``, ``activate``, then ``next_tuple`` again and again with verdicts in between,
     ``deactivate`` and ``activate`` as the operator says, ``close``. An exception in ``open`` stops the
     topology; in any other hook it is reported, and the spout goes on.
+
+    A ``ConnectorError`` is treated alike in every hook. With ``can_retry`` it is reported once and the call
+    is made again, after pauses that double from 0.1 s to 30 s; ``next_tuple`` waits until it succeeds.
+    Without, it stops the topology.
     """
 
     outputs: Outputs = ()
@@ -75,12 +80,22 @@ class Spout(ABC):
     """Attributes that are saved atomically with what was emitted. After a restart they are set before
     ``open`` is called: give them their first values in ``__init__`` and do not touch them in ``open``."""
 
+    own_dead_letters: bool = False
+    """Whether the queue keeps what a ``Retry`` gives up. True: acktree writes no dead letter, and ``fail``
+    with ``final`` must reject the message to the queue's own dead letters."""
+
+    keep_alive_secs: float | None = None
+    """``keep_alive`` is called at least every so many seconds. None: never. ``open`` may set it."""
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         """Get ready: keep the collector, connect.
 
         Called once for each task in one run of the driver, first of all, on this task's own thread, when the
         query is already running. May block: nothing waits for it but this task. An exception stops the
-        topology with its reason. What is in ``remembers`` is already there when the checkpoint is resumed.
+        topology with its reason; after a ``ConnectorError`` with ``can_retry`` it is called again. What is in
+        ``remembers`` is already there when the checkpoint is resumed. With ``redelivers = False``,
+        ``context.open_message_ids`` names what an earlier run left open and acktree brings back: do not emit
+        these again.
         """
 
     @abstractmethod
@@ -122,7 +137,7 @@ class Spout(ABC):
         Same thread and same promises as ``ack``, which this default calls for each, in the order given. When
         one raises, the others are told all the same; the exceptions are raised at the end.
         """
-        _tell_each(self.ack, ((message_id,) for message_id in message_ids))
+        tell_each(self.ack, ((message_id,) for message_id in message_ids))
 
     def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
         """Take many failures in one call, as (message id, failure) pairs.
@@ -130,7 +145,24 @@ class Spout(ABC):
         Same thread and same promises as ``fail``, which this default calls for each, in the order given. When
         one raises, the others are told all the same; the exceptions are raised at the end.
         """
-        _tell_each(self.fail, failures)
+        tell_each(self.fail, failures)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:
+        """Keep the connection and what is open alive: answer heartbeats, extend leases, commit.
+
+        Called at least every ``keep_alive_secs`` from ``open`` to ``close``, in every state: while the spout
+        is saturated, deactivated, at its end, and while a micro-batch runs. Same thread as ``next_tuple``,
+        between two calls of any hook; a hook that blocks delays it. May emit, and may call
+        ``collector.lost``.
+        """
+
+    def lag(self) -> int | None:
+        """Say how many messages wait at the source, as far as it is known; None: not known.
+
+        Called every few seconds on the spout's thread; ``running.stats()`` shows the last answer. Answer at
+        once: a number that was noted elsewhere is better than a question to the server.
+        """
+        return None
 
     def activate(self) -> None:
         """Messages are wanted from now on.
@@ -157,12 +189,18 @@ class Spout(ABC):
 class SpoutOutputCollector(ABC):
     """What a spout emits into. Given to ``open``; use it on the spout's own thread only, from any hook.
 
-    ``emit`` never blocks and never calls ``ack`` or ``fail``: there is room when ``next_tuple`` is called.
+    ``wake`` alone may be called from any thread. ``emit`` never blocks and never calls ``ack`` or ``fail``:
+    there is room when ``next_tuple`` is called.
     """
 
     @abstractmethod
     def emit(
-        self, values: Sequence[object], message_id: MessageId | None = None, stream: str = DEFAULT_STREAM
+        self,
+        values: Sequence[object],
+        message_id: MessageId | None = None,
+        stream: str = DEFAULT_STREAM,
+        *,
+        attempt: int = 1,
     ) -> None:
         """Emit one tuple.
 
@@ -172,11 +210,14 @@ class SpoutOutputCollector(ABC):
                 None: untracked, nobody is told. 0 and "" are ids. With ``redelivers = False`` it must survive
                 pickle.
             stream: A stream of ``outputs``.
+            attempt: The number of this delivery, from 1, where the queue counts them. ``tup.attempt`` and
+                ``Retry`` go on from it. With a ``Retry``, a message whose attempt is above ``max_attempts``
+                is given up without being run: its earlier attempts ended with their driver or connection.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, a stream
-                that somebody reads by direct grouping, or no message id although the spout has a ``Retry``.
-                Nothing was emitted then.
+                that is read by direct grouping, no message id although the spout has a ``Retry``, or an
+                attempt below 1. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -186,6 +227,8 @@ class SpoutOutputCollector(ABC):
         values: Sequence[object],
         message_id: MessageId | None = None,
         stream: str = DEFAULT_STREAM,
+        *,
+        attempt: int = 1,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 
@@ -200,6 +243,8 @@ class SpoutOutputCollector(ABC):
         batch: pa.RecordBatch,
         message_ids: Sequence[MessageId] | NDArray[integer[Any]] | None = None,
         stream: str = DEFAULT_STREAM,
+        *,
+        attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
     ) -> None:
         """Emit each row of a batch as a message of its own, with no Python object per row.
 
@@ -211,6 +256,7 @@ class SpoutOutputCollector(ABC):
                 array of floats is refused. None: all untracked, which
                 a spout with a ``Retry`` may not emit.
             stream: A stream of ``outputs``.
+            attempts: The number of this delivery of each row, as ``attempt`` of ``emit``. None: 1.
 
         Raises:
             MisuseError: As ``emit``, for other columns, for a value of any row that does not fit, and for ids
@@ -218,6 +264,19 @@ class SpoutOutputCollector(ABC):
 
         A batch larger than ``max_spout_pending`` is admitted, alone.
         """
+
+    def lost(self, message_ids: Iterable[MessageId] | None = None) -> None:
+        """Say that the queue brings these messages back: their connection, lease or partition is gone.
+
+        Args:
+            message_ids: As they were emitted; of equal ids all. None: all that this task has open.
+
+        They are not open any more when this returns, so there is room at once. No verdict, retry or dead
+        letter of them follows, also not for those that waited for a retry. Bolts may still work on them.
+        """
+
+    def wake(self) -> None:
+        """Let the spout be asked again at once instead of after the wait strategy. From any thread."""
 
     @abstractmethod
     def report_error(self, exception: BaseException) -> None:
@@ -406,7 +465,7 @@ class DataFrameSpout(Spout):
         )
 
 
-def _tell_each(tell: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
+def tell_each(tell: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
     """Call ``tell`` for every message, also after one of the calls raised; then raise what was raised."""
     raised: list[Exception] = []
     for message in messages:

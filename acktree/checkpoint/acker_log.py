@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.files import FOLDER, UNPLACED, Files
 from acktree.checkpoint.row_files import payloads_in
 from acktree.core.data.frames import WireRow
 from acktree.core.data.values import batch_to_bytes
@@ -61,7 +61,7 @@ class DurableAcker:
             files: How a file comes to be there.
         """
         self._log = _Log(folder / "acker", last_committed, first_batch, files)
-        self._acker = Acker(plan, self._log.recover(plan.timeout_ms))
+        self._acker = Acker(plan, self._log.recover(plan))
         self._payloads = _Payloads(folder / "payloads", last_committed, self._acker.ledger, files)
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
@@ -96,12 +96,12 @@ class _Log:
         self._superseded, self._files = found[:whole], found[whole:]
         self._written = 0
 
-    def recover(self, timeout_ms: int | None) -> Ledger:
-        ledger = Ledger(timeout_ms)
+    def recover(self, plan: Plan) -> Ledger:
+        ledger = Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
         for file in self._files:
-            blob = file.read_bytes()
+            blob = self._disk.read(file)
             if file.suffix == ".whole":
-                ledger = Ledger(timeout_ms, blob)
+                ledger = Ledger(plan.timeout_ms, blob, timeout_of=plan.timeout_of)
             else:
                 ledger.replay(blob)
                 self._written += len(blob)
@@ -115,9 +115,9 @@ class _Log:
         is_large = self._written > max(_SMALL, 2 * ledger.nbytes)
         if is_large or len(self._files) > _MOST_CHANGES:
             self._superseded, self._files, self._written = self._files, [], 0
-            file = _write(self._disk, self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
+            file = self._disk.write(self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
         else:
-            file = _write(self._disk, self._folder / f"{batch_id:012d}.change", change)
+            file = self._disk.write(self._folder / f"{batch_id:012d}.change", change)
         self._files.append(file)
 
 
@@ -136,7 +136,7 @@ class _Payloads:
         seen = np.zeros(0, dtype=np.int64)
         # The newest first: a driver that died may have left the file from which rows had moved.
         for file in reversed(_committed(files, folder, last_committed)):
-            roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file))])
+            roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file, files))])
             self._sizes[file] = len(roots)
             still_open = ledger.still_open(roots)
             still_open = still_open[~is_among(still_open, seen)]
@@ -165,9 +165,9 @@ class _Payloads:
                 moving.append((file, stays))
                 stays = stays[:0]
             self._keep(file, stays)
-        self._write(batch_id, chain(payloads(left), _in_files(moving)))
+        self._write(batch_id, chain(payloads(left), _in_files(self._disk, moving)))
         old = np.sort(np.concatenate([lost[:0], *(roots for _, roots in failed)]))
-        return chain(_in_files(failed), payloads(lost[~is_among(lost, old)]))
+        return chain(_in_files(self._disk, failed), payloads(lost[~is_among(lost, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
         """Keep what these rows hold, in files of a bounded size."""
@@ -175,7 +175,7 @@ class _Payloads:
             name = f"{batch_id:012d}.{number}" if number else f"{batch_id:012d}"
             # One by one: the rows of two DataFrames make no table.
             parts = (half for roots, values in part for half in (roots, batch_to_bytes(values)))
-            file = _write(self._disk, self._folder / name, pack(*parts))
+            file = self._disk.write(self._folder / name, pack(*parts))
             roots = np.concatenate([roots for roots, _ in part])
             self._sizes[file] = len(roots)
             self._keep(file, roots)
@@ -193,11 +193,11 @@ def _rows(judged: Judged) -> Int64s:
     return judged.roots[judged.owners < 0]
 
 
-def _in_files(wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
+def _in_files(files: Files, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
     """What some rows in some files hold."""
     for file, roots in wanted:
         ascending = np.sort(roots)
-        for held, values in payloads_in(file) if len(roots) else ():
+        for held, values in payloads_in(file, files) if len(roots) else ():
             which = np.flatnonzero(is_among(held, ascending))
             if len(which):
                 yield held[which], values.take(pa.array(which))
@@ -205,18 +205,12 @@ def _in_files(wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
 
 def _committed(files: Files, folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
     """The files of micro-batches that count, ascending; what else is there goes."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.disk.make_folder(folder)
     found: list[Path] = []
-    for file in sorted(folder.iterdir()):
-        if file.name.startswith("new-") or not first_batch <= int(file.stem) <= last_committed:
+    for name in sorted(files.disk.names(folder)):
+        file = folder / name
+        if name.startswith(UNPLACED) or not first_batch <= int(file.stem) <= last_committed:
             files.remove(file)
         else:
             found.append(file)
     return found
-
-
-def _write(files: Files, file: Path, blob: bytes) -> Path:
-    new = file.with_name(f"new-{file.name}")
-    new.touch(mode=0o600)
-    new.write_bytes(blob)
-    return files.place(new, file)

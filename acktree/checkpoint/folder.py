@@ -4,6 +4,7 @@
 
     acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
+    synced           the last micro-batch that outlives a power cut, where those are survived
     spark/           Spark's own checkpoint: offsets, commits, state
     spark-N/         the same since the N-th time that memory was moved out of it; see offline.py
     memory-N/        what bolts remembered when spark-N began, a file a task
@@ -23,9 +24,7 @@ Spark's part, marks and plan.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import tempfile
@@ -36,14 +35,15 @@ from threading import Lock
 from typing import Any, Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.files import FOLDER, UNPLACED, Files
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, check_version
+from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
 from acktree.config import Config
 from acktree.errors import CheckpointError
 from acktree.logs import logger
-from acktree.private_files import make_private_file, make_private_folder, write_private
+from acktree.private_files import make_private_folder
 from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
@@ -67,40 +67,63 @@ class Checkpoint:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
         self.folder, self.files = folder, files
-        self._is_new = not folder.exists()
-        make_folder(folder)
-        warn_of_writers(folder)
+        self._disk = files.disk
+        self._is_new = not self._disk.exists(folder)
+        make_folder(folder, self._disk)
+        warn_of_writers(folder, self._disk)
         self._facts: dict[str, Any] = {}
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
-        make_private_file(folder / "lock")
-        self._held: int | None = os.open(folder / "lock", os.O_RDWR)
+        self._syncing = Lock()
+        self._disk.make_file(folder / "lock")
+        self._held: int | None = None
         try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (folder / "lock").stat()  # it may have been unmade meanwhile
-        except OSError as error:
-            os.close(self._held)  # nothing here is ours to touch
-            self._held = None
+            self._held = self._disk.lock(folder / "lock")
+        except (BlockingIOError, FileNotFoundError) as error:  # it may have been unmade meanwhile
             files.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
-                f"{self.place}: held by {holder_in(folder / 'lock')}",
+                f"{self.place}: held by {holder_in(folder / 'lock', self._disk)}",
                 "stop it first, or give this topology a checkpoint of its own",
             ) from error
         try:
-            sign_lock(self._held)
+            sign_lock(self._held, self._disk)
             self._facts = self._read()
+            self._synced = roll_back(folder, self.spark, self.first_batch, self._disk)
             self.spark_url = files.make_spark_folder(self.spark)
+            if not files.survives_power_cut:
+                forget_synced(folder, self._disk)
+            elif self._synced is None:
+                self.sync(self.last_committed())
         except BaseException:
             self.close()
             raise
 
     def _unmake(self) -> None:
         """Delete a folder that this object made, and that nothing was put into."""
-        if self.spark.is_dir():
-            self.spark.rmdir()
-        if {path.name for path in self.folder.iterdir()} == {"lock"}:
-            (self.folder / "lock").unlink()
-            self.folder.rmdir()
+        if self._disk.exists(self.spark):
+            self._disk.remove_empty(self.spark)
+        if {*self._disk.names(self.folder)} <= {"lock", *SYNC_NOTES}:
+            for name in (*SYNC_NOTES, "lock"):
+                self._disk.remove(self.folder / name)
+            self._disk.remove_empty(self.folder)
+
+    def sync(self, committed: int) -> None:
+        """Where power cuts are survived: see that everything up to this micro-batch is on the disk itself.
+
+        Called before anything is told of a committed micro-batch, or deleted because of it; by the
+        supervisor and by the sink, whichever comes first. A restart after a power cut goes back to the last
+        micro-batch of which this was done.
+
+        Raises:
+            OSError: The disk refuses; nothing must be told.
+        """
+        if not self.files.survives_power_cut:
+            return
+        with self._syncing:
+            if self._synced is None or committed > self._synced:
+                self.files.sync_all(self.folder)
+                note_synced(self.folder, committed, self._disk)
+                self._synced = committed
 
     @property
     def place(self) -> Path | str:
@@ -135,7 +158,7 @@ class Checkpoint:
     def marks(self) -> Path:
         """The folder in which levels mark what they execute."""
         folder = self.folder / "marks"
-        make_private_folder(folder)
+        self._disk.make_folder(folder)
         return folder
 
     @property
@@ -258,7 +281,7 @@ class Checkpoint:
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
         if replace(now, tasks_given=before.tasks_given) == before:
             return
-        found = changes(before, now, waiting_spouts(self.inbox))
+        found = changes(before, now, waiting_spouts(self.inbox, self._disk))
         refused = [change for change in found if change.refused]
         if refused:
             raise CheckpointError(
@@ -356,16 +379,16 @@ class Checkpoint:
                     self.files.leave_spark_folder(self.spark)
                 elif self._is_new:  # nothing has begun: no half-made checkpoint stays
                     self._unmake()
-            os.close(self._held)
+            self._disk.unlock(self._held)
             self._held = None
             self.files.close()
 
     def _read(self) -> dict[str, Any]:
         file = self.folder / "acktree.json"
-        if not file.exists():
+        if not self._disk.exists(file):
             return {}
         try:
-            facts: dict[str, Any] = dict(json.loads(file.read_text()))
+            facts: dict[str, Any] = dict(json.loads(self._disk.read(file)))
         except (TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{file.name} cannot be read: {error}",
@@ -376,10 +399,11 @@ class Checkpoint:
         return dict(facts)
 
     def _write(self, facts: dict[str, Any]) -> None:
-        new = self.folder / "acktree.json.new"
-        # Synced: a reservation that a power cut takes back would hand out ids twice.
-        write_private(new, json.dumps(facts, indent=1).encode(), sync=True)
+        new = self.folder / f"{UNPLACED}acktree.json"
+        # Synced, and its name too: a reservation that a power cut takes back would hand out ids twice.
+        self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
         self.files.place(new, self.folder / "acktree.json")
+        self._disk.sync_folder(self.folder)
         self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
 
 

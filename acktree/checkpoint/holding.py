@@ -6,33 +6,31 @@ import errno
 import json
 import os
 import socket
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
 from acktree.errors import ConfigError
 from acktree.logs import logger
-from acktree.private_files import make_private_folder
+from acktree.private_files import Disk
 
 log = logger("acktree")
 
 
-def sign_lock(lock: int) -> None:
+def sign_lock(lock: int, disk: Disk) -> None:
     """Say in the lock's open file who holds it, for the error of a driver that comes later."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, said.encode(), 0)
+    disk.write_locked(lock, said.encode())
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, disk: Disk) -> None:
     """Make the checkpoint's folder, if it is not there.
 
     Raises:
         ConfigError: There cannot be one.
     """
     try:
-        make_private_folder(folder)
+        disk.make_folder(folder)
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(
             f"a checkpoint is a folder, and {error.filename} is a file",
@@ -49,18 +47,18 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
-def holder_in(lock: Path) -> str:
+def holder_in(lock: Path, disk: Disk) -> str:
     """Who holds a lock, by what its file says."""
     try:
-        said = json.loads(lock.read_text())
+        said = json.loads(disk.read(lock))
         return f"process {said['pid']} on {said['host']}, since {said['since']}"
     except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
         return "a process that has not said who it is"
 
 
-def warn_of_writers(folder: Path) -> None:
+def warn_of_writers(folder: Path, disk: Disk) -> None:
     """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
-    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if disk.can_others_write(folder):
         log.warning(
             "checkpoint=%s can be written by others than its owner: they could run code in this driver. "
             "fix: chmod go-w %s",

@@ -10,7 +10,10 @@ Rules of this file
 4. There is room while what waits and what is kept stay under the limits; asking never blocks. What the
    running micro-batch has taken waits no more, so spouts fill the next one meanwhile. Bytes are free at the
    commit, not at the next micro-batch: with no room there would be none.
-5. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
+5. Where power cuts are survived: a message that only the inbox has is on the disk when ``append`` returns,
+   a file goes only after what took its place is there, and one that holds a next attempt only after the file
+   of the attempt before is gone for good.
+6. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
 
 Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
 beginning of a run, and beats, which only let a micro-batch come. Parked messages do not run at all: they wait
@@ -29,7 +32,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.files import FOLDER, UNPLACED, Files
 from acktree.checkpoint.inbox_files import (
     HOLD,
     TAKEN,
@@ -41,7 +44,7 @@ from acktree.checkpoint.inbox_files import (
     read_chunk,
 )
 from acktree.errors import CheckpointError, ProtocolError
-from acktree.private_files import PRIVATE_FILE, make_private_file, make_private_folder, write_private
+from acktree.private_files import PRIVATE_FILE
 from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2
@@ -72,8 +75,8 @@ class FileInbox:
             files: How a chunk comes to be there.
             max_chunk_bytes: What a chunk may have where Spark carries it to the executors; None: anything.
         """
-        make_private_folder(folder)
-        self._folder, self._files = folder, files
+        files.disk.make_folder(folder)
+        self._folder, self._files, self._disk = folder, files, files.disk
         self.admitted = admitted
         self._max_messages, self._max_bytes = max_messages, max_bytes
         self._max_chunk_bytes = max_chunk_bytes
@@ -81,14 +84,15 @@ class FileInbox:
         self._is_closed = False
         self._entries: dict[int, tuple[Entry, int]] = {}
         self._released: set[int] = set()
+        self._next_attempts: set[int] = set()
         self._newest_position: dict[int, int] = {}
         self._waiting = 0
         self._bytes = 0
         self._taken = Taken()
-        (folder / TAKEN).unlink(missing_ok=True)
+        self._disk.remove(folder / TAKEN)
         self._next = self._take_stock(admitted)
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
-        (folder / HOLD).unlink(missing_ok=True)
+        self._disk.remove(folder / HOLD)
         self._pipe: int | None = self._open_pipe()
 
     def append(self, chunks: Sequence[Chunk]) -> int:
@@ -96,8 +100,10 @@ class FileInbox:
         blobs = [(ChunkKind.DATA, chunk.task, len(chunk), chunk.to_bytes()) for chunk in chunks]
         self._refuse_larger_than_spark_carries(blobs)
         with self._lock:
-            first = self._write(blobs)
+            only_here = any(chunk.message_ids or chunk.position for chunk in chunks)
+            first = self._write(blobs, only_here=only_here)
             for offset, chunk in enumerate(chunks):
+                self._note_attempts(first + offset, chunk)
                 if chunk.position:
                     self._move_position(chunk.task, first + offset)
         self.wake()
@@ -116,7 +122,7 @@ class FileInbox:
     def park(self, chunk: Chunk) -> int:
         """Keep a chunk until it is released, without running it; returns its number."""
         with self._lock:
-            return self._write([(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes())])
+            return self._write([(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes())], only_here=True)
 
     def append_control(self, kind: ChunkKind, orders: Mapping[str, object]) -> int:
         """Hand over a tick, a beat or the beginning of a run; returns its number."""
@@ -128,7 +134,7 @@ class FileInbox:
 
     def read(self, number: int) -> Chunk:
         """A chunk that was not released."""
-        return read_chunk(self._folder, self._entries[number][0].name)
+        return read_chunk(self._folder, self._entries[number][0].name, self._disk)
 
     def room(self, wanted: int = 1) -> int:
         """How many messages a spout task may have that it did not hand over yet; it may emit below that.
@@ -145,7 +151,7 @@ class FileInbox:
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""
-        taken = Taken.read(self._folder)
+        taken = Taken.read(self._folder, self._disk)
         if taken == self._taken:
             return False
         self._taken = taken
@@ -218,17 +224,23 @@ class FileInbox:
         """The messages that an earlier run left here, run or parked, ascending."""
         for number, (entry, _) in sorted(self._entries.items()):
             if entry.kind is kind:
-                yield number, read_chunk(self._folder, entry.name)
+                chunk = read_chunk(self._folder, entry.name, self._disk)
+                self._note_attempts(number, chunk)
+                yield number, chunk
 
     def has_position(self, task: int, number: int) -> None:
         """Say of a recovered chunk that it holds its task's position."""
         with self._lock:
             self._move_position(task, number)
 
+    def sync_names(self) -> None:
+        """Where power cuts are survived: what was deleted here stays deleted."""
+        self._files.sync_names(self._folder)
+
     def hold(self) -> None:
         """Let the source stop advancing; a new inbox in the same folder lets it go on."""
         with suppress(OSError):  # no room for it: whoever stops the query must stop it in mid-batch then
-            make_private_file(self._folder / HOLD)
+            self._disk.make_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
@@ -246,7 +258,11 @@ class FileInbox:
                 os.close(self._pipe)
                 self._pipe = None
 
-    def _write(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]]) -> int:
+    def _note_attempts(self, number: int, chunk: Chunk) -> None:
+        if chunk.retry_of is not None:
+            self._next_attempts.add(number)
+
+    def _write(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]], *, only_here: bool = False) -> int:
         if self._is_closed:
             raise ProtocolError(
                 "the inbox is closed: its topology was stopped",
@@ -257,15 +273,22 @@ class FileInbox:
         entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
         try:
             with full_disk.telling(self._folder):
-                for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
-                    write_private(self._folder / f"new-{entry.name}", blob)
-                for entry in reversed(entries):
-                    self._files.place(self._folder / f"new-{entry.name}", self._folder / entry.name)
+                written = [
+                    (self._files.prepare(self._folder / entry.name, blob), self._folder / entry.name)
+                    for entry, (_, _, _, blob) in zip(entries, blobs, strict=True)
+                ]
+                for new, file in reversed(written[1:]):
+                    self._files.place(new, file)
+                if only_here and len(written) > 1:
+                    self.sync_names()  # a power cut must not leave the first without the others
+                self._files.place(*written[0])
+                if only_here:
+                    self.sync_names()
         except BaseException:
             # The first comes last, so nobody has read any; the next to write takes the same numbers.
             for entry in entries:
-                (self._folder / f"new-{entry.name}").unlink(missing_ok=True)
-                (self._folder / entry.name).unlink(missing_ok=True)
+                self._disk.remove(self._folder / f"{UNPLACED}{entry.name}")
+                self._disk.remove(self._folder / entry.name)
             raise
         for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
             self._entries[entry.number] = (entry, len(blob))
@@ -287,6 +310,9 @@ class FileInbox:
             self._keep_position_alone(number)
             return
         self._released.discard(number)
+        if number in self._next_attempts:
+            self.sync_names()  # should the attempt before come back, it would be tried again
+            self._next_attempts.discard(number)
         entry, size = self._entries.pop(number)
         self._bytes -= size
         self._files.remove(self._folder / entry.name)
@@ -296,14 +322,14 @@ class FileInbox:
         entry, size = self._entries[number]
         if not entry.rows:
             return
-        chunk = read_chunk(self._folder, entry.name)
+        chunk = read_chunk(self._folder, entry.name, self._disk)
         blob = replace(
             chunk, is_tracked=False, values=chunk.values.slice(0, 0), attempts=None, tasks=None,
             first_emitted_ms=None, retry_of=None, message_ids=b"",
         ).to_bytes()  # fmt: skip
         bare = replace(entry, rows=0)
-        write_private(self._folder / f"new-{bare.name}", blob)
-        self._files.place(self._folder / f"new-{bare.name}", self._folder / bare.name)
+        self._files.write(self._folder / bare.name, blob)
+        self.sync_names()
         self._files.remove(self._folder / entry.name)
         self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
         self._bytes -= size
@@ -313,24 +339,25 @@ class FileInbox:
 
         What stands behind a gap after ``admitted`` belongs to a group that was never handed over.
         """
-        following = entries_after(self._folder, admitted)
+        following = entries_after(self._folder, admitted, self._disk)
         end = admitted + 1 + len(following)
         # Two of one number: the driver died between them. The one of no rows holds the position alone.
-        for file in sorted(self._folder.iterdir(), key=_by_number_and_rows):
-            entry = Entry.of_name(file.name)
+        for name in sorted(self._disk.names(self._folder), key=_by_number_and_rows):
+            entry, file = Entry.of_name(name), self._folder / name
             is_left_over = entry is not None and (entry.number >= end or entry.number in self._entries)
             if is_left_over:
                 self._files.remove(file)
-            elif file.name.startswith("new-"):
-                file.unlink()
+            elif name.startswith(UNPLACED):
+                self._disk.remove(file)
             elif entry is not None:
                 is_bare = entry.kind is ChunkKind.DATA and not entry.rows
-                size = 0 if is_bare else file.stat().st_size
+                size = 0 if is_bare else self._disk.size(file)
                 self._entries[entry.number] = (entry, size)
                 self._bytes += size
                 self._waiting += entry.rows
                 if entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
+        self.sync_names()  # what was deleted must not come back beside what takes its number
         return end
 
     def _open_pipe(self) -> int | None:
@@ -345,6 +372,6 @@ class FileInbox:
             return None
 
 
-def _by_number_and_rows(file: Path) -> tuple[int, int]:
-    entry = Entry.of_name(file.name)
+def _by_number_and_rows(name: str) -> tuple[int, int]:
+    entry = Entry.of_name(name)
     return (-1, 0) if entry is None else (entry.number, entry.rows)

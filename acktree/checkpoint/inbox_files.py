@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.checkpoint.pace import FIRST
-from acktree.private_files import write_private
+from acktree.private_files import DISK, Disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -68,24 +68,24 @@ class Taken:
     end: int = -1
     allowance: int = FIRST
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Leave it for the driver."""
         new = folder / f"new-{TAKEN}"
-        write_private(new, json.dumps((self.end, self.allowance)).encode())
-        new.rename(folder / TAKEN)
+        disk.write(new, json.dumps((self.end, self.allowance)).encode())
+        disk.rename(new, folder / TAKEN)
 
     @classmethod
-    def read(cls, folder: Path) -> Taken:
+    def read(cls, folder: Path, disk: Disk = DISK) -> Taken:
         """What was left; nothing taken if nothing was."""
         try:
-            return cls(*json.loads((folder / TAKEN).read_text()))
+            return cls(*json.loads(disk.read(folder / TAKEN)))
         except FileNotFoundError:
             return cls()
 
 
-def entries_after(folder: Path, number: int) -> list[Entry]:
+def entries_after(folder: Path, number: int, disk: Disk = DISK) -> list[Entry]:
     """The entries that follow ``number`` without a gap, ascending."""
-    named = (Entry.of_name(file.name) for file in folder.iterdir())
+    named = map(Entry.of_name, disk.names(folder))
     found = {entry.number: entry for entry in named if entry is not None}
     following: list[Entry] = []
     while (number := number + 1) in found:
@@ -93,13 +93,13 @@ def entries_after(folder: Path, number: int) -> list[Entry]:
     return following
 
 
-def read_chunk(folder: Path, entry_name: str) -> Chunk:
+def read_chunk(folder: Path, entry_name: str, disk: Disk = DISK) -> Chunk:
     """The chunk in a file of the inbox."""
-    return Chunk.from_bytes((folder / entry_name).read_bytes())
+    return Chunk.from_bytes(disk.read(folder / entry_name))
 
 
-def waiting_spouts(folder: Path) -> frozenset[str]:
+def waiting_spouts(folder: Path, disk: Disk = DISK) -> frozenset[str]:
     """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
-    named = (Entry.of_name(file.name) for file in folder.glob("*.*"))
+    named = map(Entry.of_name, disk.names(folder) if disk.exists(folder) else ())
     kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
-    return frozenset(read_chunk(folder, entry.name).component for entry in kept)
+    return frozenset(read_chunk(folder, entry.name, disk).component for entry in kept)

@@ -20,12 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.files import FOLDER, UNPLACED, Files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import int64s, pack, unpack
-from acktree.mapped_files import mapped
-from acktree.private_files import make_private_folder, write_private
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 
@@ -38,9 +36,10 @@ class StoredPayloads:
     """What a file of the journal says that failed rows held; read piece by piece, as often as one likes."""
 
     file: Path
+    files: Files
 
     def __iter__(self) -> Iterator[Payload]:
-        _, _, *packed = unpack(mapped(self.file))
+        _, _, *packed = unpack(self.files.mapped(self.file))
         for head, body in zip(packed[::2], packed[1::2], strict=True):
             yield payload_of_wire(head, body)
 
@@ -55,7 +54,7 @@ class Journal:
             told_through: The last micro-batch all of whose verdicts were told to the spouts.
             files: How a file comes to be there.
         """
-        make_private_folder(folder)
+        files.disk.make_folder(folder)
         self._folder, self._files = folder, files
         self._told_through = told_through
         self._ends: dict[int, int] = {}
@@ -75,11 +74,9 @@ class Journal:
         """
         head = np.array([self._told_through(), end])
         rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
-        new = self._folder / f"new-{batch_id}"
-        write_parts(new, chain((head, verdicts.to_bytes()), rows))
-        file = self._files.place(new, self._folder / f"{batch_id:012d}")
+        file = write_parts(self._file_of(batch_id), chain((head, verdicts.to_bytes()), rows), self._files)
         self._ends[batch_id] = end
-        return StoredPayloads(file)
+        return StoredPayloads(file, self._files)
 
     def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, StoredPayloads]]:
         """What earlier runs wrote, in order: whether the spouts were told of it, and what it was.
@@ -87,34 +84,44 @@ class Journal:
         Args:
             last_committed: The last micro-batch that Spark has committed; what came after it runs again.
         """
-        for file in self._folder.iterdir():
-            if file.name.startswith("new-") or (file.name.isdigit() and int(file.name) > last_committed):
-                self._files.remove(file)
-        files = sorted(file for file in self._folder.iterdir() if file.name.isdigit())
-        parts = {int(file.name): unpack(mapped(file)) for file in files}
+        names = self._files.disk.names(self._folder)
+        for name in names:
+            if name.startswith(UNPLACED) or (name.isdigit() and int(name) > last_committed):
+                self._files.remove(self._folder / name)
+        numbers = sorted(int(name) for name in names if name.isdigit())
+        files = {number: self._file_of(number) for number in numbers if number <= last_committed}
+        parts = {number: unpack(self._files.mapped(file)) for number, file in files.items()}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
         told_through = max((self._last_noted(), *(told for told, _ in heads.values())))
         self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
-        for file, (batch_id, (_, told, *_)) in zip(files, parts.items(), strict=True):
-            yield batch_id <= told_through, Verdicts.from_bytes(told), StoredPayloads(file)
+        for batch_id, (_, told, *_) in parts.items():
+            stored = StoredPayloads(files[batch_id], self._files)
+            yield batch_id <= told_through, Verdicts.from_bytes(told), stored
 
-    def forget_before(self, oldest: int) -> None:
-        """Delete what was told and is only about chunks before ``oldest``: none of them is there any more."""
+    def forget_before(self, oldest: int, sync: Callable[[], None] = lambda: None) -> None:
+        """Delete what was told and is only about chunks before ``oldest``: none of them is there any more.
+
+        Args:
+            sync: Called first: a chunk that a power cut brings back needs its verdicts.
+        """
         told_through = self._told_through()
-        for batch_id, end in list(self._ends.items()):
-            if end < oldest and batch_id <= told_through:
-                self._files.remove(self._folder / f"{batch_id:012d}")
-                del self._ends[batch_id]
+        done = [batch_id for batch_id, end in self._ends.items() if end < oldest and batch_id <= told_through]
+        if done:
+            sync()
+        for batch_id in done:
+            self._files.remove(self._file_of(batch_id))
+            del self._ends[batch_id]
 
     def note_told(self) -> None:
         """Note what was told up to now, so that the next run does not tell it again."""
         told_through = self._told_through()
         if told_through != self._noted:
-            new = self._folder / "new-told"
-            write_private(new, str(told_through).encode())
-            self._files.place(new, self._folder / _TOLD)
+            self._files.write(self._folder / _TOLD, str(told_through).encode())
             self._noted = told_through
 
     def _last_noted(self) -> int:
         file = self._folder / _TOLD
-        return int(file.read_text()) if file.exists() else -1
+        return int(self._files.read(file)) if self._files.disk.exists(file) else -1
+
+    def _file_of(self, batch_id: int) -> Path:
+        return self._folder / f"{batch_id:012d}"

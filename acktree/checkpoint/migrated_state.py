@@ -16,7 +16,7 @@ from typing import Final
 from acktree.core.packing import pack, unpack
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
-from acktree.private_files import make_private_folder, write_private
+from acktree.private_files import DISK, Disk
 
 Memories = Mapping[int, Mapping[str, bytes]]
 """Task -> its blobs, by their names in the task's own corner of the state."""
@@ -27,12 +27,13 @@ _TASKS: Final = "tasks"
 """The file that names the tasks that have one: what is missing from it remembers nothing."""
 
 
-def write_memories(folder: Path, memories: Memories) -> None:
+def write_memories(folder: Path, memories: Memories, disk: Disk = DISK) -> None:
     """Write a folder that was not there, so that it outlives a power cut."""
-    make_private_folder(folder)
+    disk.make_folder(folder)
     for task, blobs in memories.items():
-        write_private(folder / str(task), pack(json.dumps([*blobs]).encode(), *blobs.values()), sync=True)
-    write_private(folder / _TASKS, json.dumps(sorted(memories)).encode(), sync=True)
+        disk.write(folder / str(task), pack(json.dumps([*blobs]).encode(), *blobs.values()), sync=True)
+    disk.write(folder / _TASKS, json.dumps(sorted(memories)).encode(), sync=True)
+    disk.sync_folder(folder)
 
 
 def read_memory(folder: Path, task: int) -> dict[str, bytes]:

@@ -126,7 +126,10 @@ class BatchResults:
             stored = self._verdict_log.write(batch.batch_id, end, verdicts, failed)
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
-        return verdict_batches_of(verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored)
+        return verdict_batches_of(
+            verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored,
+            timeout_of=self._plan.timeout_of,
+        )  # fmt: skip
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Count, report and log what a micro-batch says of itself."""

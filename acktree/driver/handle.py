@@ -155,7 +155,9 @@ class RunningTopology:
         if ended():
             return
         self.deactivate()
-        most_secs = self.plan.config.message_timeout_secs if wait_secs is None else wait_secs
+        own_secs = [timeout_ms / 1000 for timeout_ms in self.plan.timeout_of.values()]
+        longest_secs = max(self.plan.config.message_timeout_secs, *own_secs, 0)
+        most_secs = longest_secs if wait_secs is None else wait_secs
         try:
             if most_secs > 0 and self.is_warm:  # before that no spout was asked
                 self._wait(self._is_idle, most_secs)

@@ -17,7 +17,7 @@ from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.statistics import OpenMessages
 from acktree.dead_letters.letter import DeadLetter
-from acktree.errors import AcktreeError, CheckpointError, SpoutError
+from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
@@ -67,11 +67,13 @@ class Numbers:
     Attributes:
         open_count: Messages without a final verdict.
         oldest_ms: When the oldest of them was first emitted; None when none is open.
+        lag: How many messages wait at the source; None when the spout does not say.
     """
 
     counters: Counters
     open_count: int
     oldest_ms: int | None
+    lag: int | None = None
 
 
 class SpoutThread:
@@ -152,7 +154,7 @@ class SpoutThread:
             counters = Counters()
             try:
                 counters.merge(self.task.counters)
-                return Numbers(counters, self.task.open_count, self.task.oldest_ms())
+                return Numbers(counters, self.task.open_count, self.task.oldest_ms(), self.task.lag)
             except (RuntimeError, ValueError):
                 time.sleep(0)  # its thread changed a table under our eyes: look again
 
@@ -172,7 +174,11 @@ class SpoutThread:
         try:
             if self.position:
                 task.remember(self.position)
-            task.open()
+            task.open(now_ms())
+        except ConnectorError as error:  # the operator's to mend, and it says how
+            self.broken = error
+            self._on_change()
+            return
         except BaseException as error:  # noqa: BLE001  # user code, sys.exit() too: the topology stops with it
             self.broken = SpoutError(
                 f"spout {task.component.id!r} could not be opened: {type(error).__name__}: {error}",
@@ -189,7 +195,7 @@ class SpoutThread:
             task.step(now_ms())  # inactive: takes the mail, asks for nothing
             task.flush(now_ms())  # what ack and fail emitted too
             self._say_told(through)
-        except (CheckpointError, SpoutError) as error:  # each says by itself what to mend
+        except (CheckpointError, ConnectorError, SpoutError) as error:  # each says by itself what to mend
             self.broken = error
         except BaseException as error:  # noqa: BLE001  # told by whoever waits
             self.broken = SpoutError(
@@ -247,8 +253,8 @@ class SpoutThread:
         secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else _NOT_ASKED_SECS
         if self.task.buffered_count:
             secs = min(secs, LINGER_SECS / 4)
-        due_ms = self.task.due_ms()
-        return secs if due_ms is None else min(secs, max(0.0, (due_ms - now_ms()) / 1000))
+        due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]
+        return min(secs, max(0.0, (min(due) - now_ms()) / 1000)) if due else secs
 
     def _say_told(self, through: int) -> None:
         """The mail of this micro-batch was taken: it counts as told once what followed from it is durable."""
@@ -293,7 +299,15 @@ class Threads:
         ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
         rows = rows_open() if any(thread.task.component.is_dataframe for thread in mine) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
-        return OpenMessages(sum(each.open_count for each in numbers) + rows, oldest_secs)
+        lags = [each.lag for each in numbers if each.lag is not None]
+        count = sum(each.open_count for each in numbers) + rows
+        return OpenMessages(count, oldest_secs, sum(lags) if lags else None)
+
+    def wake_task(self, task: int) -> None:
+        """Let one of them be asked again at once."""
+        thread = self.by_task.get(task)
+        if thread is not None:
+            thread.wake()
 
     def has_open_letter(self, letter: DeadLetter) -> bool:
         """Whether a dead letter of this topology was sent again and has no verdict yet."""

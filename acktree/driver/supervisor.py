@@ -183,6 +183,7 @@ class Supervisor:
         batch_id, end = self.run.results.progress.last
         if batch_id <= self._committed or not self.run.checkpoint.is_committed(batch_id):
             return
+        self.run.checkpoint.sync(batch_id)
         self._committed = batch_id
         self.run.threads.tell(batch_id)
         self.run.inbox.committed(end)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
@@ -108,7 +109,7 @@ def _submit_in(
 ) -> RunningTopology:
     """Run on a checkpoint that is a folder."""
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
-        held = Checkpoint(folder)
+        held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
         if held.has_ended:
             running = _ended(topology, held, config, _nothing)
@@ -243,7 +244,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     plan, held, config = run.plan, run.checkpoint, run.plan.config
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked, recorder.settle,
-        recorder.letters_among,
+        recorder.letters_among, run.threads.wake_task,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -286,6 +287,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         used,
         run.threads.hold,
         on_batch,
+        held.sync,
         held.first_batch,
         plan.has_payloads,
     )
@@ -381,7 +383,10 @@ def _settle(
             if chunk.task in keeping:
                 keeping[chunk.task].task.recovery.must_outlive(number, chunk)
     for was_told, verdicts, payloads in journal.earlier(last_committed):
-        verdict_batch = verdict_batches_of(verdicts, plan.run_salt, timed_out(plan.timeout_ms), payloads)
+        late = timed_out(plan.timeout_ms)
+        verdict_batch = verdict_batches_of(
+            verdicts, plan.run_salt, late, payloads, timeout_of=plan.timeout_of
+        )
         for task_id, letters in verdict_batch.items():
             if task_id in keeping:
                 keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)

@@ -108,7 +108,7 @@ class Acker:
     def __init__(self, plan: Plan, ledger: Ledger | None = None) -> None:
         """An acker with nothing open, or with what an earlier driver left in a ledger."""
         self._salt = plan.run_salt
-        self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms)
+        self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
         self.rows_left = np.zeros(0, dtype=np.int64)
         """Rows of DataFrames that the last micro-batch opened and left open, by root."""
         self._first_sequences: Mapping[int, int] = {}

@@ -103,6 +103,17 @@ class Plan:
         """The message timeout; None when messages never time out."""
         return round(self.config.message_timeout_secs * 1000) if self.config.enable_message_timeouts else None
 
+    @cached_property
+    def timeout_of(self) -> Mapping[int, int]:
+        """Owner -> the message timeout of its own, in milliseconds: a spout task, or minus it for rows."""
+        own = {
+            task: round(spout.message_timeout_secs * 1000)
+            for spout in self.topology.spouts
+            if spout.message_timeout_secs is not None
+            for task in spout.task_ids
+        }
+        return own | {-task: timeout_ms for task, timeout_ms in own.items()}
+
     def host(self, task: int) -> int:
         """The one partition in which a task runs."""
         return host(task, self.partitions)

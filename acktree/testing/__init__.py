@@ -3,5 +3,17 @@
 from acktree.testing.complete import CompletedTopology, complete_topology
 from acktree.testing.feeder import FeederSpout
 from acktree.testing.local_cluster import LocalCluster, LocalTopology
+from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, check_spout
+from acktree.testing.spout_harness import SpoutHarness
 
-__all__ = ["CompletedTopology", "FeederSpout", "LocalCluster", "LocalTopology", "complete_topology"]
+__all__ = [
+    "SPOUT_CHECKS",
+    "Broker",
+    "CompletedTopology",
+    "FeederSpout",
+    "LocalCluster",
+    "LocalTopology",
+    "SpoutHarness",
+    "check_spout",
+    "complete_topology",
+]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -35,7 +36,7 @@ from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.ticks import Ticks
-from acktree.errors import MisuseError, SpoutError
+from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
@@ -75,6 +76,7 @@ class LocalCluster:
 
         Raises:
             SpoutError: A spout's ``open`` raised; those that were open are closed again.
+            ConnectorError: It raised this one, which says that it cannot pass.
             MisuseError: A DataFrameSpout.
         """
         running = LocalTopology(topology, config or Config(), self)
@@ -233,11 +235,22 @@ class LocalTopology:
         return True
 
     def beat(self) -> None:
-        """The clock reached a deadline: let a micro-batch come, whether or not there are messages."""
-        self._wants_beat = True
+        """The clock moved: let a micro-batch come if one is due, whether or not there are messages."""
+        due_ms = self._batch_due_ms(with_ticks=True)
+        self._wants_beat |= due_ms is not None and due_ms <= self.now_ms
 
     def due_ms(self, *, with_ticks: bool = True) -> int | None:
-        """When something happens by itself: a timeout, a retry, a tick; None when nothing will."""
+        """When something happens by itself: a timeout, a retry, a tick; None when nothing will.
+
+        Args:
+            with_ticks: Whether to count ticks and ``keep_alive``, which never end.
+        """
+        due = [self._batch_due_ms(with_ticks=with_ticks)]
+        if with_ticks:
+            due += [task.upkeep_due_ms() for task in self._tasks.values()]
+        return min((at for at in due if at is not None), default=None)
+
+    def _batch_due_ms(self, *, with_ticks: bool) -> int | None:
         due = [self._results.progress.next_deadline_ms, *(task.due_ms() for task in self._tasks.values())]
         if with_ticks:
             due.append(self._ticks.next_ms())
@@ -274,9 +287,10 @@ class LocalTopology:
     def close(self) -> None:
         """Deactivate and close the spouts."""
         self._is_closed = True
-        for task in self._tasks.values():
-            task.deactivate()
-            task.close()
+        with ExitStack() as steps:  # each, whatever another raises
+            for task in self._tasks.values():
+                steps.callback(task.close)
+                steps.callback(task.deactivate)
 
     def _open(self, spout: Component, task_id: int) -> None:
         name, given = spout.id, spout.user_object
@@ -293,7 +307,9 @@ class LocalTopology:
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
         try:
-            task.open()
+            task.open(self.now_ms)
+        except ConnectorError:
+            raise  # it says what to mend
         except Exception as error:
             what = f"spout {name!r} could not be opened: {error}"
             raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
@@ -372,4 +388,5 @@ class LocalTopology:
         mine = [self._tasks[task] for task in tasks]
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
-        return OpenMessages(sum(task.open_count for task in mine), oldest)
+        lags = [task.lag for task in mine if task.lag is not None]
+        return OpenMessages(sum(task.open_count for task in mine), oldest, sum(lags) if lags else None)

@@ -50,6 +50,9 @@ class TopologyBuilder:
         spout: Spout,
         parallelism: int = 1,
         retry: Retry | None = None,
+        *,
+        max_spout_pending: int | None = None,
+        message_timeout_secs: float | None = None,
     ) -> SpoutDeclarer:
         """Add a spout.
 
@@ -59,8 +62,15 @@ class TopologyBuilder:
             parallelism: Number of tasks, each with a thread of its own.
             retry: What becomes of a failed message. None: the spout's ``fail`` is called at each failure, as
                 in Storm.
+            max_spout_pending: How many messages of each task of this spout may be open, in place of
+                ``Config(max_spout_pending=...)``. 0: any number.
+            message_timeout_secs: After how long a message of this spout is TIMED_OUT, in place of
+                ``Config(message_timeout_secs=...)``.
         """
-        self._declared.append(Declared("set_spout", id, spout, parallelism, retry))
+        declared = Declared("set_spout", id, spout, parallelism, retry)
+        declared.settings["max_spout_pending"] = max_spout_pending
+        declared.settings["message_timeout_secs"] = message_timeout_secs
+        self._declared.append(declared)
         return SpoutDeclarer(f"set_spout({id!r}, ...)")
 
     def set_bolt(

@@ -50,6 +50,9 @@ class Component:
         execute_timeout_secs: The bolt's own limit of one call of ``execute``. None: the configured one.
         retry: A spout's policy for failed messages. None: they go straight to ``fail``.
         inputs: What a bolt reads, in the order written; empty for a spout.
+        max_spout_pending: A spout's own limit of open messages for each task; 0: none. None: the configured
+            one.
+        message_timeout_secs: A spout's own message timeout. None: the configured one.
     """
 
     id: str
@@ -64,3 +67,5 @@ class Component:
     execute_timeout_secs: float | None
     retry: Retry | None
     inputs: tuple[Subscription, ...]
+    max_spout_pending: int | None = None
+    message_timeout_secs: float | None = None

@@ -44,6 +44,7 @@ def checked_object(declared: Declared) -> Spout | AnyBolt:
             what = f"{declared.owner} has parallelism {shown(declared.parallelism)}, and Spark reads its rows"
             raise declared.mistake(what, "leave parallelism out: its rows are read in all partitions anyway")
         _check_hooks(declared, given, Spout)
+        _check_keep_alive(declared, given)
         return given
     if isinstance(given, _BOLTS):
         if declared.kind == "spout":
@@ -127,6 +128,21 @@ def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float
         fix = f"add `def tick({arguments})` to {class_name}, or leave tick_secs out"
         raise declared.mistake(f"{declared.owner} has tick_secs = {secs} and no tick", fix)
     return float(secs)
+
+
+def _check_keep_alive(declared: Declared, spout: Spout) -> None:
+    """Refuse an interval that is none, and one for which there is nothing to call."""
+    secs: object = spout.keep_alive_secs
+    if secs is None:
+        return
+    class_name = type(spout).__name__
+    if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
+        what = f"keep_alive_secs of {declared.owner} is {secs!r:.60}"
+        fix = f"give it seconds, more than 0: {class_name}.keep_alive_secs = 10; None for never"
+        raise declared.mistake(what, fix)
+    if getattr(spout.keep_alive, "__func__", None) is Spout.keep_alive:
+        fix = f"add `def keep_alive(self, open_messages)` to {class_name}, or leave keep_alive_secs out"
+        raise declared.mistake(f"{declared.owner} has keep_alive_secs = {secs} and no keep_alive", fix)
 
 
 def _check_hooks(declared: Declared, user_object: object, base: type) -> None:

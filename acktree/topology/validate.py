@@ -135,7 +135,31 @@ def _component(each_id: str, each: Declared) -> Component:
         execute_timeout_secs=_checked_execute_timeout(each),
         retry=retry,
         inputs=(),
+        max_spout_pending=_checked_max_spout_pending(each),
+        message_timeout_secs=_checked_message_timeout(each),
     )
+
+
+def _checked_max_spout_pending(each: Declared) -> int | None:
+    most = each.settings.get("max_spout_pending")
+    if most is None:
+        return None
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        what = f"max_spout_pending of {each.owner} is {shown(most)}"
+        fix = "give a whole number, 0 for any number; leave it out for Config(max_spout_pending=...)"
+        raise each.mistake(what, fix)
+    return most
+
+
+def _checked_message_timeout(each: Declared) -> float | None:
+    secs = each.settings.get("message_timeout_secs")
+    if secs is None:
+        return None
+    if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
+        what = f"message_timeout_secs of {each.owner} is {shown(secs)}"
+        fix = "give it seconds, more than 0; leave it out for Config(message_timeout_secs=...)"
+        raise each.mistake(what, fix)
+    return float(secs)
 
 
 def _checked_execute_timeout(each: Declared) -> float | None:

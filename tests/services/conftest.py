@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import count
 
 import pytest
 
 from tests.services.postgresql import MISSING, PostgreSQL, programs
+from tests.services.servers import RabbitMQ, Redis, Server
 
 _SCHEMAS = count(1)
 
@@ -33,3 +35,27 @@ def schema(postgresql: PostgreSQL) -> str:
     name = f"letters_{next(_SCHEMAS)}"
     postgresql.make_schema(name)
     return name
+
+
+def _running(kind: type[Server], client: str) -> Iterator[Server]:
+    """A server; skipped where it or its client is not installed, but in CI that is a failure."""
+    missing = kind.missing()
+    if find_spec(client) is None:
+        missing = missing or f"no {client} (pip install 'acktree[{kind.name}]')"
+    if missing and os.environ.get("CI"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    server = kind()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> Iterator[Server]:
+    yield from _running(RabbitMQ, "pika")
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Server]:
+    yield from _running(Redis, "redis")

@@ -41,7 +41,7 @@ def tuples_logged() -> Iterator[Counter[tuple[str, str, str]]]:
     class Tally(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             component, stream, values = record.args
-            logged[component, stream, repr(values)] += 1
+            logged[str(component), str(stream), repr(values)] += 1
 
     log, handler = logging.getLogger("acktree.tuples"), Tally()
     before, was_propagated = log.level, log.propagate

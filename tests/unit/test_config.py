@@ -156,7 +156,7 @@ def test_storms_keys_are_read_with_storms_names_of_things():
 def test_the_settings_of_ours_are_not_dressed_as_storms():
     keys = Config().to_mapping().keys()
     assert {"topology.message.timeout.secs", "topology.spout.wait.progressive.level3.sleep.millis"} <= keys
-    assert {"acktree.partitions", "acktree.inbox.max.bytes"} <= keys
+    assert {"acktree.partitions", "acktree.inbox.max.bytes", "acktree.survive.power.cut"} <= keys
 
 
 configs = st.builds(

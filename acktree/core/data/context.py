@@ -33,6 +33,9 @@ class TaskContext:
         task_id: This task's number in the topology, from 1.
         task_index: This task's place among its component's tasks, from 0.
         tasks: The task ids of every component, ascending.
+        open_message_ids: Of a spout with ``redelivers = False``: the ids of the messages that an earlier run
+            left open. acktree brings them back and tells their verdicts; the spout must not emit them again.
+        max_spout_pending: Of a spout: how many messages of this task may be open; None: any number.
     """
 
     topology_name: str
@@ -40,6 +43,8 @@ class TaskContext:
     task_id: int
     task_index: int
     tasks: Mapping[str, tuple[int, ...]]
+    open_message_ids: tuple[Hashable, ...] = ()
+    max_spout_pending: int | None = None
 
     def task_ids(self, component: str) -> tuple[int, ...]:
         """The tasks of a component, ascending. KeyError for a component that is not there."""

@@ -226,13 +226,17 @@ class Pending:
         return min((segment.oldest_ms() for segment in self._segments), default=None)
 
     def close(self, sequences: Int64s) -> list[Closed]:
-        """Take messages out, whatever their verdict.
+        """Take messages out, whatever their verdict; see :meth:`closing`."""
+        return list(self.closing(sequences))
+
+    def closing(self, sequences: Int64s) -> Iterator[Closed]:
+        """Take messages out, a segment each time the iterator is asked; others may go in between.
 
         Args:
             sequences: Which ones, shape (n,), any order. One that was never added or is closed already is
                 passed over: a verdict may be told twice, and the second telling must find nothing.
 
-        Returns:
+        Yields:
             What was open among them, a segment at a time, ascending.
 
         Costs one sort unless they are ascending, and a few numpy calls for each segment that they touch.
@@ -240,7 +244,6 @@ class Pending:
         wanted = np.asarray(sequences, dtype=np.int64)
         if not (wanted[1:] > wanted[:-1]).all():
             wanted = np.unique(wanted)
-        closed: list[Closed] = []
         at = 0
         while at < len(wanted) and self._segments:
             index = bisect_right(self._starts, int(wanted[at])) - 1
@@ -250,13 +253,12 @@ class Pending:
             segment = self._segments[index]
             end = int(wanted.searchsorted(segment.end))
             if end > at:
-                closed += self._close_in(segment, index, wanted[at:end] - segment.start)
+                yield from self._close_in(segment, index, wanted[at:end] - segment.start)
                 at = end
             elif index + 1 < len(self._starts):  # in a gap between two segments
                 at = int(wanted.searchsorted(self._starts[index + 1]))
             else:
                 break
-        return closed
 
     def _close_in(self, segment: _Segment, index: int, places: Int64s) -> list[Closed]:
         if segment.open_count < len(segment.message_ids):
@@ -286,8 +288,18 @@ class Pending:
         self._done.clear()
         return done
 
+    def emitted_by(self, moment_ms: int) -> Iterator[object]:
+        """The ids of the open messages whose first attempt was emitted at a moment or before it."""
+        for segment in self._segments:
+            places = segment.emitted_by(moment_ms)
+            ids = segment.message_ids
+            if isinstance(ids, np.ndarray):
+                yield from ids[places].tolist()
+            else:
+                yield from map(ids.__getitem__, places.tolist())
+
     def items(self) -> Iterator[tuple[int, object]]:
-        """Each open message as (sequence, message id), ascending. A loop over messages: for tests."""
+        """Each open message as (sequence, message id), ascending. A loop over messages: for rare moments."""
         for segment in self._segments:
             for place in np.flatnonzero(segment.is_open).tolist():
                 yield segment.start + place, segment.message_ids[place]
@@ -331,6 +343,10 @@ class _Segment:
         if isinstance(self.first_emitted_ms, int):
             return self.first_emitted_ms
         return int(self.first_emitted_ms[self.is_open].min())
+
+    def emitted_by(self, moment_ms: int) -> Int64s:
+        """The places of the open messages whose first attempt was emitted at a moment or before it."""
+        return np.flatnonzero(self.is_open & (self.first_emitted_ms <= moment_ms))
 
     def take(self, places: Int64s) -> Closed:
         """Close the messages at these places: open ones, ascending, at least one."""

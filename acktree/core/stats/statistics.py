@@ -61,6 +61,8 @@ class ComponentStats(TaskStats):
     """A spout's messages without a verdict, those that wait for a retry included; None for a bolt."""
     oldest_open_secs: float | None = None
     """Age of the oldest of them; None when there is none."""
+    lag: int | None = None
+    """How many messages wait at the source, where the spout says so (``Spout.lag``); as of seconds ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class OpenMessages:
 
     count: int
     oldest_secs: float | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,7 @@ def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: OpenMessages | 
         tasks=MappingProxyType(by_task),
         open=spout.count if spout else None,
         oldest_open_secs=spout.oldest_secs if spout else None,
+        lag=spout.lag if spout else None,
     )
 
 

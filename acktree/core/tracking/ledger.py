@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -134,13 +135,21 @@ class _Change:
 class Ledger:
     """The open roots of an acker."""
 
-    def __init__(self, timeout_ms: int | None, whole: Buffer | None = None) -> None:
+    def __init__(
+        self,
+        timeout_ms: int | None,
+        whole: Buffer | None = None,
+        *,
+        timeout_of: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """An empty ledger, or the one that :meth:`to_bytes` wrote.
 
         Args:
             timeout_ms: The message timeout; None when messages never time out.
+            timeout_of: Spout task -> the timeout of its own messages in place of that one.
         """
         self._timeout_ms = timeout_ms
+        self._timeout_of = timeout_of if timeout_ms is not None else {}
         self._clock_ms = _NO_CLOCK
         self._told = 0  # so many changes
         self._ages = AgeTable()
@@ -278,7 +287,7 @@ class Ledger:
         self._open.drop(change.gone)
         self._open.add(change.summed, change.sums)
         renewed = self._open.take(change.reset)
-        self._open.begin_ages(change.since_ms)
+        self._open.begin_ages(change.since_ms, self._since_of(change.clock_ms))
         self._open.put(change.left.and_also(renewed))
 
     def _since(self, now_ms: int) -> int:
@@ -287,6 +296,18 @@ class Ledger:
             return UNTIMED
         width = _width_ms(self._timeout_ms)
         return -(-now_ms // width) * width
+
+    def _since_of(self, now_ms: int) -> dict[int, int]:
+        """From when the ages of roots with a timeout of their own count.
+
+        Such an age is moved by what its timeout exceeds the common one, so that both are late by one rule.
+        """
+        common_ms = self._timeout_ms or 0
+        rounded = {
+            owner: -(-now_ms // _width_ms(own_ms)) * _width_ms(own_ms)
+            for owner, own_ms in self._timeout_of.items()
+        }
+        return {owner: since + self._timeout_of[owner] - common_ms for owner, since in rounded.items()}
 
     def _late(self, now_ms: int, reset: Int64s) -> Roots:
         """The roots that are older than the timeout, but for those whose age begins again."""
@@ -301,7 +322,9 @@ class Ledger:
         oldest = self._ages.oldest_ms()
         ends = [] if oldest is None else [oldest + self._timeout_ms]
         if self._open.fresh_count:  # an age that has not begun begins at the next micro-batch: let one come
-            ends.append(now_ms + _width_ms(self._timeout_ms))
+            owners = self._open.fresh_owners() if self._timeout_of else []
+            shortest = min((self._timeout_of.get(owner, self._timeout_ms) for owner in owners), default=None)
+            ends.append(now_ms + _width_ms(self._timeout_ms if shortest is None else shortest))
         return min(ends)
 
 

@@ -12,8 +12,9 @@ Source: ours; the shape is that of a log-structured merge tree. Storm keeps a ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -269,8 +270,12 @@ class OpenRoots:
         self._ages.counts[_FRESH] += len(given.roots)
         self._fresh = self._fresh.without_gone().and_also(_Run.fresh(given))
 
-    def begin_ages(self, since_ms: int) -> None:
-        """The ages of what is fresh count from a moment on; from UNTIMED none does."""
+    def begin_ages(self, since_ms: int, since_of: Mapping[int, int] = MappingProxyType({})) -> None:
+        """The ages of what is fresh count from a moment on; from UNTIMED none does.
+
+        Args:
+            since_of: Owner -> the moment that counts for its roots instead.
+        """
         if since_ms == UNTIMED:
             self._ages.stop()
         else:
@@ -278,14 +283,28 @@ class OpenRoots:
         begun, self._fresh = self._fresh.without_gone(), _Run.fresh(Roots.none())
         if not begun.count:
             return
-        age = self._ages.age_of(since_ms)
-        begun.ages[:] = age
         self._ages.counts[_FRESH] -= begun.count
-        self._ages.counts[age] += begun.count
+        is_other = np.isin(begun.owners, list(since_of)) if since_of else None
+        if is_other is None or not is_other.all():
+            self._begin(begun, since_ms, slice(None) if is_other is None else ~is_other)
+        for owner, since in since_of.items():
+            mine = begun.owners == owner
+            if mine.any():
+                self._begin(begun, since, mine)
         self._runs.append(begun)
         while len(self._runs) > 1 and self._runs[-2].count < _GROWTH * self._runs[-1].count:
             younger, older = self._runs.pop().without_gone(), self._runs.pop().without_gone()
             self._runs.append(older.and_also(younger))
+
+    def _begin(self, begun: _Run, since_ms: int, which: _Mask | slice) -> None:
+        age = self._ages.age_of(since_ms)
+        begun.ages[which] = age
+        self._ages.counts[age] += len(begun.ages[which])
+
+    def fresh_owners(self) -> list[int]:
+        """Who owns the roots whose age has not begun, each once."""
+        owners: list[int] = np.unique(self._fresh.without_gone().owners).tolist()
+        return owners
 
     def older_than(self, moment_ms: int) -> Roots:
         """The roots whose age counts from a moment or earlier, ascending. Looks at all only if some are."""

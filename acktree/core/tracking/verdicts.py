@@ -58,6 +58,8 @@ class FailureCause(StrEnum):
     """The process died under this message: out of memory, a segmentation fault, ``os._exit``."""
     HUNG = "HUNG"
     """A bolt worked on this message for so long that its process was stopped."""
+    GAVE_UP = "GAVE_UP"
+    """Its queue delivered it more often than ``Retry`` allows, and no attempt came to a verdict."""
 
 
 @dataclass(frozen=True, slots=True)

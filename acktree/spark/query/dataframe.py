@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import DataType, StructType
 
 from acktree.core.data.admission import admitted
+from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.errors import TopologyError
@@ -71,7 +72,10 @@ def rows_as_wire(
 
     Args:
         is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
+
+    The columns come in the order of the spout's fields, under any names.
     """
+    fields = list(plan.topology.components[component].streams[DEFAULT_STREAM].fields)
     (task,) = plan.topology.components[component].task_ids
     partitions = plan.partitions
     clock = WireRow(0, SINK_LEVEL, int(Kind.CLOCK), 0, 0, 0, b"", b"")
@@ -83,7 +87,9 @@ def rows_as_wire(
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         yield batch_of([clock])
         where = f"spout {component!r}, a column of its DataFrame"
-        pieces = (piece for batch in batches for piece in _pieces_of(admitted(batch, where)))
+        pieces = (
+            piece for batch in batches for piece in _pieces_of(admitted(batch.rename_columns(fields), where))
+        )
         for number, piece in enumerate(pieces):
             place = partition * _PIECES_PER_PARTITION + number
             head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()

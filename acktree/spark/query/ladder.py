@@ -60,6 +60,8 @@ def ladder(
         frame: Any = spout.streaming_df
         refuse_unknown_types(name, frame.schema)
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
+        # mapInArrow looks columns up by name and takes a dot in one for a struct's field: they go by number.
+        frame = frame.toDF(*map(str, range(len(frame.columns))))
         rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
     rows = rows.withColumn("clock_ms", clock_ms)
     if spouts:  # a DataFrame is cut as its source likes: bring every row to the partition that works on it

@@ -39,6 +39,8 @@ class Sink:
         folders: Folders of files that begin with a micro-batch's id, and go with the next one.
         deliver: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
         on_batch: Called when a micro-batch has run, and will be committed next.
+        sync: Called with the last committed micro-batch before anything follows from its commit: see
+            ``Checkpoint.sync``.
         first_batch: What Spark's first micro-batch counts as.
         has_payloads: Whether some spout is a DataFrame with a ``Retry``.
     """
@@ -50,17 +52,19 @@ class Sink:
     folders: Sequence[Path]
     dispatch: Callable[[int, Mapping[int, VerdictBatch]], None]
     on_batch: Callable[[], None]
+    sync: Callable[[int], None]
     first_batch: int = 0
     has_payloads: bool = False
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take what one micro-batch decided."""
         batch_id = self.first_batch + spark_batch_id
+        self.sync(batch_id - 1)
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             end = self._take(batch_id, collected)
         self.inbox.consumed(end)
         if self.journal is not None:
-            self.journal.forget_before(self.inbox.oldest_kept)
+            self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)
         for used in self.folders:
             scratch.forget_before(used, spark_batch_id)
         self.results.progress.last = (batch_id, end)

@@ -30,6 +30,7 @@ from acktree.checkpoint.inbox_files import HOLD, WAKE, ChunkKind, Entry, Taken, 
 from acktree.checkpoint.pace import Pace
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
+from acktree.private_files import DISK, Disk
 from acktree.spark.query.wire import WIRE_DDL, batch_of
 from acktree.tasks.chunk import Chunk
 
@@ -75,8 +76,8 @@ class InboxReader(DataSourceStreamReader):
     fresh checkpoint of Spark's begins; ``carries``, whether rows carry their messages.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
-        self._folder = Path(options["inbox"])
+    def __init__(self, options: dict[str, str], disk: Disk = DISK) -> None:
+        self._folder, self._disk = Path(options["inbox"]), disk
         self._partitions = int(options["partitions"])
         self._after = int(options.get("after", -1))
         self._carries = options.get("carries") == "true"
@@ -100,19 +101,19 @@ class InboxReader(DataSourceStreamReader):
         if not news:
             return start
         self._running = sum(entry.rows for entry in news), time.monotonic()
-        Taken(news[-1].number, self._pace.allowance).write(self._folder)
+        Taken(news[-1].number, self._pace.allowance).write(self._folder, self._disk)
         return {"chunk": news[-1].number}
 
     def _news(self, start: int) -> list[Entry]:
         """What follows, as much of it as one micro-batch shall run over; a chunk at least."""
-        if (self._folder / HOLD).exists():
+        if self._disk.exists(self._folder / HOLD):
             return []
-        following = entries_after(self._folder, start)
+        following = entries_after(self._folder, start, self._disk)
         before = accumulate((entry.rows for entry in following), initial=0)
         news = [entry for entry, rows in zip(following, before, strict=False) if rows < self._pace.allowance]
         if not self._carries:
             return news
-        through = accumulate((self._folder / entry.name).stat().st_size for entry in news)
+        through = accumulate(self._disk.size(self._folder / entry.name) for entry in news)
         fit = sum(size <= CARRIED_BYTES for size in through)
         return news[: max(1, fit)]
 
@@ -139,11 +140,11 @@ class InboxReader(DataSourceStreamReader):
         void: dict[int, int] = {}  # spout task -> messages before this number are brought back by its queue
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
-                run = json.loads((self._folder / entry.name).read_bytes())
+                run = json.loads(self._disk.read(self._folder / entry.name))
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
-                ticks = json.loads((self._folder / entry.name).read_bytes())
+                ticks = json.loads(self._disk.read(self._folder / entry.name))
                 for level, due in ticks.items():
                     for partition in range(self._partitions):
                         head = json.dumps(due).encode()
@@ -155,7 +156,7 @@ class InboxReader(DataSourceStreamReader):
             place = (entry.name, first, end_row)
             if self._carries:
                 if chunk is None or chunk[0] != entry:
-                    chunk = entry, read_chunk(self._folder, entry.name)
+                    chunk = entry, read_chunk(self._folder, entry.name, self._disk)
                 body = chunk[1].slice(first, end_row).to_bytes()
                 place = (entry.name, 0, end_row - first)
             head = json.dumps(place).encode()
@@ -165,7 +166,7 @@ class InboxReader(DataSourceStreamReader):
         return [Slices(part) for part in rows]
 
     def _between(self, start: int, end: int) -> list[Entry]:
-        found = (Entry.of_name(file.name) for file in self._folder.iterdir())
+        found = map(Entry.of_name, self._disk.names(self._folder))
         mine = [entry for entry in found if entry is not None and start < entry.number <= end]
         if len(mine) != end - start:
             # Silence would be worse: their messages would never reach the acker, and never time out.

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from acktree.core.data.batches import joined
@@ -33,6 +34,9 @@ SMALL_BYTES: Final = 1 << 20
 """Runs of at most so many messages and bytes are put together."""
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
+_MOST_ATTEMPTS: Final = 2**31 - 1
+
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,7 @@ class Run:
         values: A column per field.
         message_ids: One for each row when tracked, else empty.
         tasks: Target of each (``emit_direct``); None when groupings choose.
+        attempts: The number of this delivery of each; None when all are the first.
     """
 
     stream: str
@@ -60,6 +65,7 @@ class Run:
     values: pa.RecordBatch
     message_ids: MessageIds
     tasks: Int32s | None
+    attempts: Int32s | None = None
 
     def __len__(self) -> int:
         rows: int = self.values.num_rows
@@ -75,7 +81,23 @@ class Run:
                 self.values.slice(first, most),
                 self.message_ids[first:end],
                 None if self.tasks is None else self.tasks[first:end],
+                None if self.attempts is None else self.attempts[first:end],
             )
+
+    def those(self, which: Bools) -> Run:
+        """The messages of a mask, shape (n,)."""
+        ids = self.message_ids
+        if isinstance(ids, np.ndarray):
+            ids = ids[which]
+        elif len(ids):
+            ids = [ids[place] for place in np.flatnonzero(which).tolist()]
+        return replace(
+            self,
+            values=self.values.filter(pa.array(which)),
+            message_ids=ids,
+            tasks=None if self.tasks is None else self.tasks[which],
+            attempts=None if self.attempts is None else self.attempts[which],
+        )
 
 
 def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
@@ -114,7 +136,15 @@ def _in_few(runs: Sequence[Run]) -> list[Run]:
     except MisuseError:
         middle = len(runs) // 2
         return [*_in_few(runs[:middle]), *_in_few(runs[middle:])]
-    return [replace(runs[0], values=values, message_ids=_ids_together([run.message_ids for run in runs]))]
+    attempts = None
+    if any(run.attempts is not None for run in runs):
+        attempts = np.concatenate([_attempts_of(run) for run in runs])
+    ids = _ids_together([run.message_ids for run in runs])
+    return [replace(runs[0], values=values, message_ids=ids, attempts=attempts)]
+
+
+def _attempts_of(run: Run) -> Int32s:
+    return np.ones(len(run), dtype=np.int32) if run.attempts is None else run.attempts
 
 
 def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
@@ -129,13 +159,14 @@ class _Buffer(TupleBuffer):
     """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
 
     Attributes:
+        attempts: Place -> the number of the delivery, of those that are not the first.
         ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
         is_tracked: Whether they have ids, and there are ackers.
         fits: A quick look at the values of one: see :func:`~acktree.core.data.values.quick_look`.
         weight: Bytes of the large ones, about.
     """
 
-    __slots__ = ("fits", "ids", "is_tracked", "weight")
+    __slots__ = ("attempts", "fits", "ids", "is_tracked", "weight")
 
     def __init__(
         self,
@@ -147,6 +178,7 @@ class _Buffer(TupleBuffer):
     ) -> None:
         super().__init__(declaration, component)
         self.ids: list[object] = []
+        self.attempts: dict[int, int] = {}
         self.is_tracked = is_tracked
         self.fits = fits
         self.weight = 0
@@ -154,6 +186,7 @@ class _Buffer(TupleBuffer):
     def take_back(self) -> None:
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
         count = len(self.ids)
+        self.attempts.pop(count, None)
         del self.tasks[count:]
         del self.cells[count * self.width :]
 
@@ -176,13 +209,28 @@ class _Buffer(TupleBuffer):
             )
         if not count:
             return
-        tasks = self.named_tasks()
+        tasks, attempts = self.named_tasks(), self._numbers(count)
         for first, end, batch in self.batches(self.cells, count):
             if isinstance(batch, MisuseError):
                 unfit.append(UnfitMessage(name, self.ids[first] if self.is_tracked else None, batch))
                 continue
             ids = self.ids[first:end] if self.is_tracked else ()
-            yield Run(name, self.is_tracked, batch, ids, None if tasks is None else tasks[first:end])
+            yield Run(
+                name,
+                self.is_tracked,
+                batch,
+                ids,
+                None if tasks is None else tasks[first:end],
+                None if attempts is None else attempts[first:end],
+            )
+
+    def _numbers(self, count: int) -> Int32s | None:
+        """The number of each delivery; None when all are the first."""
+        if not self.attempts:
+            return None
+        numbers = np.ones(count, dtype=np.int32)
+        numbers[list(self.attempts)] = list(self.attempts.values())
+        return numbers
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -195,6 +243,8 @@ class SpoutCollector(SpoutOutputCollector):
         plan: Plan,
         open_count: Callable[[], int],
         report: Callable[[BaseException], None],
+        lose: Callable[[frozenset[object] | None], None] = lambda _: None,
+        wake: Callable[[], None] = lambda: None,
         *,
         keeps_ids: bool = False,
     ) -> None:
@@ -203,9 +253,12 @@ class SpoutCollector(SpoutOutputCollector):
         Args:
             open_count: Says how many messages of the task have no verdict.
             report: Takes what ``report_error`` is given.
+            lose: Told which messages are lost, None for all, once none of them waits here any more.
+            wake: Lets the spout be asked again.
             keeps_ids: Whether the inbox keeps message ids for a restart, so that they must pickle.
         """
         self._keeps_ids = keeps_ids
+        self._lose, self._wake = lose, wake
         self.unfit: list[UnfitMessage] = []
         self._component, self._task, self._plan = component, task, plan
         self._open_count, self._report = open_count, report
@@ -257,10 +310,13 @@ class SpoutCollector(SpoutOutputCollector):
             if is_interrupted():
                 return
 
-    def emit(self, values: Sequence[Any], message_id: object = None, stream: str = "default") -> None:
+    def emit(
+        self, values: Sequence[Any], message_id: object = None, stream: str = "default", *, attempt: int = 1
+    ) -> None:
         is_tracked = message_id is not None and self._is_tracking
         if message_id is None and self._must_have_ids:
             raise self._has_no_id()
+        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
         buffer = self._buffers.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             # Another kind of tuple begins another run, so that the order is kept.
@@ -277,6 +333,8 @@ class SpoutCollector(SpoutOutputCollector):
             self.row_count += 1
             if is_tracked:
                 self.tracked_count += 1
+            if number != 1:
+                buffer.attempts[len(buffer.ids)] = number
             buffer.cells.extend(values)
             buffer.ids.append(message_id)
         except BaseException:
@@ -286,11 +344,18 @@ class SpoutCollector(SpoutOutputCollector):
             self._unacked.append((stream, message_id))
 
     def emit_direct(
-        self, task_id: int, values: Sequence[Any], message_id: object = None, stream: str = "default"
+        self,
+        task_id: int,
+        values: Sequence[Any],
+        message_id: object = None,
+        stream: str = "default",
+        *,
+        attempt: int = 1,
     ) -> None:
         is_tracked = message_id is not None and self._is_tracking
         if message_id is None and self._must_have_ids:
             raise self._has_no_id()
+        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
         declaration = self._streams.chosen_by_emitter(stream, task_id)
         buffer = self._direct.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
@@ -304,6 +369,8 @@ class SpoutCollector(SpoutOutputCollector):
             self.row_count += 1
             if is_tracked:
                 self.tracked_count += 1
+            if number != 1:
+                buffer.attempts[len(buffer.ids)] = number
             buffer.cells.extend(values)
             buffer.tasks.append(task_id)
             buffer.ids.append(message_id)
@@ -339,7 +406,12 @@ class SpoutCollector(SpoutOutputCollector):
         return buffer
 
     def emit_batch(
-        self, batch: pa.RecordBatch, message_ids: MessageIds | pa.Array | None = None, stream: str = "default"
+        self,
+        batch: pa.RecordBatch,
+        message_ids: MessageIds | pa.Array | None = None,
+        stream: str = "default",
+        *,
+        attempts: Sequence[int] | npt.NDArray[Any] | pa.Array | None = None,
     ) -> None:
         where = self._where
         checked = batch_of_stream(batch, self._streams.declaration(stream), where)
@@ -347,13 +419,17 @@ class SpoutCollector(SpoutOutputCollector):
         ids = None if message_ids is None else ids_of(message_ids, count, where)
         if ids is not None and self._keeps_ids:
             refuse_unpicklable(ids, where)
+        numbers = None if attempts is None else _checked_attempts(attempts, where)
+        if numbers is not None and len(numbers) != count:
+            what = f"emit_batch() of {count} rows with {len(numbers)} attempts"
+            raise MisuseError(what, where, "give one number for each row, or leave attempts out")
         if not count:
             return
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
         self._buffers.pop(stream, None)  # the run at hand ends
         is_tracked = ids is not None and self._is_tracking
-        run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None)
+        run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
         self.row_count += count
         self._weight += checked.nbytes
         if is_tracked:
@@ -375,15 +451,42 @@ class SpoutCollector(SpoutOutputCollector):
     def report_error(self, exception: BaseException) -> None:
         self._report(exception)
 
+    def lost(self, message_ids: Iterable[object] | None = None) -> None:
+        lost = None if message_ids is None else frozenset(message_ids)
+        kept = [run.those(_is_kept(run, lost)) if run.is_tracked else run for run in self._end_runs()]
+        self._waiting = [run for run in kept if len(run)]
+        self.row_count = sum(map(len, kept))
+        self.tracked_count = sum(len(run) for run in kept if run.is_tracked)
+        if lost is None:
+            self.unfit, self._unacked = [], []
+        else:
+            self.unfit = [each for each in self.unfit if each.message_id not in lost]
+            self._unacked = [each for each in self._unacked if each[1] not in lost]
+        self._lose(lost)
+
+    def wake(self) -> None:
+        self._wake()
+
+    def waiting_ids(self) -> Iterator[object]:
+        """The ids of the tracked messages that wait here."""
+        for each in self._waiting:
+            if each.is_tracked:
+                yield from each.ids if isinstance(each, _Buffer) else each.message_ids
+
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
+        runs = self._end_runs()
+        self._waiting = []
+        self.row_count = self.tracked_count = self._weight = 0
+        return runs
+
+    def _end_runs(self) -> list[Run]:
+        """All that waits, as runs; the next message begins another one."""
         runs: list[Run] = []
         for each in self._waiting:
             runs += each.runs(self.unfit) if isinstance(each, _Buffer) else [each]
         self._buffers.clear()
         self._direct.clear()
-        self._waiting = []
-        self.row_count = self.tracked_count = self._weight = 0
         return runs
 
     def take_unacked(self) -> dict[str, list[object]]:
@@ -393,3 +496,23 @@ class SpoutCollector(SpoutOutputCollector):
             taken.setdefault(stream, []).append(message_id)
         self._unacked.clear()
         return taken
+
+
+def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
+    """Which messages of a tracked run are not lost, shape (n,)."""
+    if lost is None:
+        return np.zeros(len(run), dtype=np.bool_)
+    ids = run.message_ids.tolist() if isinstance(run.message_ids, np.ndarray) else run.message_ids
+    return np.array([message_id not in lost for message_id in ids], dtype=np.bool_)
+
+
+def _checked_attempts(attempts: Sequence[int] | npt.NDArray[Any] | pa.Array, where: str) -> Int32s:
+    """The numbers of deliveries, as an array of our own. MisuseError when one is no number from 1 on."""
+    numbers = np.asarray(attempts)
+    if numbers.size and (numbers.dtype.kind not in "iu" or numbers.ndim != 1):
+        what = f"attempts are {attempts!r:.60}, which are no whole numbers"
+        raise MisuseError(what, where, "give the number of this delivery, from 1")
+    if numbers.size and not 1 <= int(numbers.min()) <= int(numbers.max()) <= _MOST_ATTEMPTS:
+        what = f"an attempt is {int(numbers.min() if numbers.min() < 1 else numbers.max())}"
+        raise MisuseError(what, where, "give the number of this delivery: the first is 1")
+    return numbers.astype(np.int32)

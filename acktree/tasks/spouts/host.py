@@ -58,6 +58,7 @@ class SpoutHost:
         settle: Told which dead letters' redrive came to its end, and when.
         letters_among: Those of some roots that are dead letters; asked of what an earlier run left. What it
             raises stops the run before it begins.
+        wake: Lets a spout task be asked again at once. From any thread.
     """
 
     inbox: Inbox
@@ -67,3 +68,4 @@ class SpoutHost:
     note_acked: Callable[[str, int, int], None] = _do_nothing
     settle: Callable[[Sequence[int], int], None] = _do_nothing
     letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
+    wake: Callable[[int], None] = _do_nothing

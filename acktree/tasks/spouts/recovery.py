@@ -50,7 +50,7 @@ class Recovery:
             deliver: Leaves mail for the task's next step.
         """
         self._chunks, self._retries = chunks, retries
-        self._roots_of, self._letters_among, self._dispatch = roots_of, letters_among, dispatch
+        self.roots_of, self._letters_among, self._dispatch = roots_of, letters_among, dispatch
         # Sequences that were emitted again -> the chunk that says so.
         self._tried_again: dict[int, int] = {}
         self._roots_of_letters: frozenset[int] = frozenset()
@@ -78,7 +78,7 @@ class Recovery:
         Args:
             was_told: Whether the spout heard of them then; else it does at the task's next step.
         """
-        failed = [self._roots_of(sequences) for sequences, _ in verdict_batch.failed]
+        failed = [self.roots_of(sequences) for sequences, _ in verdict_batch.failed]
         failed += [roots for roots, _ in verdict_batch.failed_rows]
         if failed:
             self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
@@ -99,7 +99,7 @@ class Recovery:
         Args:
             but: Roots of which nothing is to be decided.
         """
-        roots = self._roots_of(closed.sequences).tolist()
+        roots = self.roots_of(closed.sequences).tolist()
         for place, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
             if not self.has_tried_again(place.sequence) and root not in but:
                 mine = replace(failure, attempt=place.attempt)

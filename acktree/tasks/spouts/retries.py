@@ -204,6 +204,24 @@ class Retries:
         for part in in_parts(carried, lambda each: each[1].nbytes):
             yield from _in_few(part)
 
+    def lose(self, is_lost: Callable[[object], bool]) -> set[int]:
+        """Take out the messages whose ids a function names; returns the chunks that they lay in."""
+        waiting = [place for _, _, place in self._waiting if is_lost(place.message_id)]
+        gone = [place for place in waiting if place.letter is None]
+        gone += [place for place, _, _ in self.records if is_lost(place.message_id)]
+        self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]
+        heapq.heapify(self._waiting)
+        self.records = [each for each in self.records if not is_lost(each[0].message_id)]
+        for place in gone:
+            self._forget(place.chunk)
+        return {place.chunk for place in gone} - {NO_CHUNK}
+
+    def emitted_by(self, moment_ms: int) -> Iterator[object]:
+        """The ids of what waits and was first emitted at a moment or before it."""
+        for place in (*(each[2] for each in self._waiting), *(each[0] for each in self.records)):
+            if place.first_emitted_ms <= moment_ms:
+                yield place.message_id
+
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""
         return self._needed[chunk] > 0

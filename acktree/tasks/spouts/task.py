@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from sys import maxsize
 from time import monotonic
+from typing import Final
 
 import numpy as np
 
@@ -28,18 +30,24 @@ from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.tracking.verdicts import Failure, FailureKind
-from acktree.errors import DeadLetterLimitError, SpoutError
+from acktree.errors import ConnectorError, DeadLetterLimitError, SpoutError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector, runs_together
+from acktree.tasks.spouts.hooks import Hooks
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
-from acktree.tasks.spouts.retries import Payloads, Redriven, Retries, redriven_ids
+from acktree.tasks.spouts.retries import Attempt, Payloads, Redriven, Retries, redriven_ids
+from acktree.tasks.spouts.spent import without_spent
+from acktree.tasks.spouts.upkeep import OpenNow, Pulse
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component
+
+_LAG_SECS: Final = 5.0
+"""How often a spout is asked for its lag."""
 
 
 class SpoutTask:
@@ -63,7 +71,12 @@ class SpoutTask:
         self.counters = Counters()
         self.has_ended = False
         self.is_active = False
+        self.is_open = False
+        self.lag: int | None = None
+        """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
+        self._hooks = Hooks(spout, self._report)
+        self._pulse, self._lag_pulse = Pulse(), Pulse()
         self._retries = Retries(component.retry)
         self._chunks = OpenChunks(spout_host.inbox, self._retries.needs)
         self._pending = self._chunks.pending
@@ -76,13 +89,36 @@ class SpoutTask:
         self._next_sequence = first_sequence
         self._reserved = spout_host.reserve(first_sequence)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
+        self._limit = plan.config.max_spout_pending
+        if component.max_spout_pending is not None:
+            self._limit = component.max_spout_pending or None
         self._collector = SpoutCollector(
-            component, task, plan, lambda: self.open_count, self._report, keeps_ids=not spout.redelivers
-        )
+            component, task, plan, lambda: self.open_count, self._report, self._lose,
+            partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
+        )  # fmt: skip
 
-    def open(self) -> None:
-        """Call the spout's ``open``; SpoutError's cause, whatever it raises, stops the topology."""
-        self.spout.open(self.plan.config, self.plan.context(self.component, self.task), self._collector)
+    def open(self, now_ms: int = 0) -> None:
+        """Call the spout's ``open``; what it raises stops the topology.
+
+        A ConnectorError that may pass does not: ``open`` is called again by a later step.
+        """
+        open_ids = () if self.spout.redelivers else tuple(self._open_ids(maxsize))
+        context = self.plan.context(self.component, self.task)
+        context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
+        self._hooks.now_ms = now_ms
+        try:
+            self.spout.open(self.plan.config, context, self._collector)
+        except ConnectorError as error:
+            if not error.can_retry:
+                raise
+            self._hooks.failed(error)
+            return
+        self.is_open = True
+        self._hooks.succeeded()
+        self._pulse.start(now_ms)
+        self._lag_pulse.start(now_ms)
+        if self.is_active:
+            self._hooks.call(self.spout.activate)
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""
@@ -93,17 +129,20 @@ class SpoutTask:
         """Let the spout emit."""
         if not self.is_active:
             self.is_active = True
-            self._call(self.spout.activate)
+            if self.is_open:
+                self._hooks.call(self.spout.activate)
 
     def deactivate(self) -> None:
         """Stop calling ``next_tuple``; verdicts still arrive."""
         if self.is_active:
             self.is_active = False
-            self._call(self.spout.deactivate)
+            if self.is_open:
+                self._hooks.call(self.spout.deactivate)
 
     def close(self) -> None:
-        """Call the spout's ``close``."""
-        self._call(self.spout.close)
+        """Call the spout's ``close``, if it was opened."""
+        if self.is_open:
+            self._call(self.spout.close)
 
     def dispatch(self, verdict_batch: VerdictBatch) -> None:
         """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
@@ -123,7 +162,9 @@ class SpoutTask:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open and nothing waits to be handed over or told."""
-        return not (self.open_count or self._collector.row_count or self._verdict_batches)
+        return not (
+            self.open_count or self._collector.row_count or self._verdict_batches or self._hooks.has_untold
+        )
 
     @property
     def has_verdicts(self) -> bool:
@@ -133,7 +174,7 @@ class SpoutTask:
     @property
     def is_settled(self) -> bool:
         """Whether dead letters, and what ``ack`` and ``fail`` emitted, are durable."""
-        return not (self._collector.row_count or self._retries.has_records)
+        return not (self._collector.row_count or self._retries.has_records or self._hooks.has_untold)
 
     @property
     def buffered_count(self) -> int:
@@ -162,6 +203,13 @@ class SpoutTask:
         # A clock that was set back does not make the pause longer.
         return self.is_active and 0 < self._asked_again_ms - self._clock_ms <= self._pause_ms
 
+    def upkeep_due_ms(self) -> int | None:
+        """When ``keep_alive`` is due, or a call that raised is to be made again; None when neither is."""
+        if not self.is_open:
+            return self._hooks.due_ms(can_ask=True)
+        dues = (self._hooks.due_ms(can_ask=self._has_room()), self._pulse.due_ms(self.spout.keep_alive_secs))
+        return min((due for due in dues if due is not None), default=None)
+
     def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
         """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
 
@@ -170,20 +218,73 @@ class SpoutTask:
                 to be handed over, or no more may be open, or mail comes.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
+        self._hooks.now_ms = now_ms
+        if not (self.is_open or self._open_again(now_ms)):
+            return False
         self._retries.look_at_clock(now_ms)
         self._clock_ms = now_ms
-        moved = self._take_verdicts(now_ms) | self._retry(now_ms)
         before = self._collector.row_count
+        self._keep_up(now_ms)
+        moved = self._hooks.try_again() | self._take_verdicts(now_ms) | self._retry(now_ms)
         if self.may_emit():
             moved |= self._ask(enough, until)
         # Without ackers emitted is acked, but not before next_tuple, or whichever hook emitted, has returned.
         for stream, message_ids in self._collector.take_unacked().items():
             self._count(stream, "acked", len(message_ids))
-            self._call(self.spout.ack_batch, message_ids)
+            self._hooks.ack(message_ids)
         return moved or self._collector.row_count > before
 
+    def _open_again(self, now_ms: int) -> bool:
+        """Call ``open`` once more, if it is time for that. True if it is open now."""
+        if self._hooks.may_ask:
+            try:
+                self.open(now_ms)
+            except ConnectorError:
+                raise
+            except Exception as error:
+                what = f"spout {self.component.id!r} could not be opened: {type(error).__name__}: {error}"
+                fix = "mend what the exception says and submit again; nothing was emitted"
+                raise SpoutError(what, f"task {self.task}, open()", fix) from error
+        return self.is_open
+
+    def _keep_up(self, now_ms: int) -> None:
+        """Call ``keep_alive`` and ``lag`` where they are due."""
+        if self._pulse.is_due(self.spout.keep_alive_secs, now_ms):
+            self._pulse.start(now_ms)
+            oldest_ms = self.oldest_ms()
+            if oldest_ms is None and self._collector.tracked_count:
+                oldest_ms = now_ms
+            self._hooks.keep_alive(OpenNow(self.open_count, oldest_ms, now_ms, self._open_ids))
+        if self._lag_pulse.is_due(_LAG_SECS, now_ms) and self._hooks.may_ask:
+            self._lag_pulse.start(now_ms)
+            self._hooks.call(self._ask_lag)
+
+    def _ask_lag(self) -> None:
+        self.lag = self.spout.lag()
+
+    def _open_ids(self, moment_ms: int) -> Iterator[object]:
+        """The ids of what is open and was first emitted at a moment or before it."""
+        given = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
+        young = self._collector.waiting_ids() if moment_ms >= self._hooks.now_ms else ()
+        return (each for each in chain(*given, young) if not isinstance(each, Redriven))
+
+    def open_ids_by_sequence(self) -> Iterator[tuple[int, object]]:
+        """Each message that was handed over and is open, as (sequence, message id)."""
+        return self._pending.items()
+
+    def _lose(self, lost: frozenset[object] | None) -> None:
+        """The queue brings these messages back (None: all): forget them, and tell nobody of them."""
+
+        def is_lost(message_id: object) -> bool:
+            return not isinstance(message_id, Redriven) and (lost is None or message_id in lost)
+
+        gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]
+        self._pending.close(np.array(gone, dtype=np.int64))
+        self._hooks.lose(is_lost)
+        self._chunks.release_unneeded(self._retries.lose(is_lost))
+
     def _ask(self, enough: int, until: float) -> bool:
-        limit = self.plan.config.max_spout_pending or maxsize
+        limit = self._limit or maxsize
         room = limit - self._pending.open_count - len(self._retries)
         enough = min(enough, self._host.inbox.room(enough))
         try:
@@ -195,6 +296,11 @@ class SpoutTask:
             )
         except EndOfStream:
             self.has_ended = True
+        except ConnectorError as error:
+            if not error.can_retry:
+                raise
+            self._hooks.failed(error)
+            return False
         except Exception as error:
             if isinstance(error, SpoutError):
                 if not error.can_go_on:
@@ -202,25 +308,30 @@ class SpoutTask:
                 self._pause_ms = round(error.pause_secs * 1000)
                 self._asked_again_ms = self._clock_ms + self._pause_ms
             self._report(error)
+        self._hooks.succeeded()
         return self.has_ended
 
     def may_emit(self) -> bool:
         """Whether ``next_tuple`` would be called."""
+        return self.is_open and self._hooks.may_ask and self._has_room()
+
+    def _has_room(self) -> bool:
         return (
             self.is_active
             and not self.has_ended
             and not self._is_pausing
             and self._host.inbox.room(self._collector.row_count + 1) > self._collector.row_count
-            and self._pending.has_room(
-                self.plan.config.max_spout_pending, len(self._retries) + self._collector.tracked_count
-            )
+            and self._pending.has_room(self._limit, len(self._retries) + self._collector.tracked_count)
         )
 
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""
         most = self._host.inbox.chunk_rows
-        runs = [part for run in runs_together(self._collector.take_runs()) for part in run.cut(most)]
+        taken = self._collector.take_runs()
+        if self.component.retry is not None and self.spout.redelivers:
+            taken = without_spent(taken, self.component.retry.max_attempts, partial(self._spend, now_ms))
         self._tell_unfit()
+        runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
             return False
         position = self._position()
@@ -230,7 +341,7 @@ class SpoutTask:
             ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
             chunks.append(Chunk(
                 self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
-                tasks=run.tasks, message_ids=ids, position=position,
+                run.attempts, run.tasks, message_ids=ids, position=position,
             ))  # fmt: skip
         number = self._host.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
@@ -258,10 +369,11 @@ class SpoutTask:
         while self._verdict_batches:
             verdict_batch = self._verdict_batches.popleft()
             moved = True
-            for closed in self._pending.close(verdict_batch.acked):
+            # One segment at a time: a hook may say that the others are lost.
+            for closed in self._pending.closing(verdict_batch.acked):
                 self._acked(closed, now_ms)
             for sequences, failure in verdict_batch.failed:
-                for closed in self._pending.close(sequences):
+                for closed in self._pending.closing(sequences):
                     self._failed(closed, failure, now_ms)
             for letter in verdict_batch.redriven:
                 self._retries.add_redriven(letter, now_ms)
@@ -288,7 +400,7 @@ class SpoutTask:
             if len(mine) < count:
                 self._settle(closed.message_ids, now_ms)
         if mine:
-            self._call(self.spout.ack_batch, mine)
+            self._hooks.ack(mine)
 
     def _failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
         stream = self._chunks.stream_of(closed.chunk)
@@ -301,14 +413,17 @@ class SpoutTask:
                 if not isinstance(message_id, Redriven)
             ]
             if told:
-                self._call(self.spout.fail_batch, told)
+                self._hooks.fail(told)
         self.recovery.decide(closed, failure, now_ms)
 
     def _record(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
         letters = self._retries.take_records(self.component.id, self.task, now_ms, self._host.inbox.read)
+        if self.spout.own_dead_letters:  # but for what is a letter of ours already
+            letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
         try:
-            self._host.record(letters)
+            if letters:
+                self._host.record(letters)
         except DeadLetterLimitError as reached:
             # The topology stops, and these shall be there when it comes again; but a letter stays dead.
             self._retries.requeue(now_ms, reached.recorded)
@@ -321,7 +436,7 @@ class SpoutTask:
         self._settle([place.message_id for place, _, _ in given_up], now_ms)
         told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if told:
-            self._call(self.spout.fail_batch, told)
+            self._hooks.fail(told)
         self._chunks.release_unneeded(chunks)
 
     def _settle(self, message_ids: Iterable[object], now_ms: int) -> None:
@@ -357,6 +472,14 @@ class SpoutTask:
             retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
             message_ids=b"" if self.spout.redelivers else pickle.dumps(part.message_ids),
         )  # fmt: skip
+
+    def _spend(self, now_ms: int, place: Attempt, failure: Failure) -> None:
+        """Give up a message whose attempts ended, one after the other, with their driver or connection."""
+        sequence = np.array([self._sequences(1)], dtype=np.int64)
+        for what in ("emitted", "failed"):
+            self._count(place.stream, what, 1)
+        place = replace(place, first_emitted_ms=now_ms)
+        self._retries.give_up(place, failure, int(self.recovery.roots_of(sequence)[0]))
 
     def _sequences(self, count: int) -> int:
         """The first of so many new sequences; reserved before any message wears one."""

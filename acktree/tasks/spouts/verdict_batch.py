@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,12 @@ class VerdictBatch:
 
 
 def verdict_batches_of(
-    told: Verdicts, run_salt: int, late: Failure, payloads: Iterable[Payload] = ()
+    told: Verdicts,
+    run_salt: int,
+    late: Failure,
+    payloads: Iterable[Payload] = (),
+    *,
+    timeout_of: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, VerdictBatch]:
     """Sort verdicts by the spout task that opened each root.
 
@@ -54,6 +60,7 @@ def verdict_batches_of(
         run_salt: To read a root's task and sequence.
         late: What the timed out are told.
         payloads: What failed rows held; each task reads all, piece by piece, and takes those of its roots.
+        timeout_of: Owners with a message timeout of their own, in milliseconds.
 
     Raises:
         ProtocolError: A root's own task is not the one that opened it: two ids were mixed up.
@@ -65,7 +72,8 @@ def verdict_batches_of(
     for owner, which in _runs(told.acked.owners):
         acked.setdefault(owner, []).append(_named(told.acked.roots[which], owner, run_salt))
     for owner, which in _runs(told.timed_out.owners):
-        failed.setdefault(owner, []).append((_named(told.timed_out.roots[which], owner, run_salt), late))
+        mine = timed_out(timeout_of[owner]) if owner in timeout_of else late
+        failed.setdefault(owner, []).append((_named(told.timed_out.roots[which], owner, run_salt), mine))
     for owner, index, others, which in _runs(told.failed.owners, told.failures, told.others):
         failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
         failed.setdefault(owner, []).append((_named(told.failed.roots[which], owner, run_salt), failure))

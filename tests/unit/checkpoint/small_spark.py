@@ -202,9 +202,9 @@ class DyingInbox(FileInbox):
 
     world: World
 
-    def _write(self, blobs: Sequence[Any]) -> int:
+    def _write(self, blobs: Sequence[Any], *, only_here: bool = False) -> int:
         self.world.passed("emitted")
-        number = super()._write(blobs)
+        number = super()._write(blobs, only_here=only_here)
         self.world.passed("handed over")
         return number
 
@@ -298,7 +298,7 @@ class Driver:
         )  # fmt: skip
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
-            self.held.first_batch,
+            self.held.sync, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(

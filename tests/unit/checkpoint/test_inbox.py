@@ -359,7 +359,7 @@ def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stoppin
     def full(file: Path) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("acktree.checkpoint.inbox.make_private_file", full)
+    monkeypatch.setattr("acktree.private_files.make_private_file", full)
     inbox.hold()
     assert not (tmp_path / "hold").exists()
 

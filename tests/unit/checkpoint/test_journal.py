@@ -63,6 +63,17 @@ def test_a_file_goes_with_the_last_chunk_it_could_be_about_and_not_before_it_was
     assert read(tmp_path, 2) == []
 
 
+def test_a_verdict_goes_only_once_the_deletion_of_its_chunks_is_synced(tmp_path: Path) -> None:
+    """A power cut may bring back a chunk: without its verdicts its messages would stay open for ever."""
+    journal, there = Journal(tmp_path, lambda: 3), []
+    journal.write(1, 4, verdicts(1))
+    journal.forget_before(5, lambda: there.append((tmp_path / "000000000001").exists()))
+    assert there == [True]
+    assert not (tmp_path / "000000000001").exists()
+    journal.forget_before(5, lambda: there.append(False))
+    assert there == [True]  # with nothing to forget nothing is synced
+
+
 def test_files_of_earlier_runs_are_forgotten_too_and_half_written_ones_at_once(tmp_path: Path) -> None:
     Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
     (tmp_path / "new-8").write_bytes(b"half of")

@@ -16,7 +16,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.core.data.values import decode_rows
 from acktree.driver import spout_threads as spouts
 from acktree.driver.spout_threads import SpoutThread, Threads, idle_secs
-from acktree.errors import CheckpointError
+from acktree.errors import CheckpointError, ConnectorError
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
@@ -281,10 +281,10 @@ def test_an_inbox_that_cannot_be_written_breaks_the_topology_and_the_spout_is_cl
 def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
     rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("acktree.checkpoint.inbox.write_private", full)
+    monkeypatch.setattr("acktree.private_files.write_private", full)
     run = rig(Scripted(1))
     run.thread.start()
     run.thread.set_active(True)
@@ -377,3 +377,105 @@ def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) 
     run.task.dispatch(run.acked(1))
     run.task.step(0)
     assert run.inbox.oldest_kept == 2
+
+
+# ---- queues ----------------------------------------------------------------------------------------------
+
+GONE = ConnectorError("the connection is gone", "queue 'q'", "see whether the server runs", can_retry=True)
+REFUSED = ConnectorError("access refused", "queue 'q'", "give the user the right to read it")
+
+
+class Beating(Scripted):
+    """Notes when it is kept alive, and on which thread."""
+
+    keep_alive_secs = 0.02
+
+    def __init__(self, count=0):
+        super().__init__(count)
+        self.beats: list[tuple[float, int, object]] = []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def keep_alive(self, open_messages):
+        self.beats.append((time.monotonic(), open_messages.count, threading.current_thread()))
+
+
+def test_keep_alive_comes_on_the_spouts_thread_while_saturated_and_deactivated(rig) -> None:
+    spout = Beating(5)
+    made = rig(spout, Config(max_spout_pending=2))
+    made.thread.start()
+    until(lambda: len(spout.beats) >= 3 and spout.beats[-1][1] == 2)
+    made.thread.set_active(False)
+    until(lambda: "deactivate" in spout.calls)
+    before = len(spout.beats)
+    until(lambda: len(spout.beats) >= before + 3)
+    assert {thread for _, _, thread in spout.beats} == {made.thread._thread}
+    assert min(np.diff([at for at, _, _ in spout.beats])) > 0.01
+
+
+def test_a_woken_spout_is_asked_at_once(rig) -> None:
+    spout = Scripted()
+    made = rig(spout, Config(spout_wait_strategy="park", spout_wait_park_microsec=60_000_000))
+    made.thread.start()
+    asked = threading.Semaphore(0)
+    spout.on_next = asked.release
+    until(lambda: "open" in spout.calls)
+    made.thread.wake()
+    assert asked.acquire(timeout=10)
+
+
+def test_an_error_that_cannot_pass_breaks_the_thread_with_its_own_words(rig) -> None:
+    spout = Scripted()
+
+    def refuse():
+        raise REFUSED
+
+    spout.on_next = refuse
+    made = rig(spout)
+    made.thread.start()
+    until(lambda: made.thread.broken is not None)
+    assert made.thread.broken is REFUSED
+    until(lambda: "close" in spout.calls)
+
+
+def test_an_error_that_may_pass_is_tried_again_until_it_has(rig) -> None:
+    spout, tries = Scripted(1), iter(range(3))
+
+    def fail_thrice():
+        if next(tries, None) is not None:
+            raise GONE
+
+    spout.on_next = fail_thrice
+    made = rig(spout)
+    made.thread.start()
+    until(lambda: spout.emitted == 1)
+    assert len(made.reported) == 1
+    assert made.thread.broken is None
+
+
+def test_an_open_that_cannot_be_stops_and_one_that_may_is_tried_again(rig) -> None:
+    class Late(Scripted):
+        errors = [GONE, GONE]
+
+        def open(self, config, context, collector):
+            if self.errors:
+                raise self.errors.pop()
+            super().open(config, context, collector)
+
+    spout = Late(1)
+    made = rig(spout)
+    made.thread.start()
+    until(lambda: spout.emitted == 1)
+    assert spout.calls == ["open"]
+
+
+def test_a_refused_open_breaks_the_thread_with_its_own_words(rig) -> None:
+    class Refused(Scripted):
+        def open(self, config, context, collector):
+            raise REFUSED
+
+    made = rig(Refused())
+    made.thread.start()
+    until(lambda: made.thread.broken is not None)
+    assert made.thread.broken is REFUSED

@@ -254,6 +254,25 @@ def test_redelivers_is_yes_or_no():
     refused(with_spout(changed(Lines, redelivers="queue")), "redelivers of spout", "True: the queue")
 
 
+@pytest.mark.parametrize("secs", [0, -1, True, "10", float("inf")])
+def test_keep_alive_secs_are_seconds(secs):
+    refused(with_spout(changed(Lines, keep_alive_secs=secs)), "keep_alive_secs of spout", "None for never")
+
+
+def test_keep_alive_secs_without_a_keep_alive_are_refused():
+    refused(with_spout(changed(Lines, keep_alive_secs=5)), "no keep_alive", "leave keep_alive_secs out")
+
+
+@pytest.mark.parametrize("most", [-1, True, 1.5, "10"])
+def test_a_limit_of_open_messages_is_a_whole_number(most):
+    refused(with_spout(Lines(), max_spout_pending=most), "max_spout_pending of spout", "0 for any number")
+
+
+@pytest.mark.parametrize("secs", [0, -1, True, "10", float("nan")])
+def test_a_message_timeout_of_a_spouts_own_is_seconds(secs):
+    refused(with_spout(Lines(), message_timeout_secs=secs), "message_timeout_secs of spout", "more than 0")
+
+
 # --- outputs
 
 

@@ -113,6 +113,9 @@ class PendingBesideADict(RuleBasedStateMachine):
     def both_hold_the_same(self):
         assert list(self.pending.items()) == [(seq, told[0]) for seq, told in sorted(self.naive.items())]
         assert self.pending.open_count == len(self.naive)
+        moment_ms = self.now_ms - 20
+        old = [told[0] for _, told in sorted(self.naive.items()) if told[4] <= moment_ms]
+        assert list(self.pending.emitted_by(moment_ms)) == old
         assert self.pending.oldest_ms() == min((told[4] for told in self.naive.values()), default=None)
         for chunk in range(5):
             rows = [told[2] for _, told in sorted(self.naive.items()) if told[1] == chunk]

@@ -36,14 +36,15 @@ def deltas_of(*messages):
 class Acker:
     """A ledger that is rebuilt for every micro-batch, as if the driver had died after each."""
 
-    def __init__(self, timeout_ms=T):
+    def __init__(self, timeout_ms=T, timeout_of=None):
         self.timeout_ms = timeout_ms
+        self.timeout_of = timeout_of or {}
         self.whole, self.changes = None, []
         self.said = None  # the last settlement
 
     def ledger(self):
         """From the last whole and the changes since."""
-        rebuilt = Ledger(self.timeout_ms, self.whole)
+        rebuilt = Ledger(self.timeout_ms, self.whole, timeout_of=self.timeout_of)
         for change in self.changes:
             rebuilt.replay(change)
         return rebuilt
@@ -57,7 +58,8 @@ class Acker:
         judged = ((ACKED, said.acked), (FAILED, said.failed), (TIMED_OUT, said.timed_out))
         verdicts = [(root, verdict) for verdict, which in judged for root in which.roots.tolist()]
         assert len(dict(verdicts)) == len(verdicts)
-        assert all((which.owners == OWNER).all() for _, which in judged)
+        owners = [OWNER, *self.timeout_of]
+        assert all(np.isin(which.owners, owners).all() for _, which in judged)
         assert said.open_count == ledger.open_count == self.ledger().open_count
         return dict(verdicts)
 

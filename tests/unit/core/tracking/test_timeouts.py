@@ -49,6 +49,30 @@ def test_where_nothing_else_happens_the_deadlines_keep_the_bound_from_the_end_of
     assert acker.said.next_deadline_ms is None
 
 
+@given(timeouts, timeouts, timeouts, st.integers(0, 10**13), st.sampled_from([(7, 8, 9), (8, 9), (8,), (7,)]))
+def test_each_owner_keeps_the_bound_of_its_own_timeout(common_ms, one_ms, other_ms, start_ms, owners):
+    acker = Acker(common_ms, {8: one_ms, 9: other_ms})
+    acker.hears(*(("init", owner, 5, owner) for owner in owners), now_ms=start_ms)
+    late_ms = {}
+    while acker.said.next_deadline_ms is not None:
+        now_ms = max(start_ms, acker.said.next_deadline_ms)
+        if acker.open_count and len(acker.changes) % 3:
+            acker.becomes_whole()
+        late_ms |= dict.fromkeys(acker.hears(now_ms=now_ms), now_ms)
+    # As above: one beat begins the ages, after at most a sixteenth of the shortest, others end them.
+    shortest_ms = min({7: common_ms, 8: one_ms, 9: other_ms}[owner] for owner in owners)
+    for owner in owners:
+        own_ms = {7: common_ms, 8: one_ms, 9: other_ms}[owner]
+        assert own_ms <= late_ms[owner] - start_ms <= own_ms + own_ms / BUCKETS + shortest_ms / BUCKETS
+
+
+def test_without_timeouts_nobody_has_one_of_its_own():
+    acker = Acker(None, {8: 16})
+    acker.hears(("init", 1, 5, 8))
+    acker.hears(now_ms=10**6)
+    assert acker.hears(now_ms=10**9) == {}
+
+
 def test_slow_is_not_lost_however_long_the_admitting_micro_batch_took(acker):
     acker.hears(("init", 1, 5), now_ms=0)
     assert acker.hears(("ack", 1, 1), now_ms=100 * T) == {}

@@ -1,0 +1,381 @@
+"""RabbitMQ: messages of a queue, each acknowledged there when its tree is done. Needs ``acktree[rabbitmq]``.
+
+Rules of this file
+------------------
+1. A delivery tag means something on its channel only: message ids are (epoch, tag), and a verdict of an
+   earlier epoch acknowledges nothing.
+2. A channel that the server closed, and a consumer that it cancelled, are silent in pika: both are looked for
+   each time.
+3. When the connection is gone everything that is open is ``lost``: the queue brings it back by itself.
+
+Source: AMQP 0-9-1, RabbitMQ's pages on consumer acknowledgements and quorum queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal, NoReturn
+
+from acktree import (
+    BasicBolt,
+    BasicOutputCollector,
+    Config,
+    ConfigError,
+    ConnectorError,
+    Failure,
+    OpenMessages,
+    Spout,
+    SpoutOutputCollector,
+    TaskContext,
+    Tuple,
+)
+
+try:
+    import pika
+    import pika.exceptions
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"acktree.connectors.rabbitmq needs {missing.name}: pip install 'acktree[rabbitmq]'",
+        name=missing.name,
+    ) from missing
+
+__all__ = ["RabbitMQSink", "RabbitMQSpout"]
+
+MOST_PREFETCH: Final = 65_535
+"""AMQP's prefetch count has 16 bits."""
+_PREFETCH: Final = 20_000
+_KEEP_ALIVE_SECS: Final = 1.0
+_CONNECT_SECS: Final = 5.0
+# What pika logs on the way to an exception, the exception tells: a refused login would be ten lines.
+if logging.getLogger("pika").level == logging.NOTSET:
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+_NOT_FOUND: Final = 404
+_PRECONDITION_FAILED: Final = 406
+_REFUSED: Final = (403, 530)
+
+_Id = tuple[int, int]
+"""(epoch, delivery tag)"""
+_Delivery = tuple[int, bytes, str, dict[str, Any]]
+"""(delivery tag, body, routing key, headers)"""
+
+
+class RabbitMQSpout(Spout):
+    """The messages of a queue, classic or quorum, as ``["body", "routing_key", "headers"]``.
+
+    Args:
+        url: ``amqp://user:password@host:5672/vhost``, or ``amqps://``; pika's query options may follow.
+        queue: The queue, which must be there: it is not declared here, since only its owner knows how.
+        prefetch: How many messages the server sends ahead of their acks; at most 65,535. It bounds what is
+            open, so give the rate times the time to a verdict, a micro-batch or two. None: what
+            ``max_spout_pending`` allows, at most 20,000.
+        given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
+            letter is the copy, and the message is acknowledged. ``"reject"``: it is rejected to the queue's
+            own dead-letter exchange, and acktree writes none. A queue without one drops it then.
+
+    Without a ``Retry`` a failed message goes back to the queue at once. On a quorum queue ``tup.attempt``
+    follows the queue's own count of deliveries; a classic queue has none.
+    """
+
+    outputs = ["body", "routing_key", "headers"]
+    keep_alive_secs = _KEEP_ALIVE_SECS
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        *,
+        prefetch: int | None = None,
+        given_up: Literal["dead_letter", "reject"] = "dead_letter",
+    ) -> None:
+        where = f"RabbitMQSpout(..., {queue!r})"
+        parameters = _parameters_of(url, where)
+        given: object = prefetch  # what a caller without a type checker may have passed
+        if given is not None and not (type(given) is int and 0 < given <= MOST_PREFETCH):
+            what, fix = f"prefetch is {prefetch!r}", f"give a whole number from 1 to {MOST_PREFETCH:,}"
+            raise ConfigError(what, where, fix)
+        if given_up not in ("dead_letter", "reject"):
+            raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
+        self.queue, self.prefetch = queue, prefetch
+        self.own_dead_letters = given_up == "reject"
+        self._url = url  # not its parameters: with TLS they hold what cannot be copied for a task
+        heartbeat = parameters.heartbeat
+        if isinstance(heartbeat, int) and heartbeat:
+            self.keep_alive_secs = min(_KEEP_ALIVE_SECS, heartbeat / 4)
+        self._where = f"queue {queue!r} at {parameters.host}:{parameters.port}"
+        self._connection: Any = None
+        self._channel: Any = None
+        self._closed: BaseException | None = None
+        self._epoch = 0
+        self._ahead: deque[_Delivery] = deque()
+        self._tags = _Tags()
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Connect, and let the server send."""
+        self._collector = collector
+        self._count = self.prefetch or min(context.max_spout_pending or _PREFETCH, MOST_PREFETCH)
+        self._connect()
+
+    def next_tuple(self) -> None:
+        """Emit the next message that the server has sent."""
+        if not self._ahead:
+            self._look()
+        if self._ahead:
+            tag, body, routing_key, headers = self._ahead.popleft()
+            attempt = int(headers.get("x-delivery-count", 0)) + 1
+            self._collector.emit([body, routing_key, headers], message_id=(self._epoch, tag), attempt=attempt)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
+        """Answer heartbeats, and see whether the connection is there."""
+        if self._connection is not None:
+            self._look()
+
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
+        """Acknowledge those of this connection: consecutive ones in one frame."""
+        with self._told():
+            top, alone = self._tags.settle(self._mine(message_ids))
+            if top:
+                self._channel.basic_ack(top, multiple=True)
+            for tag in alone:
+                self._channel.basic_ack(tag)
+
+    def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        """Give failed messages back, or let go of what was given up."""
+        with self._told():
+            for (epoch, tag), failure in failures:
+                if epoch != self._epoch:
+                    continue
+                self._tags.settle([tag], alone=True)
+                if failure.final and not self.own_dead_letters:
+                    self._channel.basic_ack(tag)
+                else:
+                    self._channel.basic_nack(tag, requeue=not failure.final)
+
+    def lag(self) -> int | None:
+        """Ask the server how many messages are ready in the queue."""
+        if self._channel is None:
+            return None
+        with suppress(pika.exceptions.AMQPError, ValueError):  # whoever looks next sees what is wrong
+            return int(self._channel.queue_declare(self.queue, passive=True).method.message_count)
+        return None
+
+    def close(self) -> None:
+        """Disconnect; what is open goes back to the queue."""
+        self._disconnect()
+
+    def _look(self) -> None:
+        """Take what the server has sent, and see whether it still serves us."""
+        if self._connection is None:
+            self._connect()
+        with self._told():
+            self._connection.process_data_events(0)
+        if not (self._connection.is_open and self._channel.is_open):
+            self._lose(self._closed or pika.exceptions.ConnectionClosed(0, "the connection is closed"))
+        if not self._channel.consumer_tags:
+            # Cancelled in silence: the queue was deleted, or has moved. To consume anew tells which.
+            self._forget()
+            self._connect()
+
+    def _connect(self) -> None:
+        self._closed = None
+        try:
+            self._connection = pika.BlockingConnection(_parameters_of(self._url, self._where))
+            self._channel = self._connection.channel()
+            self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # the one that says why
+            self._channel.queue_declare(self.queue, passive=True)
+            self._channel.basic_qos(prefetch_count=self._count)
+            self._channel.basic_consume(self.queue, self._take)
+        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            self._lose(error)
+
+    def _take(self, _: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401  # pika's
+        self._ahead.append((method.delivery_tag, body, method.routing_key, properties.headers or {}))
+
+    def _note_close(self, _: object, reason: BaseException) -> None:
+        self._closed = reason
+
+    def _mine(self, message_ids: Iterable[_Id]) -> list[int]:
+        """The tags of those messages that came over this connection."""
+        return [tag for epoch, tag in message_ids if epoch == self._epoch and self._channel is not None]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around what speaks to the server: what pika raises means that the connection is gone."""
+        try:
+            yield
+        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            self._lose(error)
+
+    def _lose(self, error: BaseException) -> NoReturn:
+        reason = self._closed or error
+        self._forget()
+        raise connector_error(reason, self._where, self.queue) from error
+
+    def _forget(self) -> None:
+        """The connection is gone, and what came over it is the queue's again."""
+        self._disconnect()
+        self._epoch += 1
+        self._tags = _Tags()
+        self._ahead.clear()
+        self._collector.lost()
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            with suppress(pika.exceptions.AMQPError, OSError, ValueError):
+                connection.close()
+
+
+class _Tags:
+    """Which delivery tags of a channel are settled: all up to a frontier, and some above it."""
+
+    def __init__(self) -> None:
+        self._frontier = 0
+        self._above: set[int] = set()
+
+    def settle(self, tags: Sequence[int], *, alone: bool = False) -> tuple[int, list[int]]:
+        """Settle tags, each once.
+
+        Args:
+            alone: Whether each is told to the server by itself.
+
+        Returns:
+            The tag up to which the server can be told in one frame (0: none), and those to be told one by
+            one. It must be one of these tags: the server knows no others.
+        """
+        self._above.update(tags)
+        fresh = set() if alone else set(tags)
+        top = 0
+        while self._frontier + 1 in self._above:
+            self._frontier += 1
+            self._above.remove(self._frontier)
+            if self._frontier in fresh:
+                top = self._frontier
+                fresh.remove(top)
+        return top, sorted(fresh)
+
+
+def connector_error(error: BaseException, where: str, queue: str) -> ConnectorError:
+    """What pika raised, in our words: whether it passes, and what to do."""
+    code = getattr(error, "reply_code", None)
+    words = str(getattr(error, "reply_text", "")) or str(error)
+    inner = [*_inner(error)]
+    if any(isinstance(each, ssl.SSLError) for each in inner):
+        what = "RabbitMQ and this client do not agree on TLS"
+        fix = "use amqps:// with the port that speaks TLS and a certificate that is trusted, else amqp://"
+        return ConnectorError(what, where, fix)
+    # A connection that breaks during the login raises these too: refused is what the server says it is.
+    told = " ".join(map(str, inner))
+    if isinstance(error, pika.exceptions.AuthenticationError) or "ACCESS_REFUSED - Login" in told:
+        fix = "mend user and password in the URL; nothing was received"
+        return ConnectorError("RabbitMQ refused the login", where, fix)
+    if code in _REFUSED or "ACCESS_REFUSED" in told or "NOT_ALLOWED" in told:
+        fix = "give the user the right to the virtual host and to read the queue (set_permissions)"
+        return ConnectorError(f"RabbitMQ refused access: {words:.200}", where, fix)
+    if code == _NOT_FOUND:
+        fix = f"declare the queue {queue!r}, or mend its name, and submit again"
+        return ConnectorError(f"there is no queue {queue!r}: {words:.200}", where, fix)
+    if code == _PRECONDITION_FAILED:
+        fix = "raise the server's consumer_timeout above the longest time to a verdict; it connects again"
+        return ConnectorError(f"RabbitMQ closed the channel: {words:.200}", where, fix, can_retry=True)
+    words = words.strip("()") or " ".join(type(each).__name__ for each in inner)
+    fix = "see whether the server runs and can be reached"
+    if isinstance(error, pika.exceptions.IncompatibleProtocolError):
+        fix += ", and whether its port speaks TLS (amqps://)"
+    fix += "; it is tried again until then"
+    return ConnectorError(f"the connection to RabbitMQ is gone: {words:.200}", where, fix, can_retry=True)
+
+
+def _inner(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was made from; pika keeps that in its arguments."""
+    waiting: list[object] = [error]
+    seen: list[BaseException] = []
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseException) and each not in seen:
+            seen.append(each)
+            yield each
+            waiting += [each.__cause__, each.__context__, *each.args, *getattr(each, "exceptions", ())]
+
+
+def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no types
+    """The parameters of a URL; one attempt a try, since who calls tries again."""
+    try:
+        parameters = pika.URLParameters(url)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
+        what = f"the URL of RabbitMQ cannot be read: {type(error).__name__}"
+        raise ConfigError(what, where, "write amqp://user:password@host:5672/vhost") from None
+    parameters.connection_attempts = 1
+    parameters.retry_delay = 0
+    parameters.socket_timeout = parameters.stack_timeout = _CONNECT_SECS
+    return parameters
+
+
+class RabbitMQSink(BasicBolt):
+    """Publishes each tuple's ``body`` and acks it when the server has confirmed it. At least once.
+
+    Args:
+        url: As of the spout.
+        exchange: The exchange; ``""`` is the default one, which routes to the queue named as the key.
+        routing_key: The key, or a function of the tuple.
+
+    A message that no queue takes fails alone (``mandatory``), as does one that the server refuses. One round
+    trip a message. Reads the field ``body`` (bytes or str), and ``headers`` if there is one.
+    """
+
+    outputs = []
+
+    def __init__(self, url: str, *, exchange: str = "", routing_key: str | Callable[[Tuple], str]) -> None:
+        _parameters_of(url, "RabbitMQSink(...)")
+        self.url, self.exchange, self.routing_key = url, exchange, routing_key
+
+    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Connect at the first tuple; the connection stays with the process."""
+        self._kept = context.cached((self.url, context.task_id), _Kept)
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # noqa: ARG002
+        """Publish, and wait for the confirmation."""
+        key = self.routing_key if isinstance(self.routing_key, str) else self.routing_key(tup)
+        headers: Mapping[str, Any] = tup["headers"] if "headers" in tup.fields else {}
+        properties = pika.BasicProperties(delivery_mode=2, headers=dict(headers))
+        where = f"exchange {self.exchange!r}, routing key {key!r}"
+        try:
+            channel = self._kept.channel(self.url)
+            channel.basic_publish(self.exchange, key, tup["body"], properties, mandatory=True)
+        except pika.exceptions.UnroutableError as error:
+            fix = "bind a queue to the exchange under that key"
+            raise ConnectorError("RabbitMQ has no queue for this message", where, fix) from error
+        except pika.exceptions.NackError as error:
+            fix = "see the queue's limits (x-max-length, overflow)"
+            raise ConnectorError("RabbitMQ refused the message", where, fix, can_retry=True) from error
+        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            self._kept.drop()
+            raise connector_error(error, where, key) from error
+
+
+class _Kept:
+    """A connection that outlives the bolt, which lives for one micro-batch."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._channel: Any = None
+
+    def channel(self, url: str) -> Any:  # noqa: ANN401  # pika has no types
+        """An open channel with confirmations."""
+        if self._connection is None or not (self._connection.is_open and self._channel.is_open):
+            self.drop()
+            self._connection = pika.BlockingConnection(_parameters_of(url, "RabbitMQSink(...)"))
+            self._channel = self._connection.channel()
+            self._channel.confirm_delivery()
+        return self._channel
+
+    def drop(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None:
+            with suppress(pika.exceptions.AMQPError, OSError, ValueError):
+                connection.close()

@@ -1,0 +1,302 @@
+"""Redis Streams: entries of a group, each acknowledged when its tree is done. Needs ``acktree[redis]``.
+
+Rules of this file
+------------------
+1. An XACK needs no connection of its own: what was open when the driver died goes on from the checkpoint
+   (``redelivers = False``), and only what it did not hand over is read again.
+2. What is open is kept from other consumers by XCLAIM JUSTID, which resets its idle time and counts nothing.
+3. A lost answer may have held entries: after an error the own pending entries are read again.
+
+Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from acktree import (
+    BasicBolt,
+    BasicOutputCollector,
+    Config,
+    ConfigError,
+    ConnectorError,
+    Failure,
+    OpenMessages,
+    Spout,
+    SpoutOutputCollector,
+    TaskContext,
+    Tuple,
+)
+
+try:
+    import redis
+    import redis.exceptions
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"acktree.connectors.redis needs {missing.name}: pip install 'acktree[redis]'", name=missing.name
+    ) from missing
+
+__all__ = ["RedisStreamSink", "RedisStreamSpout"]
+
+_CONNECT_SECS: Final = 5.0
+_PAGE: Final = 1000
+_IDLE_SECS: Final = 0.05
+"""An empty stream is read so often at most."""
+
+_Entry = tuple[str, dict[bytes, bytes], int]
+"""(entry id, fields, attempt)"""
+
+
+class RedisStreamSpout(Spout):
+    """The entries of a stream for a consumer group, as ``["entry_id", "fields"]``.
+
+    Args:
+        url: ``redis://user:password@host:6379/0``, or ``rediss://``.
+        stream: The stream, which must be there with its group:
+            ``XGROUP CREATE stream group 0 MKSTREAM``.
+        group: The consumer group.
+        consumer: This task's name in the group. None: topology, component and place of the task, which stays
+            the same over restarts, so that its pending entries are found again. Give one if two runs of a
+            topology of one name read one group.
+        claim_idle_secs: Entries that another consumer of the group has held for so long without a sign of
+            life are taken over. Give the same to all consumers of a group.
+
+    ``fields`` is a dict of bytes. An entry that is acknowledged stays in the stream: trim it yourself
+    (``XTRIM``, or ``XADD`` with ``MAXLEN``). What a ``Retry`` gives up is acknowledged, and acktree's dead
+    letter is the copy. Without a ``Retry`` a failed entry is claimed and emitted again.
+    """
+
+    outputs = ["entry_id", "fields"]
+    redelivers = False
+
+    def __init__(
+        self, url: str, stream: str, group: str, *, consumer: str | None = None, claim_idle_secs: float = 60.0
+    ) -> None:
+        where = f"RedisStreamSpout(..., {stream!r}, {group!r})"
+        if not claim_idle_secs > 0:
+            what = f"claim_idle_secs is {claim_idle_secs!r}"
+            raise ConfigError(what, where, "give it seconds, more than 0")
+        self._url, self.stream, self.group, self.consumer = url, stream, group, consumer
+        self.claim_idle_secs = claim_idle_secs
+        self.keep_alive_secs = claim_idle_secs / 4
+        self._where = f"stream {stream!r}, group {group!r} at {_host_of(url, where)}"
+        self._ahead: deque[_Entry] = deque()
+        self._mine: set[str] = set()  # emitted, and without a verdict
+        self._again: deque[tuple[str, int]] = deque()  # failed: to be claimed and emitted again
+        self._read_after = self._claim_after = 0.0
+        self._must_recover = True
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Connect, and see that stream and group are there."""
+        self._collector = collector
+        self._mine.update(str(each) for each in context.open_message_ids)
+        if self.consumer is None:
+            self.consumer = f"{context.topology_name}-{context.component_id}-{context.task_index}"
+        self._page = min(context.max_spout_pending or _PAGE, _PAGE)
+        with self._told():
+            self._client = _client(self._url)
+            self._client.xpending(self.stream, self.group)  # NOGROUP where one of them is missing
+
+    def next_tuple(self) -> None:
+        """Emit the next entry."""
+        if not self._ahead:
+            with self._told():
+                self._read()
+        if self._ahead:
+            entry_id, fields, attempt = self._ahead.popleft()
+            self._mine.add(entry_id)
+            self._collector.emit([entry_id, fields], message_id=entry_id, attempt=attempt)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:
+        """Reset the idle time of what is open, and of what was read ahead."""
+        ids = [str(each) for each in open_messages.older_than(0)] + [
+            entry_id for entry_id, _, _ in self._ahead
+        ]
+        with self._told():
+            for first in range(0, len(ids), _PAGE):
+                page = ids[first : first + _PAGE]
+                self._client.xclaim(self.stream, self.group, self.consumer, 0, page, justid=True)
+
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
+        """Acknowledge; may be told again after an error, which changes nothing."""
+        ids = list(message_ids)
+        with self._told():
+            for first in range(0, len(ids), _PAGE):
+                self._client.xack(self.stream, self.group, *ids[first : first + _PAGE])
+        self._mine.difference_update(ids)
+
+    def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        """Acknowledge what was given up; let the rest be emitted again."""
+        self.ack_batch([entry_id for entry_id, failure in failures if failure.final])
+        self._again.extend(
+            (entry_id, failure.attempt + 1) for entry_id, failure in failures if not failure.final
+        )
+
+    def lag(self) -> int | None:
+        """Ask the server how many entries the group has not been given."""
+        with suppress(redis.exceptions.RedisError):
+            for group in self._client.xinfo_groups(self.stream):
+                if group["name"] == self.group.encode():
+                    return None if group.get("lag") is None else int(group["lag"])
+        return None
+
+    def close(self) -> None:
+        """Disconnect; what is pending stays so, for this consumer's next run or for others."""
+        self._client.close()
+
+    def _read(self) -> None:
+        """Read ahead: what failed, what is pending from before, what others left, what is new."""
+        if self._must_recover:
+            self._recover()
+            self._must_recover = False
+        while self._again and not self._ahead:
+            entry_id, attempt = self._again[0]
+            claimed = self._client.xclaim(self.stream, self.group, self.consumer, 0, [entry_id])
+            self._again.popleft()
+            self._mine.discard(entry_id)
+            self._ahead.extend((entry_id, fields, attempt) for _, fields in claimed if fields is not None)
+        now = time.monotonic()
+        if not self._ahead and now >= self._claim_after:
+            self._claim()
+            self._claim_after = now + self.claim_idle_secs / 4
+        if not self._ahead and now >= self._read_after:
+            answer = self._client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, count=self._page)
+            self._ahead.extend((entry_id.decode(), fields, 1) for entry_id, fields in _entries(answer))
+            self._read_after = 0.0 if self._ahead else now + _IDLE_SECS
+
+    def _recover(self) -> None:
+        """Read what is pending for this consumer and neither open nor read ahead."""
+        after = "0"
+        while True:
+            answer = self._client.xreadgroup(self.group, self.consumer, {self.stream: after}, count=_PAGE)
+            entries = _entries(answer)
+            if not entries:
+                return
+            after = entries[-1][0].decode()
+            self._put(entries)
+
+    def _claim(self) -> None:
+        """Take over what other consumers have left lying."""
+        cursor: Any = "0-0"
+        idle_ms = int(self.claim_idle_secs * 1000)
+        while True:
+            cursor, entries, *_ = self._client.xautoclaim(
+                self.stream, self.group, self.consumer, idle_ms, cursor, count=_PAGE
+            )
+            self._put([(entry_id, fields) for entry_id, fields in entries if fields is not None])
+            if cursor in (b"0-0", "0-0") or len(self._ahead) >= self._page:
+                return
+
+    def _put(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        """Read entries ahead that are not here yet, with the number of their delivery."""
+        here = self._mine.union(entry_id for entry_id, _, _ in self._ahead)
+        here.update(entry_id for entry_id, _ in self._again)
+        fresh = [
+            (entry_id, fields) for entry_id, fields in entries if fields and entry_id.decode() not in here
+        ]
+        if not fresh:
+            return
+        pending = self._client.xpending_range(
+            self.stream, self.group, fresh[0][0], fresh[-1][0], _PAGE, self.consumer
+        )
+        times = {each["message_id"]: int(each["times_delivered"]) for each in pending}
+        self._ahead.extend((entry_id.decode(), fields, times.get(entry_id, 1)) for entry_id, fields in fresh)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around what speaks to the server."""
+        try:
+            yield
+        except (redis.exceptions.RedisError, OSError) as error:
+            self._must_recover = True
+            raise connector_error(error, self._where) from error
+
+
+def _client(url: str) -> Any:  # noqa: ANN401  # on purpose: RESP2 and RESP3 answer differently
+    return redis.Redis.from_url(
+        url, socket_connect_timeout=_CONNECT_SECS, socket_timeout=_CONNECT_SECS, health_check_interval=0
+    )
+
+
+def _host_of(url: str, where: str) -> str:
+    try:
+        options: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
+    except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
+        what = f"the URL of Redis cannot be read: {type(error).__name__}"
+        raise ConfigError(what, where, "write redis://user:password@host:6379/0") from None
+    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
+
+
+def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: ANN401  # a list, or RESP3's dict
+    if not answer:
+        return []
+    given = next(iter(answer.values())) if isinstance(answer, dict) else answer[0][1]
+    if given and isinstance(given[0], list) and given[0] and isinstance(given[0][0], (list, tuple)):
+        given = given[0]
+    return [(entry_id, fields or {}) for entry_id, fields in given]
+
+
+def connector_error(error: BaseException, where: str) -> ConnectorError:
+    """What the client raised, in our words: whether it passes, and what to do."""
+    words = str(error)
+    causes = [error, error.__cause__, error.__context__]
+    if any(isinstance(each, ssl.SSLError) for each in causes):
+        fix = "use rediss:// with the port that speaks TLS and a certificate that is trusted, else redis://"
+        return ConnectorError("Redis and this client do not agree on TLS", where, fix)
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        fix = "mend user and password in the URL; nothing was received"
+        return ConnectorError("Redis refused the login", where, fix)
+    if words.startswith(("NOAUTH", "WRONGPASS")):
+        fix = "mend user and password in the URL; nothing was received"
+        return ConnectorError("Redis refused the login", where, fix)
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        fix = "give the user the commands of streams on this key (ACL SETUSER)"
+        return ConnectorError(f"Redis refused access: {words:.200}", where, fix)
+    if isinstance(error, redis.exceptions.ResponseError) and "NOGROUP" in words:
+        fix = "make it: XGROUP CREATE stream group 0 MKSTREAM; or mend its name, and submit again"
+        return ConnectorError("there is no such stream, or it has no such group", where, fix)
+    may_pass = isinstance(
+        error,
+        (
+            redis.exceptions.ConnectionError,
+            redis.exceptions.TimeoutError,
+            redis.exceptions.ReadOnlyError,
+            OSError,
+        ),
+    )
+    fix = "see whether the server runs and can be reached; it is tried again until then"
+    if not may_pass:
+        fix = "see what the server says, and submit again"
+    return ConnectorError(f"Redis does not answer as it should: {words:.200}", where, fix, can_retry=may_pass)
+
+
+class RedisStreamSink(BasicBolt):
+    """Adds each tuple's ``fields`` (a dict) to a stream, and acks it when Redis has answered. At least once.
+
+    Args:
+        url: As of the spout.
+        stream: The stream; made if it is not there.
+        maxlen: Trim the stream to about so many entries. None: do not.
+    """
+
+    outputs = []
+
+    def __init__(self, url: str, stream: str, *, maxlen: int | None = None) -> None:
+        self._where = f"stream {stream!r} at {_host_of(url, 'RedisStreamSink(...)')}"
+        self._url, self.stream, self.maxlen = url, stream, maxlen
+
+    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Connect at the first tuple; the connections stay with the process."""
+        self._client = context.cached((self._url, "redis"), lambda: _client(self._url))
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # noqa: ARG002
+        """Add it, and wait for the answer."""
+        try:
+            self._client.xadd(self.stream, tup["fields"], maxlen=self.maxlen)
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise connector_error(error, self._where) from error

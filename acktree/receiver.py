@@ -1,0 +1,180 @@
+"""A receiving thread for spouts whose client blocks, or is asyncio.
+
+Rules of this file
+------------------
+1. At most ``most`` items wait; while there is no room nothing is received.
+2. What ``receive`` raises is raised by :meth:`Receiver.get` on the spout's thread, behind the items that came
+   before it. Nothing is received in between.
+3. Everything given here runs on the receiver's thread; everything called by the spout returns at once.
+
+Source: ours. Storm's spouts start such threads by hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:  # it takes a while, and `import acktree` must stay quick
+    import asyncio
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+__all__ = ["Receiver"]
+
+_CLOSE_SECS: Final = 5.0
+
+
+class Receiver(Generic[T]):
+    """Receives on a thread of its own what a spout emits on its thread.
+
+    ::
+
+        def open(self, config, context, collector):
+            self.receiver = Receiver(self.poll, most=1000, wake=collector.wake)
+
+        def poll(self):                       # on the receiver's thread; may block for some seconds
+            return self.client.receive_message(WaitTimeSeconds=20).get("Messages", [])
+
+        def next_tuple(self):
+            message = self.receiver.get()     # None when nothing is there
+            if message is not None: ...
+
+        def close(self):
+            self.receiver.close()
+
+    Args:
+        receive: Returns the items that came, perhaps none; called again and again. A coroutine function runs
+            on an event loop of the thread, as does what is given to :meth:`call`.
+        most: Nothing is received while so many items wait. One call of ``receive`` may go beyond it.
+        wake: Called when items have come: ``collector.wake``.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[], Sequence[T]] | Callable[[], Awaitable[Sequence[T]]],
+        *,
+        most: int = 1000,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._receive, self._most, self._wake = receive, most, wake
+        self._items: deque[T] = deque()
+        self._error: Exception | None = None
+        self._is_closed = False
+        self._changed = Condition()
+        self._loop = _new_loop() if inspect.iscoroutinefunction(receive) else None
+        self._receiving: asyncio.Task[Any] | None = None
+        self._thread = Thread(target=self._run, name="acktree receiver", daemon=True)
+        self._thread.start()
+
+    def get(self) -> T | None:
+        """The next item; None when none is there. Raises what ``receive`` raised, once."""
+        with self._changed:
+            if self._items:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            error, self._error = self._error, None
+            if error is not None:
+                self._changed.notify_all()
+                raise error
+        return None
+
+    def clear(self) -> list[T]:
+        """Take out all items that wait: their connection is gone."""
+        with self._changed:
+            items = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+        return items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def call(self, coroutine: Coroutine[Any, Any, R], timeout_secs: float) -> R:
+        """Run a coroutine on the thread's event loop, beside ``receive``, and wait for its result.
+
+        Raises:
+            TimeoutError: It took longer; it was cancelled. Else what the coroutine raises.
+        """
+        assert self._loop is not None, "receive is no coroutine function"
+        import asyncio  # noqa: PLC0415  # see above
+
+        running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return running.result(timeout_secs)
+        except TimeoutError:
+            running.cancel()
+            raise
+
+    def close(self, timeout_secs: float = _CLOSE_SECS) -> bool:
+        """Receive no more. True when the thread has ended; False when ``receive`` still blocks."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+        self._thread.join(timeout_secs)
+        return not self._thread.is_alive()
+
+    def _cancel(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+    def _run(self) -> None:
+        if self._loop is None:
+            while self._has_room():
+                self._take(self._receive)  # type: ignore[arg-type]  # no coroutine function
+            return
+        import asyncio  # noqa: PLC0415  # see above
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type,return-value]
+            runner.run(self._run_on_loop())
+
+    async def _run_on_loop(self) -> None:
+        import asyncio  # noqa: PLC0415  # see above
+
+        assert self._loop is not None, "it runs on it"
+        while await self._loop.run_in_executor(None, self._has_room):
+            self._receiving = asyncio.ensure_future(self._receive())  # type: ignore[arg-type]
+            try:
+                items = await self._receiving
+            except asyncio.CancelledError:
+                return
+            except Exception as error:  # noqa: BLE001  # raised by get()
+                self._put([], error)
+            else:
+                self._put(items, None)
+
+    def _take(self, receive: Callable[[], Sequence[T]]) -> None:
+        try:
+            items = receive()
+        except Exception as error:  # noqa: BLE001  # raised by get()
+            self._put([], error)
+        else:
+            self._put(items, None)
+
+    def _put(self, items: Sequence[T], error: Exception | None) -> None:
+        with self._changed:
+            self._items.extend(items)
+            self._error = error
+        if items or error is not None:
+            self._wake()
+
+    def _has_room(self) -> bool:
+        """Wait for room. False when it is closed."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or (self._error is None and len(self._items) < self._most)
+            )
+            return not self._is_closed
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import asyncio  # noqa: PLC0415  # see above
+
+    return asyncio.new_event_loop()

@@ -1,0 +1,214 @@
+"""Calls of a spout's hooks, and what becomes of what they raise.
+
+Rules of this file
+------------------
+1. A ``ConnectorError`` that may pass is reported once in a row, and the call is made again after a pause.
+   Until it succeeds, later calls wait behind it in their order, so that verdicts are told in the order given.
+2. A ``ConnectorError`` that cannot pass leaves this file: it stops the topology.
+3. Any other exception is reported, and the spout goes on.
+4. What was lost is told no verdict, also when it is lost by a call that is under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acktree.core.tracking.verdicts import Failure
+from acktree.errors import ConnectorError
+from acktree.spout import Spout
+from acktree.tasks.spouts.upkeep import Pauses
+
+IsLost = Callable[[object], bool]
+"""Whether a message id is among those that were lost."""
+
+
+@dataclass
+class _Verdicts:
+    """Verdicts of one kind that wait to be told.
+
+    Attributes:
+        in_bulk: The hook that takes all of them.
+        one_by_one: The hook that takes one, where the spout does not override ``in_bulk``.
+        items: What is told: message ids, or (message id, failure) pairs.
+    """
+
+    in_bulk: Callable[..., None]
+    one_by_one: Callable[..., None] | None
+    items: Sequence[Any]
+    is_ack: bool
+
+    def id_of(self, item: Any) -> object:  # noqa: ANN401  # as in items
+        return item if self.is_ack else item[0]
+
+    def without(self, is_lost: IsLost) -> _Verdicts:
+        kept = [item for item in self.items if not is_lost(self.id_of(item))]
+        return _Verdicts(self.in_bulk, self.one_by_one, kept, self.is_ack)
+
+
+@dataclass
+class _Call:
+    """A call of a hook that tells no verdict."""
+
+    hook: Callable[..., None]
+    arguments: tuple[object, ...]
+
+
+class Hooks:
+    """The hooks of one spout task.
+
+    Attributes:
+        now_ms: The clock; whoever calls sets it first.
+    """
+
+    def __init__(self, spout: Spout, report: Callable[[BaseException], None]) -> None:
+        """Nothing was called yet."""
+        self.now_ms = 0
+        self._spout, self._report = spout, report
+        self._pauses = Pauses()
+        self._waiting: deque[_Verdicts | _Call] = deque()
+        self._must_ask = False  # next_tuple, or open, is the call that raised
+        self._losses: list[IsLost] = []
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether verdicts wait for a call that raised."""
+        return any(isinstance(each, _Verdicts) for each in self._waiting)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether ``next_tuple`` may be called: nothing waits, and it is not too early for the next try."""
+        return not self._waiting and (not self._pauses.is_on or self._pauses.is_over(self.now_ms))
+
+    def due_ms(self, *, can_ask: bool) -> int | None:
+        """When a call is to be made again; None when none is.
+
+        Args:
+            can_ask: Whether ``next_tuple`` would be called otherwise.
+        """
+        return self._pauses.due_ms() if self._waiting or (self._must_ask and can_ask) else None
+
+    def call(self, hook: Callable[..., None], *arguments: object) -> None:
+        """Call a hook that tells no verdict."""
+        if self._waiting:
+            self._waiting.append(_Call(hook, arguments))
+        else:
+            self._make(_Call(hook, arguments))
+
+    def keep_alive(self, *arguments: object) -> None:
+        """Call ``keep_alive``: also while other calls wait, and not again before it is due."""
+        try:
+            self._spout.keep_alive(*arguments)  # type: ignore[arg-type]  # the one that it takes
+        except ConnectorError as error:
+            if not error.can_retry:
+                raise
+            if not self._pauses.is_on:
+                self.failed(error)
+        except Exception as error:  # noqa: BLE001  # user code
+            self._report(error)
+
+    def ack(self, message_ids: Sequence[object]) -> None:
+        """Tell messages that they were acked."""
+        spout = self._spout
+        each = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
+        self._tell(_Verdicts(spout.ack_batch, each, message_ids, is_ack=True))
+
+    def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        """Tell messages that they failed."""
+        spout = self._spout
+        each = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
+        self._tell(_Verdicts(spout.fail_batch, each, failures, is_ack=False))
+
+    def lose(self, is_lost: IsLost) -> None:
+        """Tell no verdict of what was lost."""
+        self._losses.append(is_lost)
+        left = (each.without(is_lost) if isinstance(each, _Verdicts) else each for each in self._waiting)
+        self._waiting = deque(each for each in left if isinstance(each, _Call) or each.items)
+
+    def failed(self, error: ConnectorError) -> None:
+        """``next_tuple`` or ``open`` raised what may pass, or ``keep_alive`` did: pause."""
+        self._must_ask = True
+        self._pause(error)
+
+    def succeeded(self) -> None:
+        """``next_tuple`` or ``open`` returned."""
+        if self._must_ask or self._pauses.is_on:
+            self._must_ask = False
+            self._pauses.end()
+
+    def try_again(self) -> bool:
+        """Make the calls that wait, if it is time for that. True if one was made and returned."""
+        has_moved = False
+        while self._waiting and self._pauses.is_over(self.now_ms):
+            first = self._waiting.popleft()
+            waiting, self._waiting = self._waiting, deque()
+            self._make(first)
+            has_failed = bool(self._waiting)
+            self._waiting += waiting
+            if has_failed:
+                break
+            has_moved = True
+        if has_moved and not self._waiting and not self._must_ask:
+            self._pauses.end()
+        return has_moved
+
+    def _tell(self, verdicts: _Verdicts) -> None:
+        if self._waiting:
+            self._waiting.append(verdicts)
+        else:
+            self._make(verdicts)
+
+    def _make(self, call: _Verdicts | _Call) -> None:
+        """Make a call; what may pass is put where it waits."""
+        self._losses = []
+        try:
+            if isinstance(call, _Call):
+                call.hook(*call.arguments)
+            elif call.one_by_one is None:
+                call.in_bulk(call.items)
+            else:
+                self._one_by_one(call, call.one_by_one)
+        except ConnectorError as error:
+            if not error.can_retry:
+                raise
+            for is_lost in self._losses:
+                call = call.without(is_lost) if isinstance(call, _Verdicts) else call
+            if isinstance(call, _Call) or call.items:
+                self._waiting.appendleft(call)
+            self._pause(error)
+        except Exception as error:  # noqa: BLE001  # user code
+            self._report(error)
+
+    def _one_by_one(self, call: _Verdicts, hook: Callable[..., None]) -> None:
+        """Tell each; after a ConnectorError ``call`` holds what is left to tell."""
+        raised: list[Exception] = []
+        for place, item in enumerate(call.items):
+            if self._losses and any(is_lost(call.id_of(item)) for is_lost in self._losses):
+                continue
+            try:
+                hook(item)
+            except ConnectorError:
+                call.items = call.items[place:]
+                if raised:
+                    self._report(_together(raised))
+                raise
+            except Exception as error:  # noqa: BLE001  # user code
+                raised.append(error)
+        if raised:
+            raise _together(raised)
+
+    def _pause(self, error: ConnectorError) -> None:
+        if self._pauses.begin(self.now_ms):
+            self._report(error)
+
+
+def _is_ours(hook: object, default: object) -> bool:
+    return getattr(hook, "__func__", None) is default
+
+
+def _together(raised: Sequence[Exception]) -> Exception:
+    if len(raised) == 1:
+        return raised[0]
+    return ExceptionGroup(f"{len(raised)} messages could not be told their verdicts", raised)

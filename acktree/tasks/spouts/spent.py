@@ -1,0 +1,50 @@
+"""Messages that their queue has delivered more often than a ``Retry`` allows.
+
+Each earlier delivery ended without a verdict, with its driver or its connection: a message that kills its
+driver each time looks like this. It is given up before it runs once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.tasks.spouts.collector import Run
+from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
+
+
+def without_spent(
+    runs: Iterable[Run], max_attempts: int, give_up: Callable[[Attempt, Failure], None]
+) -> list[Run]:
+    """The runs without the messages whose attempts are used up; each of these is given up."""
+    left: list[Run] = []
+    for run in runs:
+        if run.attempts is None or not run.is_tracked or int(run.attempts.max()) <= max_attempts:
+            left.append(run)
+            continue
+        is_spent = run.attempts > max_attempts
+        for place in np.flatnonzero(is_spent).tolist():
+            give_up(_attempt_of(run, place), _failure(int(run.attempts[place]), max_attempts))
+        if not is_spent.all():
+            left.append(run.those(~is_spent))
+    return left
+
+
+def _attempt_of(run: Run, place: int) -> Attempt:
+    assert run.attempts is not None, "only a run that has attempts is asked"
+    message_id = run.message_ids[place]
+    message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
+    target = None if run.tasks is None else int(run.tasks[place])
+    letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(place, 1), target)
+    return Attempt(message_id, NO_CHUNK, 0, -1, int(run.attempts[place]) - 1, 0, run.stream, letter)
+
+
+def _failure(attempt: int, max_attempts: int) -> Failure:
+    return Failure(
+        reason=f"delivery {attempt} of a message that may have {max_attempts} attempts: the earlier ones "
+        "ended without a verdict, with their driver or their connection",
+        kind=FailureKind.FAILED, cause=FailureCause.GAVE_UP, component=None, exception=None,
+        exception_types=(), traceback=None, attempt=attempt - 1, final=True,
+    )  # fmt: skip

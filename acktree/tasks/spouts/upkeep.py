@@ -1,0 +1,107 @@
+"""What keeps a spout task in touch with its queue: when ``keep_alive`` is due, and pauses after errors.
+
+Times are arguments, in milliseconds of the clock that the caller has: the driver's, or ``LocalCluster``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from acktree.core.spouts.open_messages import OpenMessages
+
+FIRST_PAUSE_MS: Final = 100
+"""After the first ``ConnectorError`` that may pass; twice as long after each further one."""
+LONGEST_PAUSE_MS: Final = 30_000
+
+
+class Pulse:
+    """When something that happens every so many seconds is due; a clock that was set back makes it due."""
+
+    def __init__(self) -> None:
+        """Not started: nothing is due."""
+        self._last_ms: int | None = None
+
+    def start(self, now_ms: int) -> None:
+        """Count from now."""
+        self._last_ms = now_ms
+
+    def due_ms(self, secs: float | None) -> int | None:
+        """When it is due; None when it never is.
+
+        Args:
+            secs: How often it is to happen; None: never.
+        """
+        if secs is None or self._last_ms is None:
+            return None
+        return self._last_ms + max(1, int(secs * 1000))
+
+    def is_due(self, secs: float | None, now_ms: int) -> bool:
+        """Whether it is due."""
+        due_ms = self.due_ms(secs)
+        if due_ms is None or self._last_ms is None:
+            return False
+        return now_ms >= due_ms or now_ms < self._last_ms
+
+
+class Pauses:
+    """Pauses between tries of a call that raised a ``ConnectorError`` which may pass.
+
+    Attributes:
+        is_on: Whether the last try raised.
+    """
+
+    def __init__(self) -> None:
+        """Nothing raised yet."""
+        self.is_on = False
+        self._pause_ms = self._again_ms = 0
+
+    def begin(self, now_ms: int) -> bool:
+        """A try raised. True if it was the first in a row, which is the one to report."""
+        is_first = not self.is_on
+        self.is_on = True
+        self._pause_ms = min(2 * self._pause_ms or FIRST_PAUSE_MS, LONGEST_PAUSE_MS)
+        self._again_ms = now_ms + self._pause_ms
+        return is_first
+
+    def end(self) -> None:
+        """A try succeeded."""
+        self.is_on = False
+        self._pause_ms = self._again_ms = 0
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it may be tried now; a clock that was set back makes no pause longer."""
+        return not 0 < self._again_ms - now_ms <= self._pause_ms
+
+    def due_ms(self) -> int | None:
+        """When it may be tried again; None when nothing raised."""
+        return self._again_ms if self.is_on else None
+
+
+@dataclass(frozen=True)
+class OpenNow(OpenMessages):
+    """The open messages of a task at one moment.
+
+    Attributes:
+        open_count: How many.
+        oldest_ms: When the oldest was first emitted; None when none is open.
+        now_ms: The moment.
+        emitted_by: The ids of those that were first emitted at a moment or before it.
+    """
+
+    open_count: int
+    oldest_ms: int | None
+    now_ms: int
+    emitted_by: Callable[[int], Iterable[object]]
+
+    @property
+    def count(self) -> int:
+        return self.open_count
+
+    @property
+    def oldest_secs(self) -> float | None:
+        return None if self.oldest_ms is None else max(0, self.now_ms - self.oldest_ms) / 1000
+
+    def older_than(self, secs: float) -> Sequence[object]:
+        return list(self.emitted_by(self.now_ms - round(secs * 1000)))

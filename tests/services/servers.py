@@ -1,0 +1,270 @@
+"""Servers of a test's own: on loopback, each with a free port and a temporary folder, gone when the test is.
+
+Taken is what is installed; a running service is neither needed nor touched. Each server runs in the
+foreground in a process group of its own and is stopped by its process id. Where a program is missing the
+tests are skipped with what installs it, but in CI that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+_READY_SECS = 90
+_STOP_SECS = 30
+
+
+def free_port(below: int = 65536) -> int:
+    """A port of the loopback interface that nobody listens on; below a number, if it matters."""
+    for candidate in (0, *range(20001 + os.getpid() % 5000, below, 7)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", candidate))
+            except OSError:
+                continue
+            port = int(probe.getsockname()[1])
+            if port < below:
+                return port
+    raise RuntimeError("no free port")
+
+
+class Server:
+    """A server process. Subclasses say what to run, and when it is ready."""
+
+    name = ""
+    stop_signal = signal.SIGTERM
+
+    @classmethod
+    def missing(cls) -> str:
+        """What has to be installed before it can run; empty when nothing has."""
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"acktree-{self.name}-"))
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            self.prepare()
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+
+    def prepare(self) -> None:
+        """Write what the server needs into its folder."""
+
+    def command(self) -> list[str]:
+        """What to run."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """The variables of its process."""
+        return dict(os.environ)
+
+    def is_ready(self) -> bool:
+        """Whether it serves. May raise OSError."""
+        raise NotImplementedError
+
+    def pid(self) -> int:
+        """The process that serves."""
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Run it until :meth:`stop` or :meth:`kill`; returns when it serves."""
+        assert self.process is None, f"{self.name} runs already"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                cwd=self.folder, env=self.environment(),
+            )  # fmt: skip
+        deadline = time.monotonic() + _READY_SECS
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} does not start: {self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """In order."""
+        self._end(self.stop_signal)
+
+    def kill(self) -> None:
+        """As a crash does."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """In order, on the same port with what it had."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop it and leave nothing."""
+        self.kill()
+        self.clean_up()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def clean_up(self) -> None:
+        """End what it left running."""
+
+    @property
+    def log(self) -> Path:
+        """What it printed."""
+        return self.folder / "printed"
+
+    def _answers(self) -> bool:
+        try:
+            return self.is_ready()
+        except OSError:
+            return False
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self.process = self.process, None
+        if process is None or process.poll() is not None:
+            return
+        try:
+            self.process = process
+            os.kill(self.pid(), number)
+        except (OSError, ValueError):  # it has just ended, or has not written its number yet
+            process.kill()
+        finally:
+            self.process = None
+        try:
+            process.wait(_STOP_SECS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class RabbitMQ(Server):
+    """RabbitMQ with classic and quorum queues; guest may log in."""
+
+    name = "rabbitmq"
+    _SCRIPT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+    _PORTS_BELOW = 65536 - 20000
+
+    def __init__(self, **settings: str) -> None:
+        self._settings = settings
+        super().__init__()
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if Path(cls._SCRIPT).exists() else "no RabbitMQ (Debian: apt-get install rabbitmq-server)"
+
+    def prepare(self) -> None:
+        self.port = free_port(self._PORTS_BELOW)
+        self.epmd_port = free_port()
+        (self.folder / "enabled_plugins").write_text("[].")
+        settings = {
+            "disk_free_limit.absolute": "50MB", "vm_memory_high_watermark.absolute": "512MB",
+            "log.console": "true", "log.console.level": "warning",
+        }  # fmt: skip
+        settings |= self._settings
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        (self.folder / "pid").unlink(missing_ok=True)
+        return [self._SCRIPT]
+
+    def environment(self) -> dict[str, str]:
+        folder = str(self.folder)
+        return os.environ | {
+            "HOME": folder,
+            "RABBITMQ_NODENAME": f"rmq{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self.port + 20000),
+            "ERL_EPMD_PORT": str(self.epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{folder}/log",
+            "RABBITMQ_PID_FILE": f"{folder}/pid",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/enabled_plugins",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
+            "RABBITMQ_GENERATED_CONFIG_DIR": f"{folder}/generated",
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+            ),
+        }
+
+    @property
+    def url(self) -> str:
+        """With the user and password that every RabbitMQ has."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def is_ready(self) -> bool:
+        import pika  # noqa: PLC0415  # an extra
+
+        try:
+            pika.BlockingConnection(pika.URLParameters(self.url + "?connection_attempts=1")).close()
+        except pika.exceptions.AMQPError:
+            return False
+        return True
+
+    def pid(self) -> int:
+        """The Erlang machine: what was started is a script around it."""
+        return int((self.folder / "pid").read_text())
+
+    def clean_up(self) -> None:
+        environment = os.environ | {"ERL_EPMD_PORT": str(self.epmd_port)}
+        if shutil.which("epmd"):
+            subprocess.run(["epmd", "-kill"], env=environment, capture_output=True, check=False)
+
+
+class Redis(Server):
+    """Redis that writes each command to disk before it answers."""
+
+    name = "redis"
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if shutil.which("redis-server") else "no Redis (Debian: apt-get install redis-server)"
+
+    def command(self) -> list[str]:
+        return [
+            "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder),
+            "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no",
+        ]  # fmt: skip
+
+    @property
+    def url(self) -> str:
+        """Of database 0."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def is_ready(self) -> bool:
+        import redis  # noqa: PLC0415  # an extra
+
+        try:
+            with redis.Redis.from_url(self.url) as client:
+                return bool(client.ping())
+        except redis.exceptions.RedisError:
+            return False
+
+
+class Nats(Server):
+    """NATS with JetStream."""
+
+    name = "nats"
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if shutil.which("nats-server") else "no NATS (Debian: apt-get install nats-server)"
+
+    def command(self) -> list[str]:
+        return ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(self.folder / "js")]
+
+    @property
+    def url(self) -> str:
+        """Without a password."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def is_ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            return connection.recv(4) == b"INFO"

@@ -1,0 +1,182 @@
+"""The RabbitMQ connector against a real server."""
+
+from __future__ import annotations
+
+import copy
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+
+pika = pytest.importorskip("pika")
+
+from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.proxy import Proxy  # noqa: E402
+from tests.services.servers import RabbitMQ  # noqa: E402
+
+QUEUE, DEAD = "orders", "orders.dead"
+
+
+class Queue(Broker):
+    """A queue of one kind, reached through a proxy that can be cut."""
+
+    shortest_lease_secs = 4
+    redelivery_secs = 3
+    secret = "S3cr3t"
+
+    def __init__(self, server: RabbitMQ, kind: str, given_up: str = "dead_letter"):
+        self.server, self.kind, self.given_up = server, kind, given_up
+        self.counts_attempts = kind == "quorum"
+        self.proxy = Proxy(server.port)
+        self._connect()
+
+    def url(self, login: str = "guest:guest", scheme: str = "amqp") -> str:
+        return f"{scheme}://{login}@127.0.0.1:{self.proxy.port}/?heartbeat=4"
+
+    def make_spout(self) -> RabbitMQSpout:
+        return RabbitMQSpout(self.url(), QUEUE, prefetch=20, given_up=self.given_up)
+
+    def _connect(self):
+        self.connection = pika.BlockingConnection(pika.URLParameters(self.server.url + "?heartbeat=0"))
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+
+    def put(self, bodies):
+        for body in bodies:
+            self.channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+
+    def count(self):
+        return self._count(QUEUE)
+
+    def _count(self, queue):
+        return self.channel.queue_declare(queue, passive=True).method.message_count
+
+    def cut(self):
+        self.proxy.cut()
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.server.kill()
+
+    def start(self):
+        self.server.start()
+        with suppress(pika.exceptions.AMQPError):
+            self.connection.close()
+        self._connect()
+
+    def drop_queue(self):
+        self.channel.queue_delete(QUEUE)
+
+    def clear(self):
+        self.channel.queue_declare(DEAD, durable=True)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+        self.channel.queue_declare(QUEUE, durable=True, arguments=arguments | {"x-queue-type": self.kind})
+        for queue in (QUEUE, DEAD):
+            self.channel.queue_purge(queue)
+
+    def dead_letters(self):
+        found = []
+        while True:
+            _, properties, body = self.channel.basic_get(DEAD)
+            if properties is None:
+                break
+            found.append(body)
+        self.channel.basic_recover(requeue=True)
+        return found
+
+    def misconfigured(self):
+        nowhere = f"amqp://guest:{self.secret}@127.0.0.1:1/"
+        return {
+            "a wrong password": (lambda: RabbitMQSpout(self.url(f"guest:{self.secret}"), QUEUE), False),
+            "an absent queue": (lambda: RabbitMQSpout(self.url(), "nowhere"), False),
+            "no server": (lambda: RabbitMQSpout(nowhere, QUEUE), True),
+            "TLS on a plain port": (lambda: RabbitMQSpout(self.url(scheme="amqps"), QUEUE), False),
+            "an absent virtual host": (lambda: RabbitMQSpout(self.url().replace("/?", "/x?"), QUEUE), False),
+        }
+
+
+@pytest.fixture(scope="module", params=["classic", "quorum", "classic, rejecting"])
+def queue(request, rabbitmq):
+    kind, _, rejects = request.param.partition(", ")
+    made = Queue(rabbitmq, kind, "reject" if rejects else "dead_letter")
+    if kind == "quorum":
+        # A quorum queue that is killed moments after its declaration does not come back (RabbitMQ 3.10):
+        # after a restart it is on disk.
+        made.clear()
+        made.stop()
+        made.start()
+    yield made
+    made.drop_queue()
+    made.connection.close()
+    made.proxy.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", SPOUT_CHECKS)
+def test_the_spout_keeps_the_contract(queue: Queue, check: str) -> None:
+    check_spout(queue.make_spout, queue, only=[check])
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 65_536, True, 1.5])
+def test_the_prefetch_is_what_the_protocol_can_say(prefetch) -> None:
+    with pytest.raises(ConfigError, match="prefetch"):
+        RabbitMQSpout("amqp://guest:guest@127.0.0.1/", QUEUE, prefetch=prefetch)
+
+
+def test_a_url_that_is_none_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        RabbitMQSpout("amqp://guest:S3cr3t@host:port/", QUEUE)
+    assert "S3cr3t" not in str(refused.value)
+
+
+def test_what_is_given_up_goes_one_of_two_ways() -> None:
+    with pytest.raises(ConfigError, match="given_up"):
+        RabbitMQSpout("amqp://guest:guest@127.0.0.1/", QUEUE, given_up="drop")
+
+
+def test_the_sink_acks_what_was_confirmed_and_a_message_that_no_queue_takes_fails_alone(rabbitmq) -> None:
+    made = Queue(rabbitmq, "classic")
+    made.clear()
+    feeder = FeederSpout(["body", "headers", "key"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    sink = RabbitMQSink(rabbitmq.url, routing_key=lambda tup: tup["key"])
+    builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for n in range(5):
+            feeder.feed([b"%d" % n, {"n": n}, QUEUE if n != 2 else "nowhere"], message_id=n)
+        cluster.advance()
+    assert feeder.acked == [0, 1, 3, 4]
+    [(message_id, failure)] = feeder.failed
+    assert (message_id, "bind a queue" in failure.reason) == (2, True)
+    assert made.count() == 4
+    _, properties, body = made.channel.basic_get(QUEUE)
+    assert (body, properties.headers, properties.delivery_mode) == (b"0", {"n": 0}, 2)
+    made.connection.close()
+    made.proxy.remove()
+
+
+def test_a_connection_that_breaks_before_the_login_may_pass() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept_and_close():
+            listener.accept()[0].close()
+
+        breaks = threading.Thread(target=accept_and_close)
+        breaks.start()
+        spout = RabbitMQSpout(f"amqp://guest:S3cr3t@127.0.0.1:{listener.getsockname()[1]}/", QUEUE)
+        harness = SpoutHarness(spout)
+        breaks.join()
+    [failure] = harness.reports
+    assert failure.exception.can_retry
+    assert "S3cr3t" not in failure.reason
+
+
+def test_a_spout_with_tls_can_be_copied_for_its_tasks() -> None:
+    copy.deepcopy(RabbitMQSpout("amqps://guest:guest@127.0.0.1/", QUEUE))

@@ -1,0 +1,154 @@
+"""The connector of Redis Streams against a real server."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+client = pytest.importorskip("redis")
+
+from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, check_spout  # noqa: E402
+from tests.services.proxy import Proxy  # noqa: E402
+from tests.services.servers import Redis  # noqa: E402
+
+STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
+
+_consumers = count()
+
+
+class Stream(Broker):
+    """A stream with one group, reached through a proxy that can be cut."""
+
+    shortest_lease_secs = CLAIM_SECS
+    redelivery_secs = 4
+    acks_belong_to_connection = False
+    counts_attempts = True
+    secret = "S3cr3t"
+
+    def __init__(self, server: Redis):
+        self.server, self.proxy = server, Proxy(server.port)
+        self.client = client.Redis.from_url(server.url)
+
+    def url(self, login: str = "", scheme: str = "redis") -> str:
+        return f"{scheme}://{login}127.0.0.1:{self.proxy.port}/0"
+
+    def make_spout(self, url: str | None = None, stream: str = STREAM) -> RedisStreamSpout:
+        name = f"consumer {next(_consumers)}"
+        return RedisStreamSpout(url or self.url(), stream, GROUP, consumer=name, claim_idle_secs=CLAIM_SECS)
+
+    def put(self, bodies):
+        for body in bodies:
+            self.client.xadd(STREAM, {"body": body})
+
+    def body_of(self, values):
+        return values[1][b"body"]
+
+    def count(self):
+        [group] = self.client.xinfo_groups(STREAM)
+        return group["pending"] + (group["lag"] or 0)
+
+    def cut(self):
+        self.proxy.cut()
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.server.kill()
+
+    def start(self):
+        self.server.start()
+
+    def drop_queue(self):
+        self.client.delete(STREAM)
+
+    def clear(self):
+        self.client.delete(STREAM)
+        self.client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        right = {"enabled": True, "passwords": ["+right"], "keys": ["*"]}
+        self.client.acl_setuser("reader", **right, commands=["+@all"])
+        self.client.acl_setuser("stranger", **right, commands=["+ping", "+hello", "+client"])
+
+    def misconfigured(self):
+        nowhere = f"redis://:{self.secret}@127.0.0.1:1/0"
+        return {
+            "a wrong password": (lambda: self.make_spout(self.url(f"reader:{self.secret}@")), False),
+            "no right to the stream": (lambda: self.make_spout(self.url("stranger:right@")), False),
+            "an absent stream": (lambda: self.make_spout(stream="nowhere"), False),
+            "no server": (lambda: self.make_spout(nowhere), True),
+        }
+
+
+@pytest.fixture(scope="module")
+def stream(redis):
+    made = Stream(redis)
+    yield made
+    made.client.close()
+    made.proxy.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", SPOUT_CHECKS)
+def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
+    check_spout(stream.make_spout, stream, only=[check])
+
+
+def test_what_an_earlier_run_of_this_consumer_left_is_read_again_but_what_is_open(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"%d" % n for n in range(4)])
+    spouts = [RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c") for _ in range(2)]
+    with_open = []
+
+    class Collector:
+        def emit(self, values, message_id=None, attempt=1):
+            with_open.append((values[1][b"body"], message_id, attempt))
+
+    class Context:
+        open_message_ids = ()
+        max_spout_pending = None
+
+    spouts[0].open(None, Context, Collector())
+    for _ in range(4):
+        spouts[0].next_tuple()
+    spouts[0].ack_batch([with_open[3][1]])
+    spouts[0].close()
+    Context.open_message_ids = (with_open[0][1],)
+    del with_open[:]
+    spouts[1].open(None, Context, Collector())
+    for _ in range(4):
+        spouts[1].next_tuple()
+    spouts[1].close()
+    assert [(body, attempt) for body, _, attempt in with_open] == [(b"1", 2), (b"2", 2)]
+
+
+def test_the_sink_acks_what_was_added(stream: Stream) -> None:
+    stream.clear()
+    feeder = FeederSpout(["fields"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    builder.set_bolt("sink", RedisStreamSink(stream.server.url, STREAM)).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for n in range(3):
+            feeder.feed(
+                [{"body": b"%d" % n} if n != 1 else {}], message_id=n
+            )  # an entry has a field at least
+        cluster.advance()
+    assert feeder.acked == [0, 2]
+    assert [message_id for message_id, _ in feeder.failed] == [1]
+    assert [fields for _, fields in stream.client.xrange(STREAM)] == [{b"body": b"0"}, {b"body": b"2"}]
+
+
+def test_a_url_that_is_none_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        RedisStreamSpout("http://:S3cr3t@host/", STREAM, GROUP)
+    assert "S3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("secs", [0, -1])
+def test_an_idle_time_is_seconds(secs) -> None:
+    with pytest.raises(ConfigError, match="claim_idle_secs"):
+        RedisStreamSpout("redis://127.0.0.1/", STREAM, GROUP, claim_idle_secs=secs)

@@ -1,0 +1,265 @@
+"""Rules of acktree broken by hand, one by one: what the simulator does not notice, it does not test.
+
+Each is a patch of one method, by the name that ``--break`` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from acktree.checkpoint import acker_log as acker
+from acktree.checkpoint import folder as checkpoint
+from acktree.checkpoint.files import Files
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.journal import Journal
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.supervisor import Supervisor
+from acktree.spark.query.sink import Sink
+from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.recovery import Recovery
+from tests.simulator.disk import SimulatedDisk
+
+
+@dataclass(frozen=True)
+class Break:
+    """One rule, broken.
+
+    Attributes:
+        rule: What holds when it is not broken.
+        owner, name: The method that is replaced.
+        broken: What takes its place; it is given the method that was there.
+        needs_power_cuts: Whether only a power cut shows it.
+    """
+
+    rule: str
+    owner: Any
+    name: str
+    broken: Callable[[Any], Any]
+    needs_power_cuts: bool = False
+
+
+def _nothing(_: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _told_in_the_sink(hold: Any) -> Any:
+    def told(self: Threads, batch_id: int, verdict_batch: Any) -> None:
+        hold(self, batch_id, verdict_batch)
+        self.tell(batch_id)
+
+    return told
+
+
+def _not_journalled(_: Any) -> Any:
+    return lambda *_: ()
+
+
+def _journal_after_commit(_: Any) -> Any:
+    waiting: dict[int, list[tuple[Any, ...]]] = {}
+
+    def write(self: Journal, *arguments: Any) -> tuple[()]:
+        for late in waiting.pop(id(self), ()):
+            _journal_write(self, *late)
+        waiting.setdefault(id(self), []).append(arguments)
+        return ()
+
+    return write
+
+
+_journal_write = Journal.write
+
+
+def _in_place(_: Any) -> Any:
+    def write(self: FileInbox, blobs: Any, *, only_here: bool = False) -> int:
+        place, prepare = self._files.place, self._files.prepare
+        self._files.prepare = lambda file, content: self._disk.write(file, content) or file  # type: ignore[func-returns-value,method-assign,assignment]
+        self._files.place = lambda new, file: file  # type: ignore[method-assign]
+        try:
+            return int(_inbox_write(self, blobs, only_here=only_here))
+        finally:
+            self._files.place, self._files.prepare = place, prepare  # type: ignore[method-assign]
+
+    return write
+
+
+_inbox_write = FileInbox._write
+
+
+def _first_to_last(_: Any) -> Any:
+    def write(self: FileInbox, blobs: Any, *, only_here: bool = False) -> int:
+        first = self._next
+        for blob in blobs:
+            _inbox_write(self, [blob], only_here=only_here)
+        return first
+
+    return write
+
+
+def _deleted_before_commit(_: Any) -> Any:
+    delete = FileInbox._delete_if_done
+
+    def early(self: FileInbox, number: int) -> None:
+        committed, self._committed = self._committed, self._next
+        delete(self, number)
+        self._committed = committed
+
+    return early
+
+
+def _uncommitted_counts(committed: Any) -> Any:
+    return lambda files, folder, last, first=0: committed(files, folder, 10**9, first)
+
+
+def _uncommitted_verdicts_count(earlier: Any) -> Any:
+    return lambda self, last: earlier(self, 10**9)
+
+
+def _stored_after_told(_: Any) -> Any:
+    return lambda self, records: None
+
+
+def _same_sequences(_: Any) -> Any:
+    return property(lambda self: 0)
+
+
+def _without_sync(write: Any) -> Any:
+    return lambda self, file, content, sync=False: write(self, file, content)
+
+
+def _told_before_sync(_: Any) -> Any:
+    def note(self: Supervisor) -> None:
+        batch_id, end = self.run.results.progress.last
+        if batch_id > self._committed and self.run.checkpoint.is_committed(batch_id):
+            self._committed = batch_id
+            self.run.threads.tell(batch_id)
+            self.run.inbox.committed(end)
+            self.run.checkpoint.sync(batch_id)
+
+    return note
+
+
+def _sink_does_not_sync(call: Any) -> Any:
+    def run(self: Sink, *arguments: Any) -> None:
+        call(replace(self, sync=lambda _: None), *arguments)
+
+    return run
+
+
+def _all_told(_: Any) -> Any:
+    def say(self: SpoutThread, through: int) -> None:
+        self.told_through = 10**9
+
+    return say
+
+
+BREAKS: Final[Mapping[str, Break]] = {
+    "ack-before-commit": Break(
+        "a verdict is told after Spark has logged the commit", Threads, "hold", _told_in_the_sink
+    ),
+    "no-journal": Break("verdicts are journalled before the commit", Journal, "write", _not_journalled),
+    "journal-after-commit": Break(
+        "verdicts are journalled before the commit, not after it", Journal, "write", _journal_after_commit
+    ),
+    "release-chunk-early": Break(
+        "a chunk's file goes after its micro-batch's commit",
+        FileInbox,
+        "_delete_if_done",
+        _deleted_before_commit,
+    ),
+    "torn-chunk": Break("a chunk is renamed into its place", FileInbox, "_write", _in_place),
+    "group-not-at-once": Break(
+        "a group of chunks is there at once or not at all", FileInbox, "_write", _first_to_last
+    ),
+    "uncommitted-ledger": Break(
+        "what the acker wrote of a micro-batch that was not committed is thrown away",
+        acker,
+        "_committed",
+        _uncommitted_counts,
+    ),
+    "uncommitted-verdicts": Break(
+        "what was journalled of a micro-batch that was not committed is thrown away",
+        Journal,
+        "earlier",
+        _uncommitted_verdicts_count,
+    ),
+    "forget-retry": Break(
+        "what had failed and was not tried again is tried again after a restart",
+        Recovery,
+        "decide",
+        _nothing,
+    ),
+    "forget-next-attempt": Break(
+        "a chunk with a next attempt outlives the chunk of the attempt before",
+        OpenChunks,
+        "must_outlive",
+        _nothing,
+    ),
+    "letter-not-stored": Break(
+        "a dead letter is stored before the spout is told", DeadLetterRecorder, "record", _stored_after_told
+    ),
+    "sequence-reuse": Break(
+        "a run's sequences begin behind all of the run before", Checkpoint, "first_sequence", _same_sequences
+    ),
+    "all-noted-as-told": Break(
+        "a verdict is noted as told after it was", SpoutThread, "_say_told", _all_told
+    ),
+    "no-fsync": Break(
+        "a file's content is synced before its name",
+        SimulatedDisk,
+        "write",
+        _without_sync,
+        needs_power_cuts=True,
+    ),
+    "names-not-synced": Break(
+        "names are synced where something builds on them",
+        SimulatedDisk,
+        "sync_folder",
+        _nothing,
+        needs_power_cuts=True,
+    ),
+    "no-syncfs": Break(
+        "all is synced before anything is told of a micro-batch",
+        Files,
+        "sync_all",
+        _nothing,
+        needs_power_cuts=True,
+    ),
+    "told-before-sync": Break(
+        "all is synced before anything is told of a micro-batch, not after",
+        Supervisor,
+        "note_commit",
+        _told_before_sync,
+        needs_power_cuts=True,
+    ),
+    "sink-before-sync": Break(
+        "all is synced before the next micro-batch's sink builds on it",
+        Sink,
+        "__call__",
+        _sink_does_not_sync,
+        needs_power_cuts=True,
+    ),
+    "no-roll-back": Break(
+        "what Spark logged after the last sync does not count",
+        checkpoint,
+        "roll_back",
+        lambda _: lambda folder, spark, first, disk: None,
+        needs_power_cuts=True,
+    ),
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """While this lasts a rule is broken."""
+    chosen = BREAKS[name]
+    before = vars(chosen.owner)[chosen.name]
+    setattr(chosen.owner, chosen.name, chosen.broken(before))
+    try:
+        yield
+    finally:
+        setattr(chosen.owner, chosen.name, before)

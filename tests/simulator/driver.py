@@ -1,0 +1,386 @@
+"""One run of a driver in one thread, and beside it as much of Spark as the driver's parts can see of it.
+
+Spout threads, the supervisor and Spark are *actors*; the seed says who takes the next step. The parts are
+the real ones; what is Spark's, or takes the machine's threads and clock, is here:
+
+* offsets logged, micro-batch executed (perhaps twice), state written, sink called, commit logged: files of
+  Spark's, which it does not sync, and steps between which the other actors go on;
+* a bolt: it acks, fails, keeps open or forgets a message, as the seed says of this execution, and notes in
+  its state, which is committed with the micro-batch, that it executed it.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.files import Files
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
+from acktree.checkpoint.journal import Journal
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.ids import root_ids
+from acktree.core.tracking.deltas import Deltas
+from acktree.core.tracking.sequence_sums import Opened, SequenceSums
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.driver.ticks import Ticks
+from acktree.errors import ConnectorError
+from acktree.spark.query.sink import Sink
+from acktree.spark.query.source import InboxReader
+from acktree.spark.query.wire import batch_of
+from acktree.spark.submit import _recover
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.retries import GivenUpRecord
+from acktree.tasks.spouts.task import SpoutTask
+from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, QueueSpout, World, topology_of
+
+FOLDER = Path("/simulated/checkpoint")
+EDGE = 5
+MOST_STEPS = 4000
+KEPT_STATES = 6
+
+_REASON = Failure(
+    reason="the seed wants it", kind=FailureKind.FAILED, cause=FailureCause.EXCEPTION, component="bolt",
+    exception=None, exception_types=(), traceback=None, attempt=1, final=False,
+).to_bytes()  # fmt: skip
+
+
+class _Frame:
+    """As much of a DataFrame as the sink looks at."""
+
+    def __init__(self, rows: Sequence[WireRow]) -> None:
+        self.rows = rows
+
+    def toArrow(self) -> _Frame:  # noqa: N802  # Spark's name
+        return self
+
+    def to_batches(self) -> list[pa.RecordBatch]:
+        return [batch_of(self.rows)]
+
+
+class Driver:
+    """What ``submit`` puts together on the world's disk."""
+
+    def __init__(self, world: World) -> None:
+        """Start, as far as the spouts' ``open``."""
+        world.run += 1
+        self.world, self.disk = world, world.disk
+        topology, config, self.plan = topology_of(world.scenario)
+        files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
+        self.held = Checkpoint(FOLDER, files)
+        self.held.begin_run(topology, config, 1)
+        world.has_effect = self.has_effect
+        self.inbox = FileInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, files)
+        errors, self.threads = ErrorLog(config), Threads()
+        self.journal = None
+        if not all(source.redelivers for source in world.scenario.sources):
+            self.journal = Journal(self.held.verdicts, self.threads.told_through, files)
+        last_committed = self.held.last_committed()
+        self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
+        self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
+        run = Run(
+            plan=self.plan, checkpoint=self.held, inbox=self.inbox,
+            results=BatchResults(self.plan, self.acker, errors, self.journal), threads=self.threads,
+            dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
+            stop_session=lambda: None, journal=self.journal, recorder=self.recorder,
+        )  # fmt: skip
+        self.progress = run.results.progress
+        self.sink = Sink(
+            run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
+            self.held.sync, self.held.first_batch,
+        )  # fmt: skip
+        self.supervisor = Supervisor(run, ENDED_QUERY)
+        spout_host = SpoutHost(
+            self.inbox, self.record, lambda *_: None, self.held.reserve,
+            letters_among=self.recorder.letters_among,
+        )  # fmt: skip
+        for source in world.scenario.sources:
+            bare = self.plan.topology.components[source.name]
+            spout = (QueueSpout if source.redelivers else PositionSpout)(world, source)
+            task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
+            self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
+        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
+        firsts = dict.fromkeys(queues, self.held.first_sequence)
+        self.acker.forget_before(firsts)
+        self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
+        self.reader = InboxReader(
+            {"inbox": str(self.held.inbox), "partitions": "1", "interval_secs": "2"}, self.disk
+        )
+        self.ticks = Ticks(self.plan, world.now_ms)
+        self.logs = {name: self.held.spark / name for name in ("offsets", "commits")}
+        self.logs["state"] = self.held.spark / "state" / "0"
+        self.logs["operator"] = self.held.spark / "state" / "0" / "_metadata" / "v2"
+        for log in self.logs.values():
+            self.disk.make_folder(log)
+        if (last := self._last("operator")) >= 0:  # Spark reads it before it plans
+            json.loads(self.disk.read(self.logs["operator"] / str(last)))
+        self.spark = self.micro_batches()
+
+    # ---- the actors ---------------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """Let the actors take steps until everything has its verdict and nothing is under way."""
+        random = self.world.random
+        next(self.spark)
+        for _ in range(MOST_STEPS):
+            if self.progress.batch_id >= 0:  # the spouts open once the first micro-batch has run
+                break
+            next(self.spark)
+        else:
+            raise BrokenPromiseError("the first micro-batch never comes")
+        for thread in self.threads.by_task.values():
+            if thread.position:
+                thread.task.remember(thread.position)
+            thread.task.open()
+            thread.task.activate()
+        for _ in range(MOST_STEPS):
+            self.world.now_ms += random.choice((0, 1, 5, 20))
+            who = random.random()
+            if who < 0.5:
+                next(self.spark)
+            elif who < 0.8:
+                self.spout_step(random.choice(list(self.threads.by_task.values())))
+            else:
+                self.supervisor_step()
+            if self.is_waiting:
+                self.world.now_ms += random.choice((20, 100, 300))  # something may be due
+            if self.is_done:
+                self.sweep()
+                return
+        raise BrokenPromiseError("it goes on for ever: " + self.what_is_open())
+
+    def sweep(self) -> None:
+        """A few micro-batches after which no file is needed any more."""
+        for _ in range(3):
+            self.inbox.append_control(ChunkKind.BEAT, {})
+            for _ in range(MOST_STEPS):
+                if self.is_waiting:
+                    break
+                next(self.spark)
+                self.supervisor.note_commit()
+            else:
+                raise BrokenPromiseError("the last micro-batches never end")
+            for thread in self.threads.by_task.values():
+                self.spout_step(thread)
+            if self.journal is not None:
+                self.journal.note_told()
+
+    def spout_step(self, thread: SpoutThread) -> None:
+        """A turn of a spout's thread, as ``SpoutThread._loop`` takes them."""
+        random, task = self.world.random, thread.task
+        spout = task.spout
+        if isinstance(spout, QueueSpout) and random.random() < 0.01:
+            self.world.note(f"{spout.source.name}: the connection drops, the queue brings back what is open")
+            spout.redeliver()
+        through = thread._verdicts_through
+        moved = task.step(self.world.now_ms, enough=random.randint(1, 6))
+        if task.buffered_count and (not moved or random.random() < 0.4):
+            task.flush(self.world.now_ms)
+        thread._say_told(through)
+
+    def supervisor_step(self) -> None:
+        """A turn of ``Supervisor._supervise``."""
+        self.supervisor.note_commit()
+        if self.journal is not None:
+            self.journal.note_told()
+        self.supervisor._send_due(self.ticks)
+        if self.world.random.random() < 0.3 and self.is_waiting:
+            self.inbox.append_control(ChunkKind.BEAT, {})  # as a tick would
+
+    def micro_batches(self) -> Iterator[None]:
+        """Spark's loop, a step at a time."""
+        world, disk, held = self.world, self.disk, self.held
+        batch_id, logged = self._last("commits") + 1, self._last("offsets")
+        start = self._end_of(batch_id - 1)
+        while True:
+            if logged < batch_id:
+                news = () if start == self.inbox.last_number else self.reader._news(start)
+                if not news:
+                    yield
+                    continue
+                end = world.random.choice(news[-3:] if world.random.random() < 0.5 else news).number
+                Taken(end, world.scenario.allowance).write(held.inbox, disk)
+                log = ["v1", json.dumps({"batchTimestampMs": world.now_ms}), json.dumps({"chunk": end})]
+                self._spark_writes("offsets", batch_id, "\n".join(log).encode())
+                world.note(f"micro-batch {batch_id} is to run over {start + 1} to {end}")
+                yield
+            logged, end = batch_id, self._end_of(batch_id)
+            if self._last("operator") < 0 or self.progress.batch_id < 0:
+                self._spark_writes("operator", batch_id, b'{"version": 2}')
+            for _ in range(world.random.choice((1, 1, 2))):
+                rows, state = self._execute(batch_id, start, end)
+                yield
+            self._spark_writes("state", batch_id, pickle.dumps(state))
+            yield
+            self.sink(_Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
+            yield
+            self._spark_writes("commits", batch_id, b"v1\n{}")
+            world.note(f"micro-batch {batch_id} is committed")
+            for log in ("state", "commits", "offsets"):
+                disk.remove(self.logs[log] / str(batch_id - KEPT_STATES))
+            start, batch_id = end, batch_id + 1
+            yield
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        """The store of dead letters: another place, which keeps what it has taken, and is away sometimes."""
+        self.world.passed("before the dead letters are stored")
+        if self.world.random.random() < 0.1 and self.world.faults_left:
+            raise ConnectorError("the database is away", "the simulator", "wait", can_retry=True)
+        self.recorder.record(records)
+        for record in records:
+            number = record.attempt.message_id
+            key = (record.component, number[0] if isinstance(number, tuple) else number)
+            self.world.note(f"dead letter of {key}")
+            self.world.letters_put[key] += 1
+        self.world.passed("after the dead letters are stored")
+
+    def stop(self) -> None:
+        """In order, as ``Supervisor._stop`` does: whatever fails, the next step is taken."""
+        self.world.note("is stopped in order")
+        with suppress(Exception):
+            self.supervisor.note_commit()
+        for thread in self.threads.by_task.values():
+            with suppress(Exception):
+                thread.task.deactivate()
+                through = thread._verdicts_through
+                thread.task.step(self.world.now_ms)
+                thread.task.flush(self.world.now_ms)
+                thread._say_told(through)
+        if self.journal is not None:
+            with suppress(Exception):
+                self.journal.note_told()
+        self.inbox.close()
+        self.held.close()
+
+    # ---- Spark and the bolt -------------------------------------------------------------------------------
+
+    def _execute(self, batch_id: int, start: int, end: int) -> tuple[list[WireRow], dict[str, Any]]:
+        log = self.disk.read(self.logs["offsets"] / str(batch_id)).splitlines()
+        clock_ms = json.loads(log[1])["batchTimestampMs"]
+        parts = self.reader.partitions({"chunk": start}, {"chunk": end})
+        given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
+        before = self._state(batch_id - 1)
+        effects, held = Counter(before["effects"]), []
+        opened, sequence_sums, acked, failed = [], [], [], []
+        for due, root in before["held"]:
+            (acked if due <= batch_id else held).append(root if due <= batch_id else (due, root))
+        for row in given:
+            if row.kind != Kind.CHUNK:
+                continue
+            name, first, last = json.loads(row.head)
+            chunk = read_chunk(self.held.inbox, name, self.disk)
+            sums = np.full(last - first, EDGE)
+            sequence = chunk.first_sequence + first
+            numbers = chunk.values.column(0).to_pylist()[first:last]
+            roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
+            for at, (number, root) in enumerate(zip(numbers, roots, strict=True)):
+                attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
+                fate = self._run_bolt(chunk.component, number, attempt, effects)
+                if fate == "acked":
+                    sums[at] = 0
+                elif fate == "failed":
+                    failed.append(root)
+                elif fate != "forgotten":
+                    held.append((batch_id + int(fate), root))
+            opened.append(Opened(chunk.task, sequence, sequence + last - first))
+            sequence_sums.append(SequenceSums(chunk.task, sequence, sums))
+        deltas = Deltas(
+            _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
+            _int64s(acked), _int64s([EDGE] * len(acked)),
+            _int64s(failed), _int64s([0] * len(failed)), (_REASON,) if failed else (),
+            _int64s([]), tuple(opened), tuple(sequence_sums),
+        )  # fmt: skip
+        rows = [row for row in given if row.kind == Kind.CLOCK]
+        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
+        return rows, {"effects": dict(effects), "held": held}
+
+    def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
+        message = self.world.messages[component, number]
+        message.executions += 1
+        self.world.note(f"executes {component} {number}, attempt {attempt}")
+        if message.executions <= message.fails:
+            return "failed"
+        effects[component, number, attempt] += 1
+        if message.executions <= message.fails + message.forgets:
+            return "forgotten"
+        # Held for ever it would time out for ever: later executions ack at once.
+        is_held = message.holds and message.executions <= message.fails + message.forgets + 2
+        return str(message.holds) if is_held else "acked"
+
+    def _state(self, batch_id: int) -> dict[str, Any]:
+        if batch_id < 0:
+            return {"effects": {}, "held": []}
+        state: dict[str, Any] = pickle.loads(self.disk.read(self.logs["state"] / str(batch_id)))
+        return state
+
+    def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
+        new = self.logs[log] / f".{batch_id}.tmp"
+        self.disk.write(new, content)
+        self.disk.rename(new, self.logs[log] / str(batch_id))
+
+    def _last(self, log: str) -> int:
+        return max((int(name) for name in self.disk.names(self.logs[log]) if name.isdigit()), default=-1)
+
+    def _end_of(self, batch_id: int) -> int:
+        if batch_id < 0:
+            return self.reader.initialOffset()["chunk"]
+        lines = self.disk.read(self.logs["offsets"] / str(batch_id)).splitlines()
+        return int(json.loads(lines[2])["chunk"])
+
+    # ---- the account --------------------------------------------------------------------------------------
+
+    def effects(self) -> Counter[tuple[str, int, int]]:
+        """How often each attempt was executed, in committed micro-batches."""
+        return Counter(self._state(self._last("commits"))["effects"])
+
+    def has_effect(self, name: str, number: int) -> bool:
+        """Whether a committed micro-batch executed a message."""
+        return any(key[:2] == (name, number) for key in self.effects())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything has its verdict, and nothing is under way."""
+        queues_are_empty = not any(self.world.queues.values())
+        return (
+            queues_are_empty
+            and self.inbox.is_drained
+            and all(
+                thread.task.is_idle and (thread.task.spout.redelivers or thread.task.has_ended)
+                for thread in self.threads.by_task.values()
+            )
+            and self.progress.open_count == 0
+        )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing happens before some time has passed."""
+        return self.inbox.is_drained and self.supervisor._committed == self.progress.batch_id
+
+    def what_is_open(self) -> str:
+        """For whoever reads of a run without an end."""
+        tasks = {thread.task.component.id: thread.task.open_count for thread in self.threads.by_task.values()}
+        return (
+            f"queues {self.world.queues}, open at the spouts {tasks}, open at the acker "
+            f"{self.progress.open_count}, drained {self.inbox.is_drained}, files {self.disk.list_all()}"
+        )
+
+
+def _int64s(values: Sequence[int]) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.int64)

@@ -1,0 +1,196 @@
+"""From a seed to an account: drivers live and die one after the other, and in the end it must add up."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from acktree.checkpoint import acker_log as acker
+from acktree.driver import supervisor
+from acktree.spark import submit
+from tests.simulator.disk import ProcessDied
+from tests.simulator.driver import FOLDER, Driver
+from tests.simulator.world import BrokenPromiseError, Source, World
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one seed.
+
+    Attributes:
+        wrong: What was broken; None for nothing.
+        refused: Why a checkpoint was refused after a power cut that it need not survive; None if it was not.
+    """
+
+    seed: int
+    wrong: str | None
+    refused: str | None
+    runs: int
+    deaths: tuple[str, ...]
+    trace: tuple[str, ...]
+
+
+def simulate(seed: int, *, with_power_cuts: bool = False, is_traced: bool = False) -> Result:
+    """Run one seed to its end."""
+    world = World.of(seed, with_power_cuts=with_power_cuts, is_traced=is_traced)
+    world.note(f"{world.scenario}")
+    wrong: str | None = None
+    with _machine(world):
+        try:
+            driver = _live(world)
+            if driver is not None:
+                check(world, driver)
+        except BrokenPromiseError as violation:
+            wrong = str(violation)
+        except Exception as error:  # whatever it is, nobody asked for it
+            wrong = f"{type(error).__name__}: {error}"
+            if is_traced:
+                raise
+        finally:
+            world.close()
+    return Result(seed, wrong, world.refused, world.run, tuple(world.deaths), tuple(world.trace or ()))
+
+
+@contextmanager
+def _machine(world: World) -> Iterator[None]:
+    """The clock is the world's; and ledgers are written whole often, since runs are short."""
+    before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
+    logging.getLogger("acktree").disabled = True
+    supervisor.now_ms = submit.now_ms = lambda: world.now_ms
+    acker._MOST_CHANGES = 3  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES = before  # type: ignore[misc]
+        logging.getLogger("acktree").disabled = False
+
+
+def _live(world: World) -> Driver | None:
+    """Drivers, until one comes to rest; None where a power cut left a checkpoint that is refused."""
+    while world.refused is None:
+        world.disk.start_process()
+        world.disk.fault = world.faults_left.pop(0) if world.faults_left else None
+        fault = None if world.disk.fault is None else world.disk.fault[1]
+        try:
+            driver = _one_life(world)
+        except ProcessDied:
+            assert fault is not None
+            world.deaths.append(fault)
+            world.note(f"the driver is gone: {fault}")
+            if fault == "power":
+                world.disk.cut_power()
+            continue
+        if driver is not None:
+            return driver
+    return None
+
+
+def _one_life(world: World) -> Driver | None:
+    """A driver that came to rest for good; None where another one shall follow it, or cannot."""
+    driver: Driver | None = None
+    try:
+        driver = Driver(world)
+        driver.live()
+        world.disk.fault = None  # it came to rest before that
+        if world.clean_stops or world.random.random() < 0.8:
+            return driver
+        world.clean_stops += 1
+        driver.stop()
+    except BrokenPromiseError:
+        raise
+    except Exception as error:
+        if _is_full(error):
+            _stop_for_want_of_room(world, driver)
+        elif world.scenario.is_weak and "power" in world.deaths:
+            world.refused = f"{type(error).__name__}: {error}"
+        else:
+            raise
+    return None
+
+
+def _stop_for_want_of_room(world: World, driver: Driver | None) -> None:
+    world.deaths.append("full")
+    world.note("the disk is full")
+    if driver is not None and world.random.random() < 0.5:
+        driver.stop()
+
+
+def _is_full(error: BaseException) -> bool:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def check(world: World, driver: Driver) -> None:
+    """What holds in the end, however it went: docs/guarantee.md."""
+    was_cut = world.scenario.is_weak and "power" in world.deaths
+    effects = driver.effects()
+    for source in world.scenario.sources:
+        for number in range(source.count):
+            told = world.told[source.name, number]
+            executed = {key[2]: times for key, times in effects.items() if key[:2] == (source.name, number)}
+            if not was_cut:
+                _check_message(world, source, number, told, executed)
+            elif source.redelivers and not told:  # the last moments of what only the inbox has may be gone
+                raise BrokenPromiseError(f"{source.name} {number} has no verdict")
+    again = any(len(told) > 1 for told in world.told.values())
+    if world.clean_stops and not world.deaths and again:
+        raise BrokenPromiseError("a verdict was told again after an orderly stop")
+    check_files(world, driver, was_cut=was_cut)
+
+
+def _check_message(
+    world: World, source: Source, number: int, told: list[tuple[str, int]], executed: dict[int, int]
+) -> None:
+    who, verdicts = f"{source.name} {number}", {verdict for verdict, _ in told}
+    if not told:
+        raise BrokenPromiseError(f"{who} has no verdict")
+    if len(verdicts) > 1:
+        raise BrokenPromiseError(f"{who} was told {sorted(verdicts)}")
+    if verdicts == {"acked"} and not executed:
+        raise BrokenPromiseError(f"{who} was acked, and what it did is gone")
+    if not source.redelivers:
+        _check_only_here(world, source, number, told, executed)
+    elif len(told) > 1:
+        raise BrokenPromiseError(f"{who} is through, and was told {told}")
+
+
+def _check_only_here(
+    world: World, source: Source, number: int, told: list[tuple[str, int]], executed: dict[int, int]
+) -> None:
+    """What holds of a message that only the inbox brings back."""
+    who, verdict = f"{source.name} {number}", told[0][0]
+    if len(told) > 1 + len(world.deaths):
+        raise BrokenPromiseError(f"{who} was told {len(told)} times after {len(world.deaths)} deaths")
+    if len({run for _, run in told}) < len(told):
+        raise BrokenPromiseError(f"{who} was told twice in one run: {told}")
+    if max(executed.values(), default=0) > 1:
+        raise BrokenPromiseError(f"{who} was executed twice as one attempt: {executed}")
+    if not world.scenario.times_out and verdict == "acked" and sum(executed.values()) != 1:
+        raise BrokenPromiseError(f"{who} was acked after {executed}")
+    if world.stored_letters(source.name, number) != (verdict == "dead"):
+        raise BrokenPromiseError(f"{who} is {verdict}, its dead letters say otherwise")
+
+
+def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
+    """Nothing is kept that nobody needs."""
+    spouts = len(world.scenario.sources)
+    left = [name.removeprefix(f"{FOLDER}/") for name in world.disk.list_all()]
+    ours = [name for name in left if not name.startswith("spark/")]
+    if driver.acker._acker.ledger.open_count:
+        raise BrokenPromiseError(f"the acker has {driver.acker._acker.ledger.open_count} open")
+    found = acker.DurableAcker(driver.plan, FOLDER, 10**6, driver.held.acker_from, driver.held.files)
+    if found._acker.ledger.open_count and not was_cut:
+        raise BrokenPromiseError("the acker's files say that something is open")
+    half = [name for name in ours if "new-" in name]
+    inbox = [name for name in ours if name.startswith("inbox/") and name.count(".")]
+    most = {"inbox": spouts + 2, "acker": 2 * 3 + 3, "verdicts": 1, "payloads": 0}
+    if half or len(inbox) > most["inbox"]:
+        raise BrokenPromiseError(f"files are left over: {half or inbox}")
+    for folder in ("acker", "verdicts", "payloads"):
+        mine = [name for name in ours if name.startswith(f"{folder}/")]
+        if len(mine) > most[folder]:
+            raise BrokenPromiseError(f"files are left over: {mine}")

@@ -1,0 +1,68 @@
+"""Thousands of short lives of a driver on a disk that fails, each from one number: see docs/simulator.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.simulator.breaks import BREAKS, broken
+from tests.simulator.simulate import simulate
+
+SEEDS = 600
+FOUND_AT = {
+    "ack-before-commit": 0,
+    "no-journal": 3,
+    "journal-after-commit": 11,
+    "release-chunk-early": 2,
+    "torn-chunk": 2,
+    "group-not-at-once": 25,
+    "uncommitted-ledger": 5,
+    "uncommitted-verdicts": 16,
+    "forget-retry": 0,
+    "forget-next-attempt": 335,
+    "letter-not-stored": 0,
+    "sequence-reuse": 1,
+    "all-noted-as-told": 11,
+    "no-fsync": 2,
+    "names-not-synced": 13,
+    "no-syncfs": 2,
+    "told-before-sync": 120,
+    "sink-before-sync": 406,
+    "no-roll-back": 2,
+}
+"""The first seed at which the simulator notices that a rule is broken; a table of docs/simulator.md."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
+def test_whatever_fails_when_every_message_has_the_verdict_that_it_should_have(with_power_cuts) -> None:
+    for seed in range(SEEDS):
+        result = simulate(seed, with_power_cuts=with_power_cuts)
+        cuts = " --power-cuts" if with_power_cuts else ""
+        again = f"python -m tests.simulator --seed {seed} --trace{cuts}"
+        assert result.wrong is None, f"{result.wrong}\n{again}"
+
+
+@pytest.mark.parametrize("rule", BREAKS)
+def test_a_rule_that_is_broken_is_noticed(rule: str) -> None:
+    with broken(rule):
+        assert simulate(FOUND_AT[rule], with_power_cuts=BREAKS[rule].needs_power_cuts).wrong is not None
+    assert simulate(FOUND_AT[rule], with_power_cuts=BREAKS[rule].needs_power_cuts).wrong is None
+
+
+def test_the_page_says_at_which_seed_each_broken_rule_is_noticed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    rows = [row for row in rows if row[-1].isdigit()]
+    assert {name.strip("`"): int(seed) for name, _, _, seed in rows} == FOUND_AT
+    assert {name.strip("`"): rule for name, rule, _, _ in rows} == {k: b.rule for k, b in BREAKS.items()}
+    assert max(FOUND_AT.values()) < 1000
+
+
+def test_a_seed_says_the_same_each_time() -> None:
+    first, second = (simulate(47, with_power_cuts=True, is_traced=True) for _ in range(2))
+    assert first == second
+    assert len(first.trace) > 100

@@ -1,0 +1,285 @@
+"""What outlives every driver: the disk, the queues, what people saw; and what one seed wants to happen."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from acktree import Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.tasks.plan import Plan
+from acktree.testing import FeederSpout
+from tests.simulator.disk import Fault, ProcessDied, SimulatedDisk
+from tests.unit.tasks.bolts.bolt_harness import Calls
+
+SALT = 7
+TIMEOUT_MS = 1000
+FOREVER = 1 << 30
+RETRIES = (None, Retry(max_attempts=3, backoff_secs=(0.02, 0.1)), Retry(max_attempts=1))
+
+
+class BrokenPromiseError(AssertionError):
+    """A promise of docs/guarantee.md was broken."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One spout of a scenario.
+
+    Attributes:
+        name: Its component.
+        redelivers: Whether it is a queue's; else its messages are only in the inbox.
+        count: How many messages it has, numbered from 0.
+    """
+
+    name: str
+    redelivers: bool
+    count: int
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a seed draws before anything runs."""
+
+    sources: tuple[Source, ...]
+    retry: Retry | None
+    max_pending: int
+    allowance: int
+    times_out: bool
+    survives_power_cut: bool
+    faults: tuple[tuple[int, Fault], ...]
+
+    @classmethod
+    def of(cls, random: Random, *, with_power_cuts: bool) -> Scenario:
+        """Draw one."""
+        kinds = random.choice(((True,), (False,), (True, False), (False, False)))
+        sources = tuple(
+            Source(f"s{at}", redelivers, max(2, random.choice((5, 5, 6, 8, 8, 12, 40)) // len(kinds)))
+            for at, redelivers in enumerate(kinds)
+        )
+        what: tuple[Fault, ...] = ("kill", "kill", "full")
+        if with_power_cuts:
+            what = ("kill", "power", "power", "power", "full")
+        reach = random.choice((30, 120, 250))
+        faults = [(random.randint(1, reach), random.choice(what)) for _ in range(random.randint(0, 4))]
+        survives = random.random() < (0.75 if with_power_cuts else 0.3)
+        return cls(
+            sources, random.choice(RETRIES), random.choice((2, 5, 20, 20)), random.choice((8, 16, 8192)),
+            random.random() < 0.4, survives,
+            tuple(faults),
+        )  # fmt: skip
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether a power cut may take back what was told."""
+        return not self.survives_power_cut and any(fault == "power" for _, fault in self.faults)
+
+
+@dataclass
+class Message:
+    """What becomes of one message, drawn before it is emitted.
+
+    Attributes:
+        fails: Of its executions so many fail, the first ones, whichever run they are in.
+        holds: For so many micro-batches its tree stays open.
+        forgets: So many executions after the failed ones are never acked.
+    """
+
+    fails: int
+    holds: int
+    forgets: int
+    executions: int = 0
+
+
+@dataclass
+class World:
+    """All that a driver's death leaves, and the account of what was told."""
+
+    seed: int
+    scenario: Scenario
+    random: Random
+    trace: list[str] | None = None
+    now_ms: int = 1_800_000_000_000
+    run: int = 0
+    deaths: list[Fault] = field(default_factory=list)
+    faults_left: list[tuple[int, Fault]] = field(default_factory=list)
+    messages: dict[tuple[str, int], Message] = field(default_factory=dict)
+    queues: dict[str, set[int]] = field(default_factory=dict)
+    told: dict[tuple[str, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    letters_put: Counter[tuple[str, int]] = field(default_factory=Counter)
+    refused: str | None = None
+    clean_stops: int = 0
+    has_effect: Callable[[str, int], bool] = lambda name, number: True
+
+    def __post_init__(self) -> None:
+        self.disk = SimulatedDisk(self.random, self.note if self.trace is not None else None)
+        self.faults_left = list(self.scenario.faults)
+        retries = self.scenario.retry is not None
+        for source in self.scenario.sources:
+            if source.redelivers:
+                self.queues[source.name] = set(range(source.count))
+            for number in range(source.count):
+                fails = self.random.choice((0,) * 7 + (1, 2, 3))
+                if self.random.random() < 0.06 and (retries or not source.redelivers):
+                    fails = FOREVER
+                forgets = int(self.scenario.times_out and self.random.random() < 0.08)
+                holds = self.random.choice((0, 0, 0, 0, 0, 1, 2, 4))
+                self.messages[source.name, number] = Message(fails, holds, forgets)
+        self._letters: DeadLetters | None = None
+
+    @classmethod
+    def of(cls, seed: int, *, with_power_cuts: bool, is_traced: bool = False) -> World:
+        """The world of a seed."""
+        random = Random(seed)
+        scenario = Scenario.of(random, with_power_cuts=with_power_cuts)
+        return cls(seed, scenario, random, [] if is_traced else None)
+
+    @property
+    def letters(self) -> DeadLetters:
+        """SQLite in memory: it is another process's business how it survives, and it does."""
+        if self._letters is None:
+            self._letters = DeadLetters(IN_MEMORY)
+        return self._letters
+
+    def stored_letters(self, source: str, number: int) -> int:
+        """How many dead letters there are of a message that only the inbox brought back."""
+        if self._letters is None or not self.letters_put:
+            return 0
+        return sum(
+            (letter.spout, letter.message_id_repr) == (source, str(number)) for letter in self._letters
+        )
+
+    def close(self) -> None:
+        """Let the dead letters go."""
+        if self._letters is not None:
+            self._letters.close()
+
+    def note(self, what: str) -> None:
+        """A line of the trace."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now_ms - 1_800_000_000_000:>6} ms  run {self.run}  {what}")
+
+    def passed(self, where: str) -> None:
+        """Die here, between two operations on the disk, if it is time."""
+        disk = self.disk
+        if disk.fault is not None and disk.fault[1] != "full":
+            left, fault = disk.fault
+            disk.fault = (left - 1, fault) if left > 1 else (1, fault)
+            if left <= 1 and self.random.random() < 0.5:
+                disk.fault, disk.is_dead = None, True
+                self.note(f"    {fault} at: {where}")
+                raise ProcessDied
+
+    def is_final(self, source: str, number: int) -> bool:
+        """Whether the source is through with a message."""
+        return bool(self.told[source, number])
+
+    def tell(self, verdict: str, source: str, number: int) -> None:
+        """A spout was told a final verdict; dies before the source knows, or after."""
+        self.note(f"told: {source} {number} is {verdict}")
+        self.passed(f"before {source} {number} is {verdict}")
+        if verdict == "acked" and not self.has_effect(source, number):
+            raise BrokenPromiseError(f"{source} {number} was acked, and no committed micro-batch executed it")
+        if verdict == "dead" and (source, number) not in self.letters_put:
+            raise BrokenPromiseError(f"{source} {number} was given up before its dead letter was stored")
+        self.told[source, number].append((verdict, self.run))
+        if source in self.queues:
+            self.queues[source].discard(number)
+        self.passed(f"after {source} {number} is {verdict}")
+
+
+class QueueSpout(Spout):
+    """A queue's spout. A delivery is named by its number and by which delivery of it that is."""
+
+    outputs = ["n"]
+
+    def __init__(self, world: World, source: Source) -> None:
+        self.world, self.source = world, source
+        self.delivered: dict[int, int] = {}
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        self.ready = sorted(self.world.queues[self.source.name], reverse=True)
+
+    def redeliver(self) -> None:
+        """The queue's connection drops: what is not settled comes again."""
+        self.delivered.clear()
+        self.ready = sorted(self.world.queues[self.source.name], reverse=True)
+
+    def next_tuple(self):
+        if self.ready:
+            number = self.ready.pop()
+            self.world.note(f"{self.source.name} emits {number}")
+            delivery = self.world.random.getrandbits(32)
+            self.delivered[number] = delivery
+            self.collector.emit([number], message_id=(number, delivery))
+
+    def ack(self, message_id):
+        number, delivery = message_id
+        if self.delivered.get(number) == delivery:
+            del self.delivered[number]
+            self.world.tell("acked", self.source.name, number)
+
+    def fail(self, message_id, failure: Failure):
+        number, delivery = message_id
+        if self.delivered.get(number) != delivery:
+            return
+        del self.delivered[number]
+        if failure.final:
+            self.world.tell("dead", self.source.name, number)
+        else:
+            self.world.note(f"told: {self.source.name} {number} failed; the queue brings it again")
+            self.ready.insert(0, number)
+
+
+class PositionSpout(IterableSpout):
+    """Only the inbox brings its messages back."""
+
+    def __init__(self, world: World, source: Source) -> None:
+        super().__init__(range(source.count), ["n"])
+        self.world, self.source = world, source
+
+    def next_tuple(self):
+        before = self.position
+        super().next_tuple()
+        self.world.note(f"{self.source.name} emits {before}")
+
+    def ack(self, message_id):
+        self.world.tell("acked", self.source.name, message_id)
+
+    def fail(self, message_id, failure: Failure):
+        self.world.tell("dead" if failure.final else "failed", self.source.name, message_id)
+
+
+_topologies: dict[tuple[object, ...], tuple[Topology, Config, Plan]] = {}
+
+
+def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
+    """The topology of a scenario, made once for all that are alike."""
+    key = (
+        tuple(source.redelivers for source in scenario.sources), scenario.retry, scenario.max_pending,
+        scenario.times_out, scenario.survives_power_cut,
+    )  # fmt: skip
+    if key not in _topologies:
+        builder = TopologyBuilder("simulated")
+        bolt = builder.set_bolt("bolt", Calls(print))
+        for source in scenario.sources:
+            builder.set_spout(source.name, _prototype(source), retry=scenario.retry)
+            bolt.shuffle_grouping(source.name)
+        topology = builder.create_topology()
+        config = Config(
+            max_spout_pending=scenario.max_pending,
+            message_timeout_secs=TIMEOUT_MS / 1000,
+            enable_message_timeouts=scenario.times_out,
+            survive_power_cut=scenario.survives_power_cut,
+            run_salt=SALT,
+        )
+        _topologies[key] = topology, config, Plan.of(topology, config, 1, SALT)
+    return _topologies[key]
+
+
+def _prototype(source: Source) -> Spout:
+    return FeederSpout(["n"]) if source.redelivers else IterableSpout(range(1), ["n"])

@@ -1,0 +1,506 @@
+"""The contract of spouts for queues: lost messages, attempts of the broker, errors that pass, keep_alive."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acktree import Config, EndOfStream, Retry
+from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.retries import RedrivenLetter
+from acktree.tasks.spouts.upkeep import LONGEST_PAUSE_MS
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits, raises
+
+GONE = ConnectorError("the connection is gone", "queue 'q'", "see whether the server runs", can_retry=True)
+REFUSED = ConnectorError("access refused", "queue 'q'", "give the user the right to read it")
+
+
+def ids(messages):
+    return sorted(messages)
+
+
+def nothing(spout):
+    """At this ``next_tuple`` do nothing."""
+
+
+class Beating(Source):
+    """Notes what each ``keep_alive`` saw."""
+
+    keep_alive_secs = 4.0
+
+    def __init__(self, *plan):
+        super().__init__(*plan)
+        self.seen = []
+
+    def keep_alive(self, open_messages):
+        self.note("keep_alive")
+        self.seen.append(
+            (open_messages.count, open_messages.oldest_secs, ids(open_messages.older_than(0)), open_messages)
+        )
+
+
+# ---- lost ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_lost_gets_no_verdict_and_leaves_room_at_once():
+    harness = Harness(Source(emits(*((n, n) for n in range(4)))), config=Config(max_spout_pending=4))
+    harness.run()
+    assert not harness.task.may_emit()
+    harness.spout.collector.lost([1, 3])
+    assert harness.spout.collector.pending_count == 2
+    assert harness.task.may_emit()
+    harness.verdict(acked=[0, 1], failed=[2, 3])
+    assert [call[:2] for call in harness.spout.told()] == [("ack", 0), ("fail", 2)]
+    assert harness.task.is_idle
+    assert harness.inbox.released == [0]
+
+
+@pytest.mark.parametrize("which", [None, ["a", "b"]])
+def test_what_waits_for_a_retry_or_was_not_handed_over_yet_is_lost_too(which):
+    spout = Source(emits(("x", "a")), nothing, emits(("y", "b")))
+    harness = Harness(spout, retry=Retry(max_attempts=2, jitter=False))
+    harness.run()
+    harness.verdict(failed=[0])
+    harness.task.step(0)  # b is emitted and not handed over
+    assert harness.task.open_count == 2
+    spout.collector.lost(which)
+    harness.now_ms = 10**6
+    assert harness.run(3) == []
+    assert harness.task.is_idle
+    assert harness.letters == []
+    assert spout.told() == []
+    assert harness.task.due_ms() is None
+    assert harness.inbox.released == [0]
+
+
+def test_a_message_that_is_lost_after_it_was_given_up_is_no_dead_letter():
+    harness = Harness(Source(emits(("x", "a"))), retry=Retry(max_attempts=1))
+    harness.run()
+    harness.broken_store = OSError("full")
+    harness.verdict(failed=[0])
+    harness.spout.collector.lost()
+    harness.broken_store, harness.now_ms = None, 10**6
+    harness.run(3)
+    assert harness.letters == []
+    assert harness.task.is_idle
+
+
+def test_a_dead_letter_that_is_tried_again_is_not_the_queues_to_lose():
+    harness = Harness(Source(emits(("x", "a"))))
+    values = pa.record_batch({"value": ["again"]})
+    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(7, "default", values)]))
+    harness.run(2)
+    harness.spout.collector.lost()
+    assert harness.task.open_count == 1
+
+
+def test_what_a_hook_says_is_lost_while_verdicts_are_told_is_told_none_of_them():
+    class LosesAll(Source):
+        def ack(self, message_id):
+            super().ack(message_id)
+            self.collector.lost()
+
+    harness = Harness(LosesAll(emits(("x", "a"), ("y", "b")), emits(("z", "c"))))
+    harness.run(2)
+    harness.verdict(acked=[0, 1, 2])
+    assert harness.spout.told() == [("ack", "a")]
+    assert harness.task.is_idle
+
+
+def test_only_the_named_of_a_batch_is_lost_while_it_is_told():
+    class LosesB(Source):
+        def fail(self, message_id, failure):
+            super().fail(message_id, failure)
+            self.collector.lost(["b"])
+
+    harness = Harness(LosesB(emits(("x", "a"), ("y", "b"), ("z", "c"))))
+    harness.run()
+    harness.verdict(failed=[0, 1, 2])
+    assert [call[1] for call in harness.spout.told()] == ["a", "c"]
+
+
+def test_rows_of_a_batch_are_lost_by_id_and_the_others_go_on():
+    def batch(spout):
+        spout.collector.emit_batch(pa.record_batch({"value": [1, 2, 3]}), np.array([10, 20, 30]))
+        spout.collector.lost([20])
+
+    harness = Harness(Source(batch))
+    assert harness.run() == [[(1,), (3,)]]
+    harness.spout.collector.lost([10])
+    assert harness.task.open_count == 1
+    harness.verdict(acked=[0, 1])
+    assert harness.spout.told() == [("ack", 30)]
+
+
+def test_without_ackers_what_is_lost_is_not_acked():
+    def both(spout):
+        emits(("x", "a"), ("y", "b"))(spout)
+        spout.collector.lost(["a"])
+
+    harness = Harness(Source(both), config=Config(acker_executors=0))
+    harness.run()
+    assert harness.spout.told() == [("ack", "b")]
+
+
+# ---- attempts --------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_goes_on_from_the_brokers_number():
+    harness = Harness(
+        Source(emits(("x", "a"), attempt=3), emits(("y", "b"))), retry=Retry(max_attempts=4, jitter=False)
+    )
+    harness.task.step(0, enough=2)
+    harness.task.step(0)
+    harness.run()
+    assert harness.chunk(0).attempts.tolist() == [3, 1]
+    harness.verdict(failed=[0])
+    harness.now_ms = 60_000
+    harness.run()
+    assert harness.chunk(1).attempts.tolist() == [4]
+    harness.may_be_told = {"a"}
+    harness.verdict(failed=[2])
+    assert harness.spout.told() == [("fail", "a", "ValueError: broken", 4, True)]
+    assert [letter.attempts for letter in harness.letters] == [4]
+
+
+def test_a_batch_may_have_attempts_and_is_cut_with_them():
+    def batch(spout):
+        spout.collector.emit_batch(
+            pa.record_batch({"value": [1, 2, 3]}), [1, 2, 3], attempts=np.array([1, 5, 2])
+        )
+
+    harness = Harness(Source(batch))
+    harness.inbox.chunk_rows = 2
+    harness.run()
+    assert [harness.chunk(number).attempts.tolist() for number in (0, 1)] == [[1, 5], [2]]
+    harness.verdict(failed=[1])
+    assert harness.spout.told() == [("fail", 2, "ValueError: broken", 5, False)]
+
+
+def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_being_run():
+    plan = emits(("x", "a"), attempt=4), emits(("y", "b"), attempt=3)
+    harness = Harness(Source(*plan), retry=Retry(max_attempts=3))
+    harness.task.step(0)
+    harness.task.step(0)
+    harness.may_be_told = {"a"}
+    assert harness.run(2) == [[("y",)]]
+    [letter] = harness.letters
+    assert (letter.attempts, letter.cause, letter.message_id_repr) == (3, FailureCause.GAVE_UP, "'a'")
+    [(_, message_id, _, attempt, is_final)] = harness.spout.told()
+    assert (message_id, attempt, is_final) == ("a", 3, True)
+    assert harness.task.open_count == 1
+
+
+@pytest.mark.parametrize("attempt", [0, -1, 2**31, 1.5, "2"])
+def test_an_attempt_is_a_number_from_one_on(attempt):
+    harness = Harness(Source())
+    with pytest.raises(MisuseError, match="attempt"):
+        harness.spout.collector.emit(["x"], message_id=1, attempt=attempt)
+    with pytest.raises(MisuseError, match="attempt"):
+        harness.spout.collector.emit_batch(pa.record_batch({"value": ["x"]}), [1], attempts=[attempt])
+    assert harness.run() == []
+
+
+def test_a_batch_has_as_many_attempts_as_rows():
+    harness = Harness(Source())
+    with pytest.raises(MisuseError, match="2 attempts"):
+        harness.spout.collector.emit_batch(pa.record_batch({"value": ["x"]}), [1], attempts=[1, 2])
+
+
+# ---- what an earlier run left ----------------------------------------------------------------------------
+
+
+def test_a_spout_whose_messages_only_we_have_is_told_at_open_which_are_open():
+    earlier = Source(emits(("x", "a"), ("y", "b"), ("z", "c")))
+    earlier.redelivers = False
+    first = Harness(earlier, retry=Retry(max_attempts=5))
+    first.run()
+    first.verdict(acked=[1], failed=[2])
+
+    class Later(Source):
+        redelivers = False
+
+        def open(self, config, context, collector):
+            self.open_ids = context.open_message_ids
+            super().open(config, context, collector)
+
+    later = Later()
+    harness = Harness(later, retry=Retry(max_attempts=5))
+    assert later.open_ids == ()
+    blob = first.inbox.chunks[0]
+    harness.task.recovery.reopen(0, Chunk.from_bytes(blob))
+    harness.task.recovery.settle(VerdictBatch(np.array([1])), 0, was_told=True)
+    harness.task.recovery.settle(VerdictBatch(failed=[(np.array([2]), BROKEN)]), 0, was_told=True)
+    harness.task.open()
+    assert sorted(later.open_ids) == ["a", "c"]
+
+
+def test_what_the_queue_keeps_is_no_dead_letter_of_ours():
+    spout = Source(emits(("x", "a")))
+    spout.own_dead_letters = True
+    harness = Harness(spout, retry=Retry(max_attempts=1))
+    harness.may_be_told = {"a"}
+    harness.run()
+    harness.verdict(failed=[0])
+    assert spout.told() == [("fail", "a", "ValueError: broken", 1, True)]
+    assert harness.letters == []
+    harness.task.dispatch(
+        VerdictBatch(redriven=[RedrivenLetter(7, "default", pa.record_batch({"value": ["again"]}))])
+    )
+    harness.run()
+    harness.verdict(failed=[1])
+    assert len(harness.letters) == 1
+    assert harness.task.is_idle
+
+
+# ---- keep_alive ------------------------------------------------------------------------------------------
+
+
+def test_keep_alive_is_called_in_every_state():
+    spout = Beating(emits(("x", "a"), ("y", "b")), raises(EndOfStream()))
+    harness = Harness(spout, config=Config(max_spout_pending=2))
+
+    def beats(secs):
+        before = len(spout.seen)
+        for _ in range(secs):
+            harness.now_ms += 1000
+            harness.run()
+        return len(spout.seen) - before
+
+    assert beats(8) == 2  # saturated
+    assert spout.seen[-1][:3] == (2, 7.0, ["a", "b"])
+    harness.task.deactivate()
+    assert beats(8) == 2
+    harness.verdict(acked=[0])
+    assert (spout.seen[-1][3].older_than(15), spout.seen[-1][3].older_than(15.1)) == (["b"], [])
+    harness.task.activate()
+    harness.run()
+    assert harness.task.has_ended
+    assert beats(8) == 2
+    assert spout.seen[-1][:3] == (1, 23.0, ["b"])
+    assert harness.task.upkeep_due_ms() == harness.now_ms + 4000
+
+
+def test_keep_alive_sees_what_waits_for_a_retry_and_what_was_not_handed_over():
+    spout = Beating(emits(("x", "a")), nothing, emits(("y", "b")))
+    harness = Harness(spout, retry=Retry(max_attempts=9, backoff_secs=(60, 60)))
+    harness.run()
+    harness.verdict(failed=[0])
+    harness.now_ms = 4000
+    harness.task.step(4000)
+    assert spout.seen[-1][:3] == (1, 4.0, ["a"])
+    harness.task.step(8000)
+    assert spout.seen[-1][:3] == (2, 8.0, ["a", "b"])
+    assert spout.seen[-1][3].older_than(5) == ["a"]
+
+
+def test_a_clock_that_is_set_back_makes_nobody_miss_a_keep_alive():
+    spout = Beating()
+    harness = Harness(spout)
+    harness.task.step(10**6)
+    harness.task.step(5000)
+    harness.task.step(9000)
+    assert len(spout.seen) == 3
+
+
+def test_keep_alive_may_say_what_is_lost():
+    class Gone(Beating):
+        def keep_alive(self, open_messages):
+            super().keep_alive(open_messages)
+            self.collector.lost(open_messages.older_than(3))
+
+    harness = Harness(Gone(emits(("x", "a"))))
+    harness.run()
+    harness.now_ms = 4000
+    harness.run()
+    assert harness.task.is_idle
+    assert harness.spout.seen[-1][0] == 1
+
+
+# ---- errors of connectors --------------------------------------------------------------------------------
+
+
+def tries(harness, secs, step_ms=50):
+    """The moments, in ms, at which the spout's plan grew shorter."""
+    moments = []
+    for _ in range(round(secs * 1000 / step_ms)):
+        before = len(harness.spout.plan)
+        harness.run()
+        if len(harness.spout.plan) < before:
+            moments.append(harness.now_ms)
+        harness.now_ms += step_ms
+    return moments
+
+
+def test_an_error_that_may_pass_is_reported_once_and_tried_again_with_doubling_pauses():
+    harness = Harness(Source(*[raises(GONE)] * 12, emits(("x", "a")), raises(GONE)))
+    moments = tries(harness, 150)
+    pauses = np.diff(moments[:12]).tolist()
+    assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, LONGEST_PAUSE_MS, LONGEST_PAUSE_MS]
+    assert len(harness.reports) == 2  # one outage, one report
+    assert "see whether the server runs" in harness.reports[0][2].reason
+
+
+@pytest.mark.parametrize("hook", ["next_tuple", "ack", "fail", "activate", "deactivate", "keep_alive"])
+def test_an_error_that_cannot_pass_leaves_any_hook(hook):
+    spout = Beating(emits(("x", "a"), ("y", "b")))
+    harness = Harness(spout)
+    harness.run()
+
+    def refuse(*_):
+        raise REFUSED
+
+    setattr(spout, hook, refuse)
+    with pytest.raises(ConnectorError, match="access refused"):  # noqa: PT012  # whichever hook it is
+        harness.now_ms = 4000
+        harness.task.dispatch(VerdictBatch(np.array([0]), [(np.array([1]), BROKEN)]))
+        harness.task.step(harness.now_ms)
+        harness.task.deactivate()
+        harness.task.activate()
+
+
+def test_a_close_that_cannot_be_is_reported_and_stops_nothing():
+    harness = Harness(Source())
+
+    def refuse():
+        raise REFUSED
+
+    harness.spout.close = refuse
+    harness.task.close()
+    assert len(harness.reports) == 1
+
+
+def test_verdicts_that_could_not_be_told_are_told_later_in_their_order():
+    class Away(Source):
+        is_away = True
+
+        def ack(self, message_id):
+            if self.is_away and message_id == "b":
+                raise GONE
+            super().ack(message_id)
+
+    spout = Away(emits(("x", "a"), ("y", "b"), ("z", "c"), ("w", "d")))
+    harness = Harness(spout)
+    harness.run()
+    harness.verdict(acked=[0, 1, 2])
+    harness.verdict(failed=[3])
+    assert spout.told() == [("ack", "a")]
+    assert not harness.task.is_idle
+    assert not harness.task.is_settled
+    assert not harness.task.may_emit()
+    harness.now_ms = 99
+    harness.run()
+    assert spout.told() == [("ack", "a")]
+    assert harness.task.upkeep_due_ms() == 100
+    harness.now_ms, spout.is_away = 100, False
+    harness.run()
+    assert [call[:2] for call in spout.told()] == [("ack", "a"), ("ack", "b"), ("ack", "c"), ("fail", "d")]
+    assert harness.task.is_idle
+    assert harness.task.upkeep_due_ms() is None
+    assert len(harness.reports) == 1
+
+
+def test_verdicts_that_wait_for_the_connection_go_when_their_messages_are_lost():
+    class Away(Source):
+        def ack_batch(self, message_ids):
+            self.collector.lost(["a"])
+            raise GONE
+
+    harness = Harness(Away(emits(("x", "a"), ("y", "b"))))
+    harness.run()
+    harness.verdict(acked=[0, 1])
+    assert not harness.task.is_idle
+    harness.spout.collector.lost()
+    assert harness.task.is_idle
+
+
+def test_an_open_that_may_pass_is_tried_again_and_activated_then():
+    class Late(Source):
+        left = 3
+
+        def open(self, config, context, collector):
+            self.left -= 1
+            if self.left:
+                raise GONE
+            super().open(config, context, collector)
+
+    harness = Harness(Late(emits(("x", "a"))))
+    assert harness.spout.calls == []
+    assert harness.task.upkeep_due_ms() == 100
+    assert tries(harness, 1) == [300]
+    assert harness.spout.calls == [("open",), ("activate",)]
+    assert len(harness.reports) == 1
+
+
+def test_a_later_open_that_raises_otherwise_stops_the_topology():
+    class Broken(Source):
+        error = GONE
+
+        def open(self, config, context, collector):
+            raise self.error
+
+    harness = Harness(Broken())
+    harness.spout.error = KeyError("host")
+    with pytest.raises(SpoutError, match="KeyError"):
+        harness.task.step(100)
+    harness.spout.error = REFUSED
+    with pytest.raises(ConnectorError, match="access refused"):
+        harness.task.step(100)
+    harness.task.close()
+    assert harness.spout.calls == []
+
+
+def test_an_outage_that_keep_alive_meets_first_is_reported_once():
+    class Away(Beating):
+        def keep_alive(self, open_messages):
+            self.note("keep_alive")
+            raise GONE
+
+    harness = Harness(Away(emits(("x", "a")), *[raises(GONE)] * 3, emits(("y", "b"))))
+    harness.run()
+    harness.spout.plan, plan = [], harness.spout.plan
+    harness.now_ms = 4000
+    harness.run()
+    harness.spout.plan = plan
+    tries(harness, 3)
+    assert len(harness.reports) == 1
+    assert harness.task.open_count == 2
+
+
+def test_while_saturated_or_deactivated_a_pause_is_nothing_to_wait_for():
+    harness = Harness(Source(raises(GONE)))
+    harness.run()
+    assert harness.task.upkeep_due_ms() == 100
+    harness.task.deactivate()
+    assert harness.task.upkeep_due_ms() is None
+
+
+# ---- limits, lag -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("own", "common", "most"), [(2, 10, 2), (None, 3, 3), (0, 3, None), (5, None, 5)])
+def test_a_spouts_own_limit_of_open_messages_counts(own, common, most):
+    def build(builder):
+        builder._declared[0].settings["max_spout_pending"] = own
+
+    spout = Source(*(emits((n, n)) for n in range(8)))
+    harness = Harness(spout, config=Config(max_spout_pending=common), build=build)
+    harness.run(8)
+    assert harness.task.open_count == (most or 8)
+
+
+def test_the_lag_is_asked_for_every_few_seconds():
+    spout = Source()
+    spout.lag = iter([7, None]).__next__
+    harness = Harness(spout)
+    harness.run()
+    assert harness.task.lag is None
+    harness.task.step(5000)
+    harness.task.step(6000)
+    assert harness.task.lag == 7
+    harness.task.step(10_000)
+    assert harness.task.lag is None

@@ -1,0 +1,120 @@
+"""The receiving thread: bounded, in order, and its errors are told behind what came before them."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+
+import pytest
+
+from acktree import Receiver
+
+
+@pytest.fixture
+def made():
+    receivers = []
+
+    def make(receive, **options):
+        receivers.append(Receiver(receive, **options))
+        return receivers[-1]
+
+    yield make
+    for receiver in receivers:
+        assert receiver.close(10)
+
+
+class Source:
+    """What ``receive`` gives is put in by the test; its calls are counted."""
+
+    def __init__(self):
+        self.given, self.woken, self.calls = queue.Queue(), threading.Semaphore(0), 0
+
+    def receive(self):
+        self.calls += 1
+        try:
+            item = self.given.get(timeout=0.05)
+        except queue.Empty:
+            return []
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    async def receive_later(self):
+        await asyncio.sleep(0)
+        return self.receive()
+
+    def wake(self):
+        self.woken.release()
+
+    def comes(self):
+        assert self.woken.acquire(timeout=10)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_items_come_in_order_and_the_spout_is_woken(made, is_async):
+    source = Source()
+    receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
+    assert receiver.get() is None
+    source.given.put([1, 2])
+    source.given.put([3])
+    source.comes()
+    source.comes()
+    assert [receiver.get() for _ in range(4)] == [1, 2, 3, None]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_is_raised_once_behind_what_came_before_it_and_then_it_goes_on(made, is_async):
+    source = Source()
+    receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
+    for item in ([1], OSError("gone"), [2]):
+        source.given.put(item)
+    source.comes()
+    source.comes()
+    assert not source.given.empty()  # nothing is received while the error waits
+    assert receiver.get() == 1
+    with pytest.raises(OSError, match="gone"):
+        receiver.get()
+    source.comes()
+    assert receiver.get() == 2
+    assert receiver.get() is None
+
+
+def test_nothing_is_received_while_there_is_no_room(made):
+    source = Source()
+    receiver = made(source.receive, most=2, wake=source.wake)
+    for n in range(4):
+        source.given.put([n])
+    source.comes()
+    source.comes()
+    assert (len(receiver), source.given.qsize()) == (2, 2)
+    assert receiver.clear() == [0, 1]
+    source.comes()
+    assert receiver.get() == 2
+
+
+def test_coroutines_run_beside_receive_on_its_loop(made):
+    source = Source()
+    started = threading.Event()
+
+    async def receive():
+        started.set()
+        await asyncio.Event().wait()  # for ever
+
+    async def add(one, other):
+        return one + other
+
+    receiver = made(receive)
+    assert started.wait(10)
+    assert receiver.call(add(1, 2), 10) == 3
+    with pytest.raises(TimeoutError):
+        receiver.call(asyncio.sleep(60), 0.01)
+    assert source.calls == 0
+
+
+def test_a_receive_that_blocks_is_left_behind():
+    may_end = threading.Event()
+    receiver = Receiver(lambda: may_end.wait(10) and [])
+    assert not receiver.close(0.01)
+    may_end.set()
+    assert receiver.close(10)
