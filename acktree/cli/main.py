@@ -66,8 +66,6 @@ def _parser() -> ArgumentParser:
 
 def _rebalance(given: Namespace) -> str:
     with needing_spark("python -m acktree rebalance"):
-        import pyspark  # noqa: F401, PLC0415  # what bolts remember is in Spark's state
-
         from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
 
     rebalance(
@@ -84,8 +82,6 @@ def _rebalance(given: Namespace) -> str:
 
 def _reset_state(given: Namespace) -> str:
     with needing_spark("python -m acktree reset-state"):
-        import pyspark  # noqa: F401, PLC0415  # what bolts remember is in Spark's state
-
         from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
 
     reset_state(given.checkpoint, component=given.component)

@@ -81,6 +81,7 @@ class Driver:
         """Start, as far as the spouts' ``open``."""
         world.run += 1
         self.world, self.disk = world, world.disk
+        self.in_step: SpoutThread | None = None
         topology, config, self.plan = topology_of(world.scenario)
         files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
         self.held = Checkpoint(FOLDER, files)
@@ -190,10 +191,12 @@ class Driver:
             self.world.note(f"{spout.source.name}: the connection drops, the queue brings back what is open")
             spout.redeliver()
         through = thread._verdicts_through
+        self.in_step = thread
         moved = task.step(self.world.now_ms, enough=random.randint(1, 6))
         if task.buffered_count and (not moved or random.random() < 0.4):
             task.flush(self.world.now_ms)
         thread._say_told(through)
+        self.in_step = None
 
     def supervisor_step(self) -> None:
         """A turn of ``Supervisor._supervise``."""
@@ -257,6 +260,8 @@ class Driver:
         with suppress(Exception):
             self.supervisor.note_commit()
         for thread in self.threads.by_task.values():
+            if thread is self.in_step:
+                continue  # a step of its raised: a thread takes none after that
             with suppress(Exception):
                 thread.task.deactivate()
                 through = thread._verdicts_through
