@@ -9,8 +9,8 @@
                         and position as values
     acker/*             packed arrays                                           acker_log.py
     payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
-    verdicts/N          packed arrays; of each failure packed: JSON head, which journal.py, tasks/acker.py,
-                        begins with its version, and the exception as a value   core/tracking/verdicts.py
+    verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
+                        numbers, its version first, the exception as a value    core/tracking/verdicts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     spark*/state        Spark's state store, and in it for each task:           spark/worker/state_channel.py
@@ -18,8 +18,8 @@
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
       state/A/bucket/N  packed: names of held tuples, a dict as a value         tasks/bolts/memory.py
       held/meta         JSON: bits, count                                       core/state/key_value_state.py
-      held/bucket/N     pickle of number -> record; a record is packed: numbers tasks/bolts/memory.py
-                        with its version first, JSON names, lineage, values
+      held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/memory.py
+                        version first, names as JSON, lineage, values
     dead_letters.*      columns, of a version of their own; payload: Arrow      dead_letters/table.py
 
 *Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: pickle, with a tag for each class of ours:

@@ -22,8 +22,8 @@ Records of the engine itself need no pickle: see ``packing.py``, and ``checkpoin
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
@@ -35,7 +35,16 @@ import cloudpickle
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 
-__all__ = ["TAGS", "class_of", "dumps", "dumps_by_value", "loads", "public_name", "tag_of"]
+__all__ = [
+    "TAGS",
+    "class_of",
+    "dumps",
+    "dumps_by_value",
+    "loads",
+    "must_be_rewritten",
+    "public_name",
+    "tag_of",
+]
 
 _MARK: Final = 0xAC
 """No opcode of pickle, whose streams begin with 0x80."""
@@ -107,29 +116,21 @@ def dumps(value: object) -> bytes:
     return _tagged(_Pickler, value) if _OURS in plain else plain
 
 
-def dumps_by_value(value: object, modules: re.Pattern[bytes] | None = None) -> bytes:
-    """:func:`dumps`, but classes that another process cannot import go with the value, as cloudpickle does.
-
-    Args:
-        modules: :func:`modules_by_value`, for whoever writes many values.
-    """
-    try:
+def dumps_by_value(value: object) -> bytes:
+    """:func:`dumps`, but classes that another process cannot import go with the value, as cloudpickle does."""
+    with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         plain = pickle.dumps(value, protocol=5)
-    except Exception:  # noqa: BLE001  # a user's __reduce__ raises what it likes; cloudpickle has the last word
-        plain = None
-    if plain is not None and _OURS not in plain and not (modules or modules_by_value()).search(plain):
-        return plain
+        if not must_be_rewritten(plain):
+            return plain
     return _tagged(_ByValuePickler, value)
 
 
-def modules_by_value() -> re.Pattern[bytes]:
-    """Finds in a pickle the modules that other processes cannot import by name."""
-    return _pattern(("__main__", *sorted(cloudpickle.list_registry_pickle_by_value())))
-
-
-@lru_cache(maxsize=16)
-def _pattern(modules: tuple[str, ...]) -> re.Pattern[bytes]:
-    return re.compile(b"|".join(re.escape(module.encode()) for module in modules))
+def must_be_rewritten(plain: bytes) -> bool:
+    """Whether a pickle, or several in a row, may name a class of ours or one that others cannot import."""
+    if _OURS in plain or b"__main__" in plain:
+        return True
+    by_value = cloudpickle.list_registry_pickle_by_value()
+    return bool(by_value) and any(module.encode() in plain for module in by_value)
 
 
 def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote

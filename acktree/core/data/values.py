@@ -18,7 +18,7 @@ for both, or a key would go to another task when it travels in other company.
 
 from __future__ import annotations
 
-import re
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
@@ -283,9 +283,8 @@ def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.A
     if native is not None:
         with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
             return pa.field(name, native), _whole(name, column, native)
-    by_value = durable.modules_by_value()
-    payloads = [_pickled(name, value, by_value) for value in column]
-    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), _whole(name, payloads, pa.binary())
+    payloads = _whole(name, _pickled(name, column), pa.binary())
+    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), payloads
 
 
 def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -311,11 +310,19 @@ def _kinds(column: Sequence[object]) -> set[type]:
     return {*types} - {type(None)}
 
 
-def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | None:
-    if value is None:
-        return None
+def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
+    """The values as ``durable.dumps_by_value`` writes them: nearly always plain pickles, as one look tells."""
+    with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
+        dumps = pickle.dumps
+        plain = [None if value is None else dumps(value, protocol=5) for value in column]
+        if not durable.must_be_rewritten(b"".join(filter(None, plain))):
+            return plain
+    return [None if value is None else _pickled_alone(name, value) for value in column]
+
+
+def _pickled_alone(name: str, value: object) -> bytes:
     try:
-        return durable.dumps_by_value(value, by_value)
+        return durable.dumps_by_value(value)
     except Exception as cause:
         raise MisuseError(
             f"{short_repr(value)} cannot be pickled, so it cannot travel: {error_text(cause)}",
@@ -326,7 +333,10 @@ def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | N
 
 def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
     try:
-        return [None if payload is None else durable.loads(payload) for payload in column.to_pylist()]
+        payloads = column.to_pylist()
+        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
+            return [None if payload is None else pickle.loads(payload) for payload in payloads]
+        return [None if payload is None else durable.loads(payload) for payload in payloads]
     except Exception as cause:
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",

@@ -14,13 +14,12 @@ reason lives in a debug log; ours is handed to the spout.
 from __future__ import annotations
 
 import contextlib
-import json
+import pickle
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from acktree.core import durable
-from acktree.core.packing import pack, unpack
 
 __all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
 
@@ -95,27 +94,28 @@ class Failure:
     def to_bytes(self) -> bytes:
         """Pack for a journey between processes, or for the journal. Never raises because of the exception.
 
-        Two parts: a JSON list that begins with the version of the layout; and the exception, as
-        ``durable.py`` writes values, or nothing.
+        A pickle of texts, numbers and bytes: the version of the layout first, the exception as ``durable.py``
+        writes values.
         """
-        head = (
-            _VERSION, self.reason, self.kind.value, self.cause.value, self.component, self.exception_types,
-            self.traceback, self.attempt, self.final, self.others,
+        plain = (
+            _VERSION, self.reason, self.kind.value, self.cause.value, self.component,
+            _pickled(self.exception), self.exception_types, self.traceback, self.attempt, self.final,
+            self.others,
         )  # fmt: skip
-        return pack(json.dumps(head).encode(), _pickled(self.exception))
+        return pickle.dumps(plain, protocol=5)
 
     @staticmethod
     def from_bytes(packed: bytes | memoryview) -> Failure:
         """Undo :meth:`to_bytes`; ``exception`` is None if it was not packed or cannot be rebuilt here."""
-        head, exception = unpack(packed)
-        _, reason, kind, cause, component, types, traceback, attempt, final, others = json.loads(bytes(head))
+        plain = pickle.loads(packed)
+        _, reason, kind, cause, component, exception, types, traceback, attempt, final, others = plain
         return Failure(
             reason=reason,
             kind=FailureKind(kind),
             cause=FailureCause(cause),
             component=component,
             exception=_unpickled(exception),
-            exception_types=tuple(types),
+            exception_types=types,
             traceback=traceback,
             attempt=attempt,
             final=final,
@@ -148,21 +148,21 @@ def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
     return tuple(qualified_name(base) for base in bases if base is not object and base is not BaseException)
 
 
-def _pickled(exception: BaseException | None) -> bytes:
-    """The exception, or nothing where it is too large or does not pickle."""
+def _pickled(exception: BaseException | None) -> bytes | None:
+    """The exception; None where it is too large or does not pickle."""
     if exception is None:
-        return b""
+        return None
     # A class of the user's __main__ reaches a worker by value, and only cloudpickle can send it home again.
     for dumps in (durable.dumps, durable.dumps_by_value):
         with contextlib.suppress(Exception):  # user code runs in here (__reduce__): it raises what it likes
             packed = dumps(exception)
             # An exception that quotes what it could not parse is as large as that, and each failure has one.
-            return packed if len(packed) <= _MOST_PACKED else b""
-    return b""  # a lock, a socket, a frame: the text of the failure goes alone
+            return packed if len(packed) <= _MOST_PACKED else None
+    return None  # a lock, a socket, a frame: the text of the failure goes alone
 
 
-def _unpickled(packed: memoryview) -> BaseException | None:
-    if not packed:
+def _unpickled(packed: bytes | None) -> BaseException | None:
+    if packed is None:
         return None
     try:
         exception = durable.loads(packed)

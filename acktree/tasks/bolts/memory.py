@@ -43,8 +43,9 @@ _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 _NOTHING: Final = object()
 _NO_NAMES: Final = np.zeros(0, dtype=np.int64)
-_ACCOUNT: Final = struct.Struct("<BB6xqqqqq")
-"""Of a held tuple: version, fate, task id, ordinal, XOR of the edges below it, named by, came at (ms)."""
+_ACCOUNT: Final = struct.Struct("<BB6xqqqqqqq")
+"""Of a held tuple: version, fate, task id, ordinal, XOR of the edges below it, named by, came at (ms), and
+how many bytes of names and of lineage follow."""
 _VERSION: Final = 1
 """Of the layout of a held tuple's record."""
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -95,23 +96,26 @@ class _Held:
         return rows
 
     def to_bytes(self) -> bytes:
-        """Its record in the table of held tuples; the first byte of the first part is the layout's version.
+        """Its record in the table of held tuples, whose first byte is the version of the layout.
 
-        Four parts: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, as ``durable.py`` has them.
+        One after the other: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, by ``durable.py``.
         """
+        named = _named(self.component, self.stream, self.fields)
         account = _ACCOUNT.pack(
-            _VERSION, self.fate, self.task_id, self.ordinal, self.ack_value, self.named_by, self.came_ms
-        )
-        return pack(account, _named(self.component, self.stream, self.fields), self.lineage, self.values)
+            _VERSION, self.fate, self.task_id, self.ordinal, self.ack_value, self.named_by, self.came_ms,
+            len(named), len(self.lineage),
+        )  # fmt: skip
+        return b"".join((account, named, self.lineage, self.values))
 
     @classmethod
     def from_bytes(cls, record: bytes) -> _Held:
         """Read what :meth:`to_bytes` wrote."""
-        account, named, lineage, values = unpack(record)
-        _, fate, task_id, ordinal, ack_value, named_by, came_ms = _ACCOUNT.unpack(account)
-        component, stream, fields = _names_of(bytes(named))
+        _, fate, task_id, ordinal, ack_value, named_by, came_ms, *lengths = _ACCOUNT.unpack_from(record)
+        lineage_at = _ACCOUNT.size + lengths[0]
+        values_at = lineage_at + lengths[1]
+        component, stream, fields = _names_of(record[_ACCOUNT.size : lineage_at])
         return cls(
-            component, stream, task_id, fields, bytes(values), bytes(lineage),
+            component, stream, task_id, fields, record[values_at:], record[lineage_at:values_at],
             fate, ordinal, ack_value, named_by, came_ms,
         )  # fmt: skip
 
