@@ -117,7 +117,7 @@ def dumps(value: object) -> bytes:
 
 
 def dumps_by_value(value: object) -> bytes:
-    """:func:`dumps`, but classes that another process cannot import go with the value, as cloudpickle does."""
+    """:func:`dumps`, but classes that other processes cannot import go with the value, by cloudpickle."""
     with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         plain = pickle.dumps(value, protocol=5)
         if not must_be_rewritten(plain):

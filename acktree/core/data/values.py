@@ -311,7 +311,7 @@ def _kinds(column: Sequence[object]) -> set[type]:
 
 
 def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
-    """The values as ``durable.dumps_by_value`` writes them: nearly always plain pickles, as one look tells."""
+    """The values as ``durable.dumps_by_value`` writes them: nearly always plain pickles, one look tells."""
     with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         dumps = pickle.dumps
         plain = [None if value is None else dumps(value, protocol=5) for value in column]
