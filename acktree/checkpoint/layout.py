@@ -1,4 +1,34 @@
-"""What a checkpoint's file of facts looks like in this release, and which others it can read."""
+"""What is durable: each file of a checkpoint with its format, and the version that all of them have.
+
+::
+
+    what                format                                                  written and read by
+    acktree.json        JSON: the facts, with ``version``                       folder.py
+    lock                JSON: who holds it                                      holding.py
+    inbox/*             chunk: packed arrays, JSON head, Arrow IPC; message ids inbox.py, tasks/chunk.py
+                        and position as values
+    acker/*             packed arrays                                           acker_log.py
+    payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
+    verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
+                        numbers, its version first, the exception as a value    core/tracking/verdicts.py
+    verdicts/told       a number as text                                        journal.py
+    memory-N/T          packed: names, and each blob of the five below          migrated_state.py
+    spark*/state        Spark's state store, and in it for each task:           spark/worker/state_channel.py
+      attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
+      state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
+      state/A/bucket/N  packed: names of held tuples, a dict as a value         tasks/bolts/memory.py
+      held/meta         JSON: bits, count                                       core/state/key_value_state.py
+      held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/memory.py
+                        version first, names as JSON, lineage, values
+    dead_letters.*      columns, of a version of their own; payload: Arrow      dead_letters/table.py
+
+*Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: pickle, with a tag for each class of ours:
+no file names a module of acktree. The pickled columns of an Arrow batch hold such values too. Of our
+exceptions the public names are stored (``acktree.MisuseError``).
+
+Not durable, and free to change: ``plan-*`` and ``marks/``, which live as long as a run. ``tests/golden``
+holds the formats that are no plain JSON, text or Arrow, as bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +38,9 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 2
-"""Of the layout and of the ids that messages wear. Version 1, before 0.1.0, named messages otherwise."""
+VERSION: Final = 3
+"""Of the layout and of the ids that messages wear. Both others were before 0.1.0: version 1 named messages
+otherwise, version 2 named modules of acktree in what it pickled."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,
     "generation": 1,

@@ -19,17 +19,16 @@ for both, or a key would go to another task when it travels in other company.
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from operator import itemgetter
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from acktree.core import durable
 from acktree.core.data.batches import alone
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.reading import Column, PartlyReadable, decoded
@@ -284,11 +283,8 @@ def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.A
     if native is not None:
         with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
             return pa.field(name, native), _whole(name, column, native)
-    # Plain pickle writes the classes of these modules by name, and workers cannot import them by it.
-    modules = ("__main__", *cloudpickle.list_registry_pickle_by_value())
-    by_value = re.compile(b"|".join(re.escape(module.encode()) for module in modules))
-    payloads = [_pickled(name, value, by_value) for value in column]
-    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), _whole(name, payloads, pa.binary())
+    payloads = _whole(name, _pickled(name, column), pa.binary())
+    return pa.field(name, pa.binary(), metadata={_MARK: _PICKLE}), payloads
 
 
 def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
@@ -314,29 +310,33 @@ def _kinds(column: Sequence[object]) -> set[type]:
     return {*types} - {type(None)}
 
 
-def _pickled(name: str, value: object, by_value: re.Pattern[bytes]) -> bytes | None:
-    if value is None:
-        return None
+def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
+    """The values as ``durable.dumps_by_value`` writes them: nearly always plain pickles, one look tells."""
+    with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
+        dumps = pickle.dumps
+        plain = [None if value is None else dumps(value, protocol=5) for value in column]
+        if not durable.must_be_rewritten(b"".join(filter(None, plain))):
+            return plain
+    return [None if value is None else _pickled_alone(name, value) for value in column]
+
+
+def _pickled_alone(name: str, value: object) -> bytes:
     try:
-        payload = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # noqa: BLE001  # a user's __reduce__ raises what it likes; cloudpickle has the last word
-        payload = None
-    if payload is not None and not by_value.search(payload):
-        return payload
-    try:
-        by_cloudpickle: bytes = cloudpickle.dumps(value)
+        return durable.dumps_by_value(value)
     except Exception as cause:
         raise MisuseError(
             f"{short_repr(value)} cannot be pickled, so it cannot travel: {error_text(cause)}",
             f"field {name!r}",
             "emit what it was made from (a path, an id, plain values) and make it again in the bolt",
         ) from cause
-    return by_cloudpickle
 
 
 def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
     try:
-        return [None if payload is None else pickle.loads(payload) for payload in column.to_pylist()]
+        payloads = column.to_pylist()
+        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
+            return [None if payload is None else pickle.loads(payload) for payload in payloads]
+        return [None if payload is None else durable.loads(payload) for payload in payloads]
     except Exception as cause:
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",

@@ -19,10 +19,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from acktree.core import durable
+
 __all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
 
 _MOST_PACKED: Final = 32_768
 """Bytes of a packed exception that travel with a failure."""
+_VERSION: Final = 1
+"""Of the layout of a packed failure."""
 
 
 class Verdict(StrEnum):
@@ -90,26 +94,23 @@ class Failure:
     """How many more failures of this attempt were reported; the first in the order of the data is told."""
 
     def to_bytes(self) -> bytes:
-        """Pack for a journey between processes, or for the journal. Never raises because of the exception."""
+        """Pack for a journey between processes, or for the journal. Never raises because of the exception.
+
+        A pickle of texts, numbers and bytes: the version of the layout first, the exception as ``durable.py``
+        writes values.
+        """
         plain = (
-            self.reason,
-            self.kind.value,
-            self.cause.value,
-            self.component,
-            _pickled(self.exception),
-            self.exception_types,
-            self.traceback,
-            self.attempt,
-            self.final,
+            _VERSION, self.reason, self.kind.value, self.cause.value, self.component,
+            _pickled(self.exception), self.exception_types, self.traceback, self.attempt, self.final,
             self.others,
-        )
+        )  # fmt: skip
         return pickle.dumps(plain, protocol=5)
 
     @staticmethod
     def from_bytes(packed: bytes | memoryview) -> Failure:
         """Undo :meth:`to_bytes`; ``exception`` is None if it was not packed or cannot be rebuilt here."""
         plain = pickle.loads(packed)
-        reason, kind, cause, component, exception, types, traceback, attempt, final, others = plain
+        _, reason, kind, cause, component, exception, types, traceback, attempt, final, others = plain
         return Failure(
             reason=reason,
             kind=FailureKind(kind),
@@ -125,12 +126,14 @@ class Failure:
 
 
 def qualified_name(exception_type: type[BaseException]) -> str:
-    """Name a type so that another process can recognise it.
+    """Name a type so that another process can recognise it; one of ours by a name that no release changes.
 
-    >>> qualified_name(ValueError)
-    'builtins.ValueError'
+    >>> from acktree.errors import MisuseError
+    >>> qualified_name(ValueError), qualified_name(MisuseError)
+    ('builtins.ValueError', 'acktree.MisuseError')
     """
-    return f"{exception_type.__module__}.{exception_type.__qualname__}"
+    ours = durable.public_name(exception_type)
+    return ours or f"{exception_type.__module__}.{exception_type.__qualname__}"
 
 
 def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
@@ -148,30 +151,23 @@ def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
 
 
 def _pickled(exception: BaseException | None) -> bytes | None:
+    """The exception; None where it is too large or does not pickle."""
     if exception is None:
         return None
-    with contextlib.suppress(
-        Exception
-    ):  # user code runs in here (__reduce__): it may raise whatever it likes
-        return _if_small(pickle.dumps(exception, protocol=5))
     # A class of the user's __main__ reaches a worker by value, and only cloudpickle can send it home again.
-    import cloudpickle  # noqa: PLC0415 - only a refused pickle needs it: `import acktree` stays quick
-
-    with contextlib.suppress(Exception):
-        return _if_small(bytes(cloudpickle.dumps(exception, protocol=5)))
+    for dumps in (durable.dumps, durable.dumps_by_value):
+        with contextlib.suppress(Exception):  # user code runs in here (__reduce__): it raises what it likes
+            packed = dumps(exception)
+            # An exception that quotes what it could not parse is as large as that, and each failure has one.
+            return packed if len(packed) <= _MOST_PACKED else None
     return None  # a lock, a socket, a frame: the text of the failure goes alone
-
-
-def _if_small(packed: bytes) -> bytes | None:
-    # An exception that quotes what it could not parse is as large as that, and there is one for each failure.
-    return packed if len(packed) <= _MOST_PACKED else None
 
 
 def _unpickled(packed: bytes | None) -> BaseException | None:
     if packed is None:
         return None
     try:
-        exception = pickle.loads(packed)
+        exception = durable.loads(packed)
     except Exception:  # noqa: BLE001 - the classic: an __init__ that wants more than `args` holds
         return None
     return exception if isinstance(exception, BaseException) else None

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import pickle
+import struct
 from collections.abc import MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any, Final
 
@@ -25,6 +28,7 @@ import cloudpickle
 import numpy as np
 
 from acktree.core.data.tuples import Tuple
+from acktree.core.durable import class_of, dumps_by_value, loads, tag_of
 from acktree.core.ids import Int64s
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.state.key_value_state import KeyValueState
@@ -39,6 +43,11 @@ _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 _NOTHING: Final = object()
 _NO_NAMES: Final = np.zeros(0, dtype=np.int64)
+_ACCOUNT: Final = struct.Struct("<BB6xqqqqqqq")
+"""Of a held tuple: version, fate, task id, ordinal, XOR of the edges below it, named by, came at (ms), and
+how many bytes of names and of lineage follow."""
+_VERSION: Final = 1
+"""Of the layout of a held tuple's record."""
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
 """Exactly these types are pickled the same by every pickler, and hold no tuples."""
 
@@ -51,7 +60,7 @@ class _Held:
     stream: str
     task_id: int
     fields: tuple[str, ...]
-    values: tuple[Any, ...]
+    values: bytes
     lineage: bytes
     fate: int
     ordinal: int
@@ -66,7 +75,7 @@ class _Held:
             rows.stream,
             rows.task_of(row),
             rows.fields,
-            rows.cells_of(row),
+            dumps_by_value(rows.cells_of(row)),
             rows.lineage.take(np.array([row])).to_bytes(),
             rows.fate[row],
             rows.ordinal,
@@ -78,13 +87,48 @@ class _Held:
     def rows(self) -> InboundRows:
         """The tuple as a frame of one row, with its account as it was."""
         lineage = lineage_from_bytes(self.lineage)
-        columns = [(value,) for value in self.values]
+        columns = [(value,) for value in loads(self.values)]
         rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
         rows.fate[0] = self.fate
         rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
         rows.came_ms = self.came_ms
         return rows
+
+    def to_bytes(self) -> bytes:
+        """Its record in the table of held tuples, whose first byte is the version of the layout.
+
+        One after the other: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, by ``durable.py``.
+        """
+        named = _named(self.component, self.stream, self.fields)
+        account = _ACCOUNT.pack(
+            _VERSION, self.fate, self.task_id, self.ordinal, self.ack_value, self.named_by, self.came_ms,
+            len(named), len(self.lineage),
+        )  # fmt: skip
+        return b"".join((account, named, self.lineage, self.values))
+
+    @classmethod
+    def from_bytes(cls, record: bytes) -> _Held:
+        """Read what :meth:`to_bytes` wrote."""
+        _, fate, task_id, ordinal, ack_value, named_by, came_ms, *lengths = _ACCOUNT.unpack_from(record)
+        lineage_at = _ACCOUNT.size + lengths[0]
+        values_at = lineage_at + lengths[1]
+        component, stream, fields = _names_of(record[_ACCOUNT.size : lineage_at])
+        return cls(
+            component, stream, task_id, fields, record[values_at:], record[lineage_at:values_at],
+            fate, ordinal, ack_value, named_by, came_ms,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _named(component: str, stream: str, fields: tuple[str, ...]) -> bytes:
+    return json.dumps((component, stream, fields)).encode()
+
+
+@lru_cache(maxsize=256)
+def _names_of(named: bytes) -> tuple[str, str, tuple[str, ...]]:
+    component, stream, fields = json.loads(named)
+    return component, stream, tuple(fields)
 
 
 class HeldTuples:
@@ -97,7 +141,7 @@ class HeldTuples:
             keeper: Who alone may ack the tuples; see :class:`InboundRows`.
         """
         self._saved: KeyValueState[object, Any] = KeyValueState()
-        self._saved.bind(store, _plain_dumps, pickle.loads)
+        self._saved.bind(store, partial(pickle.dumps, protocol=5), pickle.loads)  # numbers and bytes alone
         self._owner = owner
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
@@ -127,7 +171,7 @@ class HeldTuples:
     def tuple_of(self, name: int) -> Tuple:
         """The tuple of a name; the same object each time within a micro-batch."""
         if name not in self._handles:
-            held: _Held = self._saved[name]
+            held = _Held.from_bytes(self._saved[name])
             rows = held.rows()
             rows.held_id[0] = name
             rows.owner = self._owner
@@ -155,7 +199,7 @@ class HeldTuples:
         """Write the tuples that were touched; forget those that nothing names."""
         for name, tup in self._handles.items():
             if self._named_by[name]:
-                self._saved[name] = _Held.of(*account_of(tup), self._named_by[name])
+                self._saved[name] = _Held.of(*account_of(tup), self._named_by[name]).to_bytes()
             else:
                 self._saved.pop(name, None)
         self._saved.save()
@@ -353,19 +397,21 @@ def _is_plain(value: object) -> bool:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles state; tuples become names."""
+    """Pickles state; tuples become names, which are integers, and classes of ours tags, which are texts."""
 
     def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
         super().__init__(file, protocol=5)
         self._held = held
         self.names: set[int] = set()
 
-    def persistent_id(self, value: object) -> int | None:
+    def persistent_id(self, value: object) -> int | str | None:
+        if type(value) in _PLAIN:
+            return None
         if isinstance(value, Tuple):
             name = self._held.name_of(value)
             self.names.add(name)
             return name
-        return None
+        return tag_of(value)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -373,8 +419,8 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._held = held
 
-    def persistent_load(self, name: int) -> Tuple:
-        return self._held.tuple_of(name)
+    def persistent_load(self, name: int | str) -> Tuple | type:
+        return class_of(name) if isinstance(name, str) else self._held.tuple_of(name)
 
 
 def _names_in(blob: bytes) -> Int64s:
@@ -383,7 +429,3 @@ def _names_in(blob: bytes) -> Int64s:
 
 def _holds_names(blob: bytes) -> bool:
     return not blob.startswith(b"{")  # a KeyValueState's own count is JSON, everything else is packed
-
-
-def _plain_dumps(value: object) -> bytes:
-    return bytes(cloudpickle.dumps(value, protocol=5))

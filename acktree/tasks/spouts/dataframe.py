@@ -6,7 +6,6 @@ the inbox, durably, until its next attempt is due; from then on it is a message 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -14,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from acktree.core import durable
 from acktree.core.data.batches import alone
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.reading import decoded
@@ -81,7 +81,7 @@ class DataFrameTask(SpoutTask):
         self._chunks.keep(number, chunk.stream)
         if chunk.retry_of is not None:
             self._parked.update(chunk.retry_of.tolist())
-        ids = pickle.loads(chunk.message_ids)
+        ids = durable.loads(chunk.message_ids)
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if not self.recovery.has_tried_again(sequence):
                 place = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
@@ -136,7 +136,7 @@ class DataFrameTask(SpoutTask):
             emitted_ms=now_ms,
             values=values,
             retry_of=np.array([one.root for one in parked], dtype=np.int64),
-            message_ids=pickle.dumps([one.message_id for one in parked]),
+            message_ids=durable.dumps([one.message_id for one in parked]),
         )
         number = self._parking.park(chunk)
         self._chunks.keep(number, DEFAULT_STREAM)

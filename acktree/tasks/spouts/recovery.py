@@ -12,12 +12,12 @@ Source: ours. Storm's spouts begin anew, and leave this to the queue.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from acktree.core import durable
 from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
@@ -58,7 +58,7 @@ class Recovery:
 
     def reopen(self, number: int, chunk: Chunk) -> None:
         """Open the messages of a chunk, which only the inbox has. Ascending by number."""
-        message_ids = pickle.loads(chunk.message_ids)
+        message_ids = durable.loads(chunk.message_ids)
         self._chunks.add(number, chunk, message_ids)
         if isinstance(message_ids, list):  # an array holds integers alone
             self.letters.update(redriven_ids(message_ids))

@@ -33,6 +33,10 @@ class Redriven:
 
     letter_id: int
 
+    def __reduce__(self) -> tuple[type[Redriven], tuple[int]]:
+        """What the inbox keeps of it: no attribute's name."""
+        return Redriven, (self.letter_id,)
+
 
 @dataclass(frozen=True, eq=False)
 class RedrivenLetter:

@@ -14,7 +14,6 @@ Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl`
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from typing import Final
 
 import numpy as np
 
+from acktree.core import durable
 from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
@@ -122,7 +122,7 @@ class SpoutTask:
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""
-        for name, value in pickle.loads(position).items():
+        for name, value in durable.loads(position).items():
             setattr(self.spout, name, value)
 
     def activate(self) -> None:
@@ -338,7 +338,7 @@ class SpoutTask:
         chunks: list[Chunk] = []
         for run in runs:
             first = self._sequences(len(run))
-            ids = pickle.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
+            ids = durable.dumps(run.message_ids) if run.is_tracked and not self.spout.redelivers else b""
             chunks.append(Chunk(
                 self.component.id, self.task, run.stream, run.is_tracked, first, now_ms, run.values,
                 run.attempts, run.tasks, message_ids=ids, position=position,
@@ -470,7 +470,7 @@ class SpoutTask:
             np.array([place.attempt + 1 for place in attempts], dtype=np.int32), part.targets,
             first_emitted_ms=np.array([place.first_emitted_ms for place in attempts], dtype=np.int64),
             retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
-            message_ids=b"" if self.spout.redelivers else pickle.dumps(part.message_ids),
+            message_ids=b"" if self.spout.redelivers else durable.dumps(part.message_ids),
         )  # fmt: skip
 
     def _spend(self, now_ms: int, place: Attempt, failure: Failure) -> None:
@@ -492,7 +492,7 @@ class SpoutTask:
     def _position(self) -> bytes:
         if not self.component.remembers:
             return b""
-        return pickle.dumps({name: getattr(self.spout, name, None) for name in self.component.remembers})
+        return durable.dumps({name: getattr(self.spout, name, None) for name in self.component.remembers})
 
     def _count(self, stream: str, what: What, n: int) -> None:
         self.counters.add(self.component.id, self.task, stream, what, n)

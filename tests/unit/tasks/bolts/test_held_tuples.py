@@ -15,7 +15,6 @@ from acktree.core.state.key_value_state import KeyValueState as State
 from acktree.core.state.store import Below
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.memory import _plain_dumps
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, looking
 
 BY = {"same": lambda tup: tup, "copy": copy.copy, "deepcopy": copy.deepcopy}
@@ -103,7 +102,7 @@ def names_in_the_table(running):
     store = running.running._store(1, 0)
     table = State()
     table.bind(
-        Below(store, f"task/{running.running.plan.topology.tasks['b0'][0]}/held/"), _plain_dumps, pickle.loads
+        Below(store, f"task/{running.running.plan.topology.tasks['b0'][0]}/held/"), pickle.dumps, pickle.loads
     )
     return [name for name in table if name != ""]
 

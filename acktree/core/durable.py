@@ -1,0 +1,172 @@
+"""How values are written where a later release reads them: pickle, with tags in the place of classes of ours.
+
+A pickle names a class by its module. A checkpoint outlives a release, and a module may be renamed in the
+next one. So a class of acktree in a pickle is written as a *tag*: a name with a version that stands in
+:data:`TAGS`, which says where the class is now. Users' classes are written by pickle and cloudpickle as ever.
+
+Layout of a value::
+
+    80 ...           a pickle without a class of ours: nothing but pickle (protocol 5)
+    AC 01 80 ...     a tagged pickle: a mark, the version of the layout, and a pickle (protocol 5) in which a
+                     class of ours is a persistent id, such as "acktree:MisuseError/1"
+
+Rules of this file
+------------------
+1. A tag is for ever. Where a class moves, its row in :data:`TAGS` says so; where the state that its instances
+   are pickled with changes, it gets a new tag (``/2``), and the old one names what reads the old state.
+2. Only a pickle that names acktree is written twice: all others cost one look for seven bytes.
+
+Records of the engine itself need no pickle: see ``packing.py``, and ``checkpoint/layout.py`` for each file.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from importlib import import_module
+from io import BytesIO
+from types import MappingProxyType
+from typing import Any, Final
+
+import cloudpickle
+
+from acktree.core.packing import Buffer
+from acktree.errors import CheckpointError
+
+__all__ = [
+    "TAGS",
+    "class_of",
+    "dumps",
+    "dumps_by_value",
+    "loads",
+    "must_be_rewritten",
+    "public_name",
+    "tag_of",
+]
+
+_MARK: Final = 0xAC
+"""No opcode of pickle, whose streams begin with 0x80."""
+_VERSION: Final = 1
+_OURS: Final = b"acktree"
+"""Stands in every pickle that names a class of ours."""
+
+_PLACES: Final[Mapping[str, str]] = {
+    "acktree.bolt": "ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt OutputCollector",
+    "acktree.config": "Config",
+    "acktree.core.data.context": "TaskContext",
+    "acktree.core.data.groupings": "CustomGrouping",
+    "acktree.core.data.tuples": "Tuple",
+    "acktree.core.spouts.retry": "Retry",
+    "acktree.core.state.key_value_state": "KeyValueState",
+    "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
+    "acktree.dead_letters.letter": "DeadLetter Pickled",
+    "acktree.errors": (
+        "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
+        "ExecuteTimeoutError KilledWorkerError MisuseError ProtocolError SpoutError TopologyError"
+    ),
+    "acktree.spout": "DataFrameSpout EndOfStream IterableSpout Spout SpoutOutputCollector",
+    "acktree.tasks.spouts.retries": "Redriven",
+    "acktree.topology.builder": "TopologyBuilder",
+    "acktree.topology.model": "Topology",
+}
+"""Module -> the classes in it that may be in a user's value, as their first tags call them."""
+
+TAGS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {f"acktree:{name}/1": (module, name) for module, names in _PLACES.items() for name in names.split()}
+)
+"""Tag -> the module that the class is in today, and its name there."""
+
+_TAG_OF: Final = {place: tag for tag, place in TAGS.items()}
+
+
+def tag_of(value: object) -> str | None:
+    """The tag of a class of ours; None for anything else."""
+    return _TAG_OF.get((value.__module__, value.__qualname__)) if isinstance(value, type) else None
+
+
+@lru_cache(maxsize=256)
+def class_of(tag: str) -> type:
+    """The class that a tag stands for.
+
+    Raises:
+        CheckpointError: This release has no such tag.
+    """
+    if tag not in TAGS:
+        raise CheckpointError(
+            f"a stored value holds {tag!r}, which this acktree does not know",
+            "a checkpoint or a dead letter",
+            "read it with the acktree that wrote it, or with a newer one",
+        )
+    module, name = TAGS[tag]
+    found: type = getattr(import_module(module), name)
+    return found
+
+
+def public_name(kind: type) -> str | None:
+    """What a class of ours is called wherever its module is, as ``acktree.MisuseError``; None for others."""
+    tag = tag_of(kind)
+    return None if tag is None else tag.partition("/")[0].replace(":", ".")
+
+
+def dumps(value: object) -> bytes:
+    """A value as bytes, users' classes by reference; :func:`loads` reads it. Raises what pickle raises."""
+    plain = pickle.dumps(value, protocol=5)
+    return _tagged(_Pickler, value) if _OURS in plain else plain
+
+
+def dumps_by_value(value: object) -> bytes:
+    """:func:`dumps`, but classes that other processes cannot import go with the value, by cloudpickle."""
+    with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
+        plain = pickle.dumps(value, protocol=5)
+        if not must_be_rewritten(plain):
+            return plain
+    return _tagged(_ByValuePickler, value)
+
+
+def must_be_rewritten(plain: bytes) -> bool:
+    """Whether a pickle, or several in a row, may name a class of ours or one that others cannot import."""
+    if _OURS in plain or b"__main__" in plain:
+        return True
+    by_value = cloudpickle.list_registry_pickle_by_value()
+    return bool(by_value) and any(module.encode() in plain for module in by_value)
+
+
+def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote
+    """Read what :func:`dumps` or :func:`dumps_by_value` wrote. Raises what pickle raises.
+
+    Raises:
+        CheckpointError: A newer acktree wrote it.
+    """
+    if blob[0] != _MARK:
+        return pickle.loads(blob)
+    if blob[1] != _VERSION:
+        raise CheckpointError(
+            f"a stored value has layout {blob[1]}, and this acktree reads layout {_VERSION}",
+            "a checkpoint or a dead letter",
+            "read it with the acktree that wrote it, or with a newer one",
+        )
+    return _Unpickler(BytesIO(blob[2:])).load()
+
+
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: object) -> str | None:
+        return tag_of(value)
+
+
+class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def persistent_id(self, value: object) -> str | None:
+        return tag_of(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, tag: str) -> type:
+        return class_of(tag)
+
+
+def _tagged(pickler: type[pickle.Pickler | cloudpickle.Pickler], value: object) -> bytes:
+    file = BytesIO()
+    file.write(bytes((_MARK, _VERSION)))
+    pickler(file, protocol=5).dump(value)
+    return file.getvalue()
