@@ -102,7 +102,7 @@ class SpoutError(AcktreeError):
 
 
 class BoltError(AcktreeError):
-    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick`` or ``cleanup``.
+    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick``, ``flush`` or ``cleanup``.
 
     In ``stats().errors`` it says which; tuples of a bolt that is not prepared fail with the bolt's exception.
     Raised, and so stops the topology, where a hook ends its process each time.

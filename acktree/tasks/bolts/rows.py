@@ -203,6 +203,12 @@ class InboundRows:
         return self.lineage.acks(rows, made)
 
 
+def ack_open(rows: InboundRows) -> None:
+    """Ack every row that is still open."""
+    fate = np.frombuffer(rows.fate, dtype=np.uint8)
+    fate[fate == OPEN] = ACKED
+
+
 class _RowsOnDemand(Sequence[tuple[Any, ...]]):
     """The values of each row, where to read some row raises MisuseError."""
 
