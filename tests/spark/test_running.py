@@ -13,6 +13,7 @@ import pytest
 from acktree import Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
 from acktree.testing import FeederSpout
+from tests.scenarios.running_calls import make_all_calls, watched
 from tests.spark.topologies import BatchSink, Hoard, Notebook, PoisonedEvery, Tally, counted, notes
 
 if TYPE_CHECKING:
@@ -272,3 +273,11 @@ def test_a_sink_that_flushes_writes_once_a_micro_batch_and_fails_what_it_could_n
     assert sorted(n for line in lines for n in json.loads(line)) == [1, 2, 3]
     assert notes(tmp_path, "count") == [[str(len(json.loads(line)))] for line in lines]
     assert (told.acked, told.failed) == (3, 1)
+
+
+def test_a_submitted_topology_answers_every_call_of_a_running_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(["line"])
+    running = submit(watched(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
+    make_all_calls(running, feeder)
