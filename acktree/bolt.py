@@ -225,6 +225,7 @@ class OutputCollector(_Collector):
     def emit(
         self,
         values: Sequence[object],
+        *,
         anchors: Tuple | Iterable[Tuple] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
@@ -246,8 +247,9 @@ class OutputCollector(_Collector):
         self,
         task_id: int,
         values: Sequence[object],
-        stream: str = DEFAULT_STREAM,
+        *,
         anchors: Tuple | Iterable[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 
@@ -280,7 +282,7 @@ class BasicOutputCollector(_Collector):
     """What a :class:`BasicBolt` emits into, anchored to the tuple at hand. Valid during the call."""
 
     @abstractmethod
-    def emit(self, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+    def emit(self, values: Sequence[object], *, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, anchored to the input (in ``tick``: to nothing).
 
         Args:
@@ -293,7 +295,7 @@ class BasicOutputCollector(_Collector):
         """
 
     @abstractmethod
-    def emit_direct(self, task_id: int, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(self, task_id: int, values: Sequence[object], *, stream: str = DEFAULT_STREAM) -> None:
         """Emit one anchored tuple to one task that reads the stream by direct grouping.
 
         Raises:
@@ -313,6 +315,7 @@ class ArrowOutputCollector(_Collector):
         self,
         batch: pa.RecordBatch,
         parents: Sequence[int] | pa.Array | None,
+        *,
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit each row of a batch as a tuple.

@@ -173,7 +173,7 @@ MEMBERS = """
     Verdict: ACKED FAILED TIMED_OUT
     VerdictTable: count of
 """
-"""Every class of the public surface with its public members, errors aside. A change of this list is a decision:
+"""Every class of the public surface with its public members, errors aside. To change this list is a decision:
 the changelog and the docs change with it."""
 
 

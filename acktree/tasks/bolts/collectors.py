@@ -82,7 +82,7 @@ class BasicCollector(_Writer, BasicOutputCollector):
 
     row = -1
 
-    def emit(self, values: Sequence[Any], stream: str = "default") -> None:
+    def emit(self, values: Sequence[Any], *, stream: str = "default") -> None:
         outlet = self._outlet if stream is self._stream else self._turn_to(stream)
         # What nearly every emit is, seen without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
@@ -94,7 +94,7 @@ class BasicCollector(_Writer, BasicOutputCollector):
             outlet.take_back()
             raise
 
-    def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
+    def emit_direct(self, task_id: int, values: Sequence[Any], *, stream: str = "default") -> None:
         outlet = self._outlets.direct(stream, task_id)
         outlet.write(outlet.checked(values), self.row, task_id)
 
@@ -115,7 +115,7 @@ class HandCollector(_Writer, OutputCollector):
         super().__init__(component, task, outlets, outputs)
         self.elsewhere: dict[int, InboundRows] = {}
 
-    def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
+    def emit(self, values: Sequence[Any], *, anchors: Anchors = None, stream: str = "default") -> None:
         outlet = self._outlet if stream is self._stream else self._turn_to(stream)
         here = self.rows
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
@@ -137,7 +137,7 @@ class HandCollector(_Writer, OutputCollector):
             raise
 
     def emit_direct(
-        self, task_id: int, values: Sequence[Any], stream: str = "default", anchors: Anchors = None
+        self, task_id: int, values: Sequence[Any], *, anchors: Anchors = None, stream: str = "default"
     ) -> None:
         outlet = self._outlets.direct(stream, task_id)
         values = outlet.checked(values)
@@ -238,7 +238,7 @@ class ArrowCollector(ArrowOutputCollector):
         self._outlets.close()
 
     def emit_batch(
-        self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, stream: str = "default"
+        self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, *, stream: str = "default"
     ) -> None:
         self._outlets.refuse_if_closed("emitted a batch")
         declaration, where = self._outlets.declaration(stream), self._where

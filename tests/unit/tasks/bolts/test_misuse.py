@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from acktree import Config
+from acktree import BasicOutputCollector, Config, OutputCollector
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
+from acktree.tasks.bolts.collectors import BasicCollector, HandCollector
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 BAD = {
@@ -158,3 +161,13 @@ def test_a_tuple_of_a_basic_bolt_cannot_be_acked_by_a_bolt():
     with bench(Calls(leak), CallsByHand(steal)) as running:
         running.feed(1)
         assert "that this task was not given" in running.failures[1].reason
+
+
+@pytest.mark.parametrize("public", [OutputCollector, BasicOutputCollector, HandCollector, BasicCollector])
+def test_after_the_values_a_bolt_emits_by_keyword_and_in_both_ways_alike(public):
+    after = {}
+    for name, before in (("emit", 2), ("emit_direct", 3)):
+        parameters = [*inspect.signature(getattr(public, name)).parameters.values()][before:]
+        assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+        after[name] = [(parameter.name, parameter.default) for parameter in parameters]
+    assert after["emit"] == after["emit_direct"]
