@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from acktree import BasicOutputCollector, Config, OutputCollector
+from acktree import BasicOutputCollector, Config, OutputCollector, Tuple
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.collectors import BasicCollector, HandCollector
@@ -171,3 +171,19 @@ def test_after_the_values_a_bolt_emits_by_keyword_and_in_both_ways_alike(public)
         assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
         after[name] = [(parameter.name, parameter.default) for parameter in parameters]
     assert after["emit"] == after["emit_direct"]
+
+
+class Strange:
+    """Rows that acktree did not make."""
+
+    columns = {}
+
+
+def test_a_tuple_that_the_bolt_made_itself_is_refused_and_stops_nothing():
+    def execute(bolt, tup):
+        bolt.collector.ack(Tuple(Strange(), 0))
+
+    with bench(CallsByHand(execute)) as running:
+        running.feed(1)
+        assert running.failures[1].cause is FailureCause.MISUSE
+        assert "acktree did not make" in running.failures[1].reason
