@@ -4,6 +4,7 @@ Nothing is sent from here. Emitted values wait in an ``Outlet`` per stream (see 
 the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
 
 What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
+``emit`` has no keyword-only parameters, though its contract has: CPython 3.11 does not specialise such calls.
 
 An exception from outside (a timer's signal, MemoryError, KeyboardInterrupt) may be raised between any two
 steps of a method here, and user code may catch it and go on. So each method has one step that counts, and it
@@ -82,7 +83,7 @@ class BasicCollector(_Writer, BasicOutputCollector):
 
     row = -1
 
-    def emit(self, values: Sequence[Any], *, stream: str = "default") -> None:
+    def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         outlet = self._outlet if stream is self._stream else self._turn_to(stream)
         # What nearly every emit is, seen without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
@@ -115,7 +116,7 @@ class HandCollector(_Writer, OutputCollector):
         super().__init__(component, task, outlets, outputs)
         self.elsewhere: dict[int, InboundRows] = {}
 
-    def emit(self, values: Sequence[Any], *, anchors: Anchors = None, stream: str = "default") -> None:
+    def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
         outlet = self._outlet if stream is self._stream else self._turn_to(stream)
         here = self.rows
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:

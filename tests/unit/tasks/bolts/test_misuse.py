@@ -9,7 +9,6 @@ import pytest
 from acktree import BasicOutputCollector, Config, OutputCollector, Tuple
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.collectors import BasicCollector, HandCollector
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 BAD = {
@@ -163,7 +162,7 @@ def test_a_tuple_of_a_basic_bolt_cannot_be_acked_by_a_bolt():
         assert "that this task was not given" in running.failures[1].reason
 
 
-@pytest.mark.parametrize("public", [OutputCollector, BasicOutputCollector, HandCollector, BasicCollector])
+@pytest.mark.parametrize("public", [OutputCollector, BasicOutputCollector])
 def test_after_the_values_a_bolt_emits_by_keyword_and_in_both_ways_alike(public):
     after = {}
     for name, before in (("emit", 2), ("emit_direct", 3)):
