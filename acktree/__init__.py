@@ -5,25 +5,29 @@ What a user needs stands here; ``acktree.testing`` has what a user's tests need.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from acktree.bolt import (
+    AnyBolt,
     ArrowBolt,
     ArrowOutputCollector,
     BasicBolt,
     BasicOutputCollector,
     Bolt,
+    FunctionBolt,
     OutputCollector,
     bolt,
 )
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
-from acktree.core.data.groupings import CustomGrouping
+from acktree.core.data.fields import Outputs, StreamDeclaration
+from acktree.core.data.groupings import CustomGrouping, Grouping
 from acktree.core.data.tuples import Tuple
 from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.spouts.retry import Retry
 from acktree.core.state.key_value_state import KeyValueState
-from acktree.core.tracking.verdicts import Failure
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdict
 from acktree.errors import (
     AcktreeError,
     BoltError,
@@ -39,64 +43,153 @@ from acktree.errors import (
     TopologyError,
 )
 from acktree.receiver import Receiver
-from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout, SpoutOutputCollector
-from acktree.topology import Topology, TopologyBuilder
+from acktree.spark_extra import needing_spark
+from acktree.spout import (
+    DataFrameSpout,
+    EndOfStream,
+    IterableSpout,
+    MessageId,
+    Spout,
+    SpoutOutputCollector,
+)
+from acktree.topology import (
+    BoltDeclarer,
+    Component,
+    Description,
+    Level,
+    SpoutDeclarer,
+    Subscription,
+    Topology,
+    TopologyBuilder,
+)
 
 if TYPE_CHECKING:
+    from acktree.core.stats.statistics import (
+        ComponentStats,
+        Numbers,
+        ReportedError,
+        SpoutNumbers,
+        Stats,
+        TaskStats,
+    )
+    from acktree.dead_letters.letter import DeadLetter
+    from acktree.dead_letters.store import DeadLetters
+    from acktree.dead_letters.table import Filters
+    from acktree.driver.handle import SubmittedTopology
+    from acktree.driver.running import RunningTopology
+    from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal
     from acktree.spark.submit import submit
+
+_LAZY: Final = {
+    "ComponentStats": "acktree.core.stats.statistics",
+    "DeadLetter": "acktree.dead_letters.letter",
+    "DeadLetters": "acktree.dead_letters.store",
+    "Filters": "acktree.dead_letters.table",
+    "Numbers": "acktree.core.stats.statistics",
+    "ReportedError": "acktree.core.stats.statistics",
+    "SpoutNumbers": "acktree.core.stats.statistics",
+    "RunningTopology": "acktree.driver.running",
+    "Stats": "acktree.core.stats.statistics",
+    "StoppedByCtrlC": "acktree.driver.signals",
+    "StoppedBySignal": "acktree.driver.signals",
+    "SubmittedTopology": "acktree.driver.handle",
+    "TaskStats": "acktree.core.stats.statistics",
+}
+"""Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
 __all__ = [
     "AcktreeError",
+    "AnyBolt",
     "ArrowBolt",
     "ArrowOutputCollector",
     "BasicBolt",
     "BasicOutputCollector",
     "Bolt",
+    "BoltDeclarer",
     "BoltError",
     "CheckpointError",
+    "Component",
+    "ComponentStats",
     "Config",
     "ConfigError",
     "ConnectorError",
     "CustomGrouping",
     "DataFrameSpout",
+    "DeadLetter",
     "DeadLetterLimitError",
+    "DeadLetters",
+    "Description",
     "EndOfStream",
     "ExecuteTimeoutError",
     "Failure",
+    "FailureCause",
+    "FailureKind",
+    "Filters",
+    "FunctionBolt",
+    "Grouping",
     "IterableSpout",
     "KeyValueState",
     "KilledWorkerError",
+    "Level",
+    "MessageId",
     "MisuseError",
+    "Numbers",
     "OpenMessages",
     "OutputCollector",
+    "Outputs",
     "ProtocolError",
     "Receiver",
+    "ReportedError",
     "Retry",
+    "RunningTopology",
     "Spout",
+    "SpoutDeclarer",
     "SpoutError",
+    "SpoutNumbers",
     "SpoutOutputCollector",
+    "Stats",
+    "StoppedByCtrlC",
+    "StoppedBySignal",
+    "StreamDeclaration",
+    "SubmittedTopology",
+    "Subscription",
     "TaskContext",
+    "TaskStats",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
     "Tuple",
+    "Verdict",
+    "__version__",
     "bolt",
     "submit",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Fetch ``submit`` when it is asked for: PySpark takes a second, and LocalCluster does without it."""
-    if name == "submit":
-        from acktree.spark_extra import needing_spark  # noqa: PLC0415  # see the line above
+    """Fetch what is imported late, when it is asked for.
 
+    PySpark takes a second to import, and LocalCluster does without it. The version is in the package's
+    metadata.
+    """
+    if name == "submit":
         with needing_spark("submit()"):
-            from acktree.spark.submit import submit  # noqa: PLC0415  # the same
+            from acktree.spark.submit import submit  # noqa: PLC0415  # see the docstring
 
         return submit
+    if name == "__version__":
+        return _version()
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """What is here, ``submit`` included although it is not fetched yet."""
+    """What is here, with the names that are imported when they are asked for."""
     return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415  # it takes longer than all of acktree
+
+    return version("acktree")

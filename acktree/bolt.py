@@ -48,10 +48,12 @@ __all__ = [
 class AnyBolt:
     """What every bolt has; derive from one of the three below.
 
-    Life of a task: ``prepare``, then ``execute`` and ``tick`` as tuples come, ``cleanup``. All calls are made
-    on one thread, never two at once. A worker process serves many micro-batches, and a task may move between
-    processes from one to the next: an attribute lives on only if ``remembers`` names it. Changing any other
-    attribute outside ``prepare`` is a MisuseError that fails the tuple and names the attribute.
+    Life of a task in a micro-batch: ``prepare``, ``tick`` if it is due, ``execute`` for each tuple,
+    ``flush``, ``cleanup``. All calls are made on one thread, never two at once. A worker process serves many
+    micro-batches, and a task may move between processes from one to the next: an attribute lives on only if
+    ``remembers`` names it. Changing any other attribute outside ``prepare`` is a MisuseError that fails the
+    tuple and names the attribute. A bolt that overrides ``flush`` may change its attributes until then:
+    ``flush`` leaves them as ``prepare`` made them.
     """
 
     outputs: Outputs = ()
@@ -107,6 +109,17 @@ class Bolt(AnyBolt, ABC):
         it and acking it change nothing. An exception is reported and fails nothing.
         """
 
+    def flush(self, collector: OutputCollector) -> None:
+        """Finish what this micro-batch brought: write a batch, commit a transaction, ack what was held.
+
+        Called once for a task and micro-batch in which the task was given a tuple or a tick, after the last
+        of them and before what it remembers is saved. It may emit, ack and fail; ``collector`` is the one
+        that ``prepare`` was given. An exception fails every tuple of this micro-batch that is still open, and
+        is reported; what was emitted, acked or remembered before stands, and a tuple held from an earlier
+        micro-batch stays held. A tuple that is left open stays open, as after ``execute``. May block; there
+        is no time limit. Not called where ``prepare`` raised. The micro-batch may run again.
+        """
+
 
 class BasicBolt(AnyBolt, ABC):
     """The bolt that most people write: it anchors every emit to its input, and acks when execute returns.
@@ -149,6 +162,19 @@ class BasicBolt(AnyBolt, ABC):
         since the last call. What it emits belongs to no message. An exception is reported and fails nothing.
         """
 
+    def flush(self, collector: BasicOutputCollector) -> None:
+        """Finish what this micro-batch brought: write a batch, commit a transaction.
+
+        Where a class overrides this, its tuples are acked when ``flush`` has returned and not before. So a
+        sink may collect values in ``execute`` and write them here: if that raises, every tuple of this
+        micro-batch that did not fail before is FAILED with the exception.
+
+        Called once for a task and micro-batch in which the task was given a tuple or a tick, after the last
+        of them and before what it remembers is saved. What it emits hangs on no message: whatever becomes of
+        it, no verdict waits for it. An emitted value that cannot be sent counts as an exception of ``flush``.
+        May block; there is no time limit. Not called where ``prepare`` raised. The micro-batch may run again.
+        """
+
 
 class ArrowBolt(AnyBolt, ABC):
     """A bolt over whole Arrow batches: no Python object per tuple.
@@ -176,6 +202,13 @@ class ArrowBolt(AnyBolt, ABC):
         was emitted or remembered before stands. May block; the micro-batch waits, and nothing times out.
         """
 
+    def flush(self, collector: ArrowOutputCollector) -> None:
+        """Finish what this micro-batch brought, as for :class:`BasicBolt`.
+
+        Where a class overrides this, rows are acked when ``flush`` has returned. ``emit_batch`` takes
+        ``parents=None`` here, and ``fail_rows`` is refused: there is no input batch. To fail, raise.
+        """
+
 
 class _Collector(ABC):
     """What all collectors can do."""
@@ -192,6 +225,7 @@ class OutputCollector(_Collector):
     def emit(
         self,
         values: Sequence[object],
+        *,
         anchors: Tuple | Iterable[Tuple] | None = None,
         stream: str = DEFAULT_STREAM,
     ) -> None:
@@ -213,8 +247,9 @@ class OutputCollector(_Collector):
         self,
         task_id: int,
         values: Sequence[object],
-        stream: str = DEFAULT_STREAM,
+        *,
         anchors: Tuple | Iterable[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 
@@ -247,7 +282,7 @@ class BasicOutputCollector(_Collector):
     """What a :class:`BasicBolt` emits into, anchored to the tuple at hand. Valid during the call."""
 
     @abstractmethod
-    def emit(self, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+    def emit(self, values: Sequence[object], *, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, anchored to the input (in ``tick``: to nothing).
 
         Args:
@@ -260,7 +295,7 @@ class BasicOutputCollector(_Collector):
         """
 
     @abstractmethod
-    def emit_direct(self, task_id: int, values: Sequence[object], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(self, task_id: int, values: Sequence[object], *, stream: str = DEFAULT_STREAM) -> None:
         """Emit one anchored tuple to one task that reads the stream by direct grouping.
 
         Raises:
@@ -280,6 +315,7 @@ class ArrowOutputCollector(_Collector):
         self,
         batch: pa.RecordBatch,
         parents: Sequence[int] | pa.Array | None,
+        *,
         stream: str = DEFAULT_STREAM,
     ) -> None:
         """Emit each row of a batch as a tuple.

@@ -2,11 +2,11 @@
 
 ::
 
-    AcktreeError ─┬─ TopologyError, ConfigError   the author, before anything starts
+    AcktreeError ─┬─ TopologyError, ConfigError   the author: a topology, setting or argument is wrong
                   ├─ SpoutError, BoltError        the author: user code raised, or broke its contract
                   ├─ MisuseError                  the author: acked twice, undeclared stream or memory
                   ├─ ConnectorError               the operator: a queue or store; can it be retried?
-                  ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
+                  ├─ CheckpointError              the operator: the checkpoint is in use, closed or too new
                   ├─ DeadLetterLimitError         both: so many messages fail that something must be mended
                   └─ ProtocolError                us: a bug; carries the root's whole story
 
@@ -81,7 +81,7 @@ class TopologyError(AcktreeError):
 
 
 class ConfigError(AcktreeError):
-    """A setting has no such name, type or range. Raised before anything starts."""
+    """A setting or an argument has no such name, type or range. Raised before anything starts."""
 
 
 class SpoutError(AcktreeError):
@@ -102,7 +102,7 @@ class SpoutError(AcktreeError):
 
 
 class BoltError(AcktreeError):
-    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick`` or ``cleanup``.
+    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick``, ``flush`` or ``cleanup``.
 
     In ``stats().errors`` it says which; tuples of a bolt that is not prepared fail with the bolt's exception.
     Raised, and so stops the topology, where a hook ends its process each time.

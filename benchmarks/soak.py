@@ -38,7 +38,7 @@ from benchmarks.report import Report, add_keep_argument, tell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.driver.handle import RunningTopology
+    from acktree.driver.handle import SubmittedTopology
 
 CONFIG: Final = Config(message_timeout_secs=20, max_spout_pending=2000, partitions=2)
 POINTS: Final = 100
@@ -256,7 +256,7 @@ def measure(
 
 
 def _sample(
-    running: RunningTopology, checkpoint: Path, secs: float, every_secs: float
+    running: SubmittedTopology, checkpoint: Path, secs: float, every_secs: float
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """Samples, and what was alive in the JVM now and then."""
     samples: list[dict[str, float]] = []

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acktree.config import Config
-    from acktree.driver.handle import RunningTopology
+    from acktree.driver.handle import SubmittedTopology
 
-Counted = Callable[["RunningTopology"], int]
+Counted = Callable[["SubmittedTopology"], int]
 """How many messages a topology has done since it began."""
 
 _POLL_SECS: Final = 0.01
@@ -81,7 +81,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
 @contextmanager
 def in_a_fresh_checkpoint(
     topology: Topology, config: Config, session: SparkSession | None = None
-) -> Iterator[RunningTopology]:
+) -> Iterator[SubmittedTopology]:
     """The topology on Spark, warm; its checkpoint is deleted afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder,
@@ -182,12 +182,14 @@ def phases_ms(query_name: str) -> dict[str, float]:
     return {name: statistics.median(durations.get(name, 0) for durations in told[-50:]) for name in names}
 
 
-def sentences_counted(running: RunningTopology) -> int:
+def sentences_counted(running: SubmittedTopology) -> int:
     """How many sentences have had their words counted."""
     return running.stats()["count"].total.executed // WORDS
 
 
-def _watch(running: RunningTopology, meter: Meter, counted: Counted | None, secs: float, since: int) -> None:
+def _watch(
+    running: SubmittedTopology, meter: Meter, counted: Counted | None, secs: float, since: int
+) -> None:
     """Let time pass, and at least three micro-batches after the event ``since``."""
     end = time.perf_counter() + secs
     while time.perf_counter() < end or len(batch_ends(meter.events[since:])) < _LEAST_BATCHES:

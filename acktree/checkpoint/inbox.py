@@ -43,7 +43,7 @@ from acktree.checkpoint.inbox_files import (
     entries_after,
     read_chunk,
 )
-from acktree.errors import CheckpointError, ProtocolError
+from acktree.errors import CheckpointError
 from acktree.private_files import PRIVATE_FILE
 from acktree.tasks.chunk import Chunk
 
@@ -264,7 +264,7 @@ class FileInbox:
 
     def _write(self, blobs: Sequence[tuple[ChunkKind, int, int, bytes]], *, only_here: bool = False) -> int:
         if self._is_closed:
-            raise ProtocolError(
+            raise CheckpointError(
                 "the inbox is closed: its topology was stopped",
                 str(self._folder),
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",

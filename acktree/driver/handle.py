@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
-from acktree.core.stats.statistics import Stats
+from acktree.core.stats.statistics import ReportedError, Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
+from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
-from acktree.tasks.plan import Plan
 from acktree.topology.describe import Description
 
-__all__ = ["RunningTopology"]
+__all__ = ["SubmittedTopology"]
 
 _LOOK_SECS: Final = 0.05
 _HURRY_SECS: Final = 10.0
 """Longest wait after a second signal."""
 
 
-class RunningTopology:
-    """A submitted topology. Made by ``submit``; usable as a context manager, which kills it on leaving.
+class SubmittedTopology(RunningTopology):
+    """A topology that runs on Spark: what ``submit`` returns.
 
     All methods may be called from any thread of the driver.
     """
@@ -38,14 +38,14 @@ class RunningTopology:
         self._in_block = False
 
     @property
-    def plan(self) -> Plan:
-        """What runs."""
-        return self._run.plan
-
-    @property
     def dead_letters(self) -> DeadLetters:
         """Messages given up."""
         return self._run.dead_letters
+
+    @property
+    def errors(self) -> Sequence[ReportedError]:
+        """What components raised or reported, throttled as ``Config`` says; ``stats()`` counts all."""
+        return self._run.errors.kept
 
     @property
     def name(self) -> str:
@@ -63,13 +63,21 @@ class RunningTopology:
         return not self._run.ended.is_set()
 
     @property
+    def message_timeout_secs(self) -> float:
+        """The longest time a message may be open in any spout, and how long ``kill`` waits for one."""
+        plan = self._run.plan
+        own_secs = (timeout_ms / 1000 for timeout_ms in plan.timeout_of.values())
+        return max(plan.config.message_timeout_secs, *own_secs, 0.0)
+
+    @property
     def is_warm(self) -> bool:
         """Whether the first micro-batch has run, which takes seconds, and the spouts are being opened."""
         return self._run.results.progress.batch_id >= 0
 
     def describe(self) -> Description:
         """What runs where."""
-        return self.plan.topology.describe(self.plan.partitions)
+        plan = self._run.plan
+        return plan.topology.describe(plan.partitions)
 
     def stats(self) -> Stats:
         """The numbers of this run so far: Storm UI's, per component, stream and task."""
@@ -77,11 +85,11 @@ class RunningTopology:
         counters = run.results.counters()
         for thread in run.threads.by_task.values():
             counters.merge(thread.numbers().counters)
-        topology = self.plan.topology
+        topology = run.plan.topology
         spouts = {
             spout.id: run.threads.open_messages(spout.task_ids, run.rows_open) for spout in topology.spouts
         }
-        return Stats.of(counters, components=topology.components, spouts=spouts, errors=run.errors.kept)
+        return Stats.of(counters, components=topology.components, spouts=spouts, errors=self.errors)
 
     def activate(self) -> None:
         """Let the spouts emit again."""
@@ -155,9 +163,7 @@ class RunningTopology:
         if ended():
             return
         self.deactivate()
-        own_secs = [timeout_ms / 1000 for timeout_ms in self.plan.timeout_of.values()]
-        longest_secs = max(self.plan.config.message_timeout_secs, *own_secs, 0)
-        most_secs = longest_secs if wait_secs is None else wait_secs
+        most_secs = self.message_timeout_secs if wait_secs is None else wait_secs
         try:
             if most_secs > 0 and self.is_warm:  # before that no spout was asked
                 self._wait(self._is_idle, most_secs)

@@ -10,17 +10,12 @@ from typing import Protocol, TypeVar
 from acktree.core.stats.statistics import Stats
 from acktree.driver.signals import StoppedBySignal, signals_raise, signals_wait
 from acktree.logs import logger
-from acktree.tasks.plan import Plan
 
 log = logger("acktree")
 
 
 class Stoppable(Protocol):
     """A running topology, as far as stopping it needs one."""
-
-    @property
-    def plan(self) -> Plan:
-        """What runs."""
 
     @property
     def name(self) -> str:
@@ -33,6 +28,10 @@ class Stoppable(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether it has neither ended nor been stopped."""
+
+    @property
+    def message_timeout_secs(self) -> float:
+        """How long a message may be open, and how long ``kill`` waits for one."""
 
     def stats(self) -> Stats:
         """The numbers so far."""
@@ -106,7 +105,7 @@ def stop_on_signal(running: Stoppable, asked: StoppedBySignal) -> None:
     log.warning(
         "topology=%s signal=%s: the spouts are not asked any more, and what is open (%s) has %g s to finish; "
         "a second signal stops at once",
-        running.name, asked.signal.name, _open(running), running.plan.config.message_timeout_secs,
+        running.name, asked.signal.name, _open(running), running.message_timeout_secs,
     )  # fmt: skip
     try:
         running.kill()
@@ -123,4 +122,5 @@ def _how(running: Stoppable) -> str:
 
 def _open(running: Stoppable) -> str:
     stats = running.stats()
-    return ", ".join(f"{spout.id} {stats[spout.id].open:,}" for spout in running.plan.topology.spouts)
+    numbers = {name: component.open for name, component in stats.components.items()}
+    return ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count is not None)

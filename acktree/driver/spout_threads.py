@@ -15,7 +15,7 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.statistics import OpenMessages
+from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.tasks.spouts.task import SpoutTask
@@ -292,7 +292,7 @@ class Threads:
         """The last micro-batch whose verdicts every task has told."""
         return min((thread.told_through for thread in self.by_task.values()), default=-1)
 
-    def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> OpenMessages:
+    def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> SpoutNumbers:
         """What some tasks have open, and the oldest of it; ``rows_open`` counts the rows of DataFrames."""
         mine = [self.by_task[task] for task in tasks if task in self.by_task]
         numbers = [thread.numbers() for thread in mine]
@@ -301,7 +301,7 @@ class Threads:
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         lags = [each.lag for each in numbers if each.lag is not None]
         count = sum(each.open_count for each in numbers) + rows
-        return OpenMessages(count, oldest_secs, sum(lags) if lags else None)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

@@ -22,7 +22,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of, hadoop_path
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.core.state.store import MemoryStore
-from acktree.errors import CheckpointError, nearest
+from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.spark.session.settings import lend_session, prepare_session
 from acktree.tasks.bolts.moved_memory import moved
 from acktree.topology.shape import Part, Shape
@@ -58,14 +58,13 @@ def rebalance(
         spark: The session that reads Spark's state. None: one is made, and stopped.
 
     Raises:
-        CheckpointError: It cannot be done, with the reason; the checkpoint is as it was.
+        ConfigError: An argument that is out of range, or names what the checkpoint does not have.
+        CheckpointError: The checkpoint does not allow it, with the reason. It is as it was, also here.
     """
     if (component is None) != (parallelism is None):
-        raise CheckpointError(
-            "a component and its parallelism go together", "rebalance", "give both, or neither"
-        )
+        raise ConfigError("a component and its parallelism go together", "rebalance", "give both, or neither")
     if any(given is not None and given < 1 for given in (parallelism, partitions)):
-        raise CheckpointError("less than one", "rebalance", "give a parallelism and partitions of at least 1")
+        raise ConfigError("less than one", "rebalance", "give a parallelism and partitions of at least 1")
     with _held(checkpoint) as (held, shape):
         memories, now = _memories(held, spark), shape
         if component is not None and parallelism is not None:
@@ -91,7 +90,8 @@ def reset_state(
         spark: The session that reads what the other bolts remember. None: one is made if need be.
 
     Raises:
-        CheckpointError: It cannot be done, with the reason; the checkpoint is as it was.
+        ConfigError: An argument that is out of range, or names what the checkpoint does not have.
+        CheckpointError: The checkpoint does not allow it, with the reason. It is as it was, also here.
     """
     with _held(checkpoint) as (held, shape):
         if component is None:
@@ -137,13 +137,13 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
 def _remembering(shape: Shape, component: str) -> Part:
     part = shape.parts.get(component)
     if part is None:
-        raise CheckpointError(
+        raise ConfigError(
             f"the checkpoint knows no component {component!r}",
             "--component",
             nearest(component, [name for name, part in shape.parts.items() if part.kind == "bolt"]),
         )
     if part.kind != "bolt" or not part.remembers:
-        raise CheckpointError(
+        raise ConfigError(
             f"{part.kind} {component!r} is no bolt that remembers",
             "--component",
             "change it in the topology and submit that: what may change so, docs/running.md lists",
@@ -162,7 +162,7 @@ def _moved(
     widths = {len(read.fields) for read in part.inputs if read.grouping == "fields"}
     partial = [read for read in part.inputs if read.grouping == "partial_key"]
     if by_key and (len(widths) != 1 or partial):
-        raise CheckpointError(
+        raise ConfigError(
             f"bolt {component!r} is not grouped by fields, or not by as many on all streams: a key has no "
             "task of its own",
             f"--by-key {' --by-key '.join(by_key)}",
@@ -170,7 +170,7 @@ def _moved(
         )
     unknown = sorted({*by_key, *forget} - {*part.remembers})
     if unknown:
-        raise CheckpointError(
+        raise ConfigError(
             f"bolt {component!r} does not remember {unknown[0]!r}",
             "--by-key, --forget",
             nearest(unknown[0], part.remembers),

@@ -30,7 +30,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
-from acktree.driver.handle import RunningTopology
+from acktree.driver.handle import SubmittedTopology
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
@@ -70,7 +70,7 @@ def submit(
     checkpoint: str | Path,
     spark: SparkSession | None = None,
     config: Config | None = None,
-) -> RunningTopology:
+) -> SubmittedTopology:
     """Run a topology on Spark.
 
     Args:
@@ -96,7 +96,7 @@ def submit(
     config = config or Config()
     where = location_of(checkpoint)
 
-    def start() -> RunningTopology:
+    def start() -> SubmittedTopology:
         if isinstance(where, str):
             return _submit_at(where, topology, spark, config)
         return _submit_in(where, topology, spark, config)
@@ -106,7 +106,7 @@ def submit(
 
 def _submit_in(
     folder: Path, topology: Topology, spark: SparkSession | None, config: Config
-) -> RunningTopology:
+) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
@@ -121,7 +121,7 @@ def _submit_in(
         return running
 
 
-def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> RunningTopology:
+def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
     refuse_letters_beside(url, topology, config)
     with full_disk.telling(Path(tempfile.gettempdir())), ExitStack() as given_up:
@@ -158,7 +158,7 @@ def _session(
 
 def _ended(
     topology: Topology, held: Checkpoint, config: Config, give_back: Callable[[], None]
-) -> RunningTopology:
+) -> SubmittedTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
     topology = held.begin_run(topology, config, held.partitions)
     plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
@@ -182,7 +182,7 @@ def _ended(
     )
     supervisor = Supervisor(run, ENDED_QUERY)
     supervisor.close()
-    return RunningTopology(run, supervisor)
+    return SubmittedTopology(run, supervisor)
 
 
 def _nothing() -> None:
@@ -195,7 +195,7 @@ def _start(
     topology: Topology,
     held: Checkpoint,
     config: Config,
-) -> RunningTopology:
+) -> SubmittedTopology:
     ship_code(session)
     if held.files.is_seen:
         refuse_unseen(session, held.spark)
@@ -236,7 +236,7 @@ def _start(
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
     supervisor.begin()
-    return RunningTopology(run, supervisor)
+    return SubmittedTopology(run, supervisor)
 
 
 def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:

@@ -1,6 +1,6 @@
 """For testing one's topology without Spark: the same tasks, one thread, a clock that moves when told."""
 
-from acktree.testing.complete import CompletedTopology, complete_topology
+from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology
 from acktree.testing.feeder import FeederSpout
 from acktree.testing.local_cluster import LocalCluster, LocalTopology
 from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, check_spout
@@ -11,9 +11,12 @@ __all__ = [
     "Broker",
     "CompletedTopology",
     "FeederSpout",
+    "Fixed",
     "LocalCluster",
     "LocalTopology",
     "SpoutHarness",
+    "VerdictKey",
+    "VerdictTable",
     "check_spout",
     "complete_topology",
 ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,7 +27,7 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
-from acktree.core.stats.statistics import OpenMessages, ReportedError, Stats
+from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
@@ -35,6 +35,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
@@ -44,6 +45,7 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
 
 ROUND_MESSAGES: Final = 10_000
@@ -89,16 +91,7 @@ class LocalCluster:
         Args:
             secs: How far the clock moves in all. 0: only run what can run now.
         """
-        end_ms = self.now_ms + round(secs * 1000)
-        while True:
-            self._settle()
-            due = [due for topology in self._running if (due := topology.due_ms()) is not None]
-            if not due or min(due) > end_ms:
-                break
-            self.now_ms = max(self.now_ms, min(due))
-            for topology in self._running:
-                topology.beat()
-        self.now_ms = end_ms
+        self._advance_until(lambda: False, self.now_ms + round(secs * 1000))
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream, in the order it did, each tuple once."""
@@ -122,6 +115,29 @@ class LocalCluster:
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _advance_until(self, done: Callable[[], bool], end_ms: int | None) -> bool:
+        """Step the clock through every deadline until something is done, and whether it is.
+
+        Args:
+            done: Asked whenever nothing moves.
+            end_ms: Until when at the most. None: until nothing but ticks would happen.
+        """
+        while True:
+            self._settle()
+            if done():
+                return True
+            due = [due for topology in self._running if (due := topology.due_ms()) is not None]
+            if end_ms is None and all(each.due_ms(with_ticks=False) is None for each in self._running):
+                return False
+            if not due or (end_ms is not None and min(due) > end_ms):
+                break
+            self.now_ms = max(self.now_ms, min(due))
+            for topology in self._running:
+                topology.beat()
+        if end_ms is not None:
+            self.now_ms = end_ms
+        return False
 
     def _settle(self) -> None:
         moved = True
@@ -172,21 +188,23 @@ class _LocalInbox:
         return taken
 
 
-class LocalTopology:
-    """A topology that runs in a :class:`LocalCluster`.
+class LocalTopology(RunningTopology):
+    """A topology that runs in a :class:`LocalCluster`; its times are the cluster's clock.
+
+    ``await_idle``, ``await_termination`` and ``kill`` step that clock, for all topologies of the cluster.
 
     Attributes:
-        dead_letters: Messages given up, as on Spark but in memory.
+        plan: What runs, for tests of the engine.
     """
 
     def __init__(self, topology: Topology, config: Config, cluster: LocalCluster) -> None:
         """Open every spout task. SpoutError when a spout's ``open`` raises."""
         self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, config.run_salt or 0)
         self._error_log = ErrorLog(config)
-        self.dead_letters = DeadLetters(
+        self._dead_letters = DeadLetters(
             IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=lambda: cluster.now_ms
         )
-        self._recorder = DeadLetterRecorder(self.dead_letters, topology, config)
+        self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._cluster = cluster
         self._stores: dict[tuple[int, int], MemoryStore] = {}
         self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
@@ -206,6 +224,21 @@ class LocalTopology:
             raise
 
     @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.plan.topology.name
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages given up, as on Spark but in memory."""
+        return self._dead_letters
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+        return not (self._is_closed or self.has_ended)
+
+    @property
     def errors(self) -> Sequence[ReportedError]:
         """What components raised or reported, throttled as ``Config`` says; counters count all."""
         return self._error_log.kept
@@ -222,6 +255,8 @@ class LocalTopology:
             DeadLetterLimitError: More messages were given up than ``Config`` allows; from now on always.
         """
         moved = False
+        if self._is_closed:
+            return moved
         for task in self._tasks.values():
             moved |= self._ask(task)
             task.flush(self.now_ms)
@@ -245,6 +280,8 @@ class LocalTopology:
         Args:
             with_ticks: Whether to count ticks and ``keep_alive``, which never end.
         """
+        if self._is_closed:
+            return None
         due = [self._batch_due_ms(with_ticks=with_ticks)]
         if with_ticks:
             due += [task.upkeep_due_ms() for task in self._tasks.values()]
@@ -284,8 +321,67 @@ class LocalTopology:
         """Whether every spout has ended and every message has its verdict."""
         return all(task.has_ended and task.is_idle for task in self._tasks.values())
 
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.plan.topology.describe(self.plan.partitions)
+
+    def await_idle(self, timeout_secs: float) -> bool:
+        """Step the cluster's clock until no message is open and nothing waits to be handed over.
+
+        Returns:
+            True when idle, False when the clock went ``timeout_secs`` on first.
+        """
+        return self._await(lambda: self._is_idle, timeout_secs)
+
+    def await_termination(self, timeout_secs: float | None = None) -> bool:
+        """Step the cluster's clock until the topology has ended or was stopped.
+
+        Args:
+            timeout_secs: How far at the most. None: until nothing but ticks would happen.
+
+        Returns:
+            True when it ended, False when the clock went so far first, or nothing is left to wait for.
+        """
+        return self._await(lambda: not self.is_running, timeout_secs)
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Deactivate, step the cluster's clock until nothing is open, close the spouts.
+
+        Args:
+            wait_secs: How far the clock may go; None: the message timeout.
+        """
+        if self._is_closed:
+            return
+        self.deactivate()
+        own_secs = (timeout_ms / 1000 for timeout_ms in self.plan.timeout_of.values())
+        longest_secs = max(self.plan.config.message_timeout_secs, *own_secs, 0.0)
+        most_secs = longest_secs if wait_secs is None else wait_secs
+        try:
+            if most_secs > 0:
+                self.await_idle(most_secs)
+        finally:
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill(wait_secs=0)
+
+    def _await(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        end_ms = None if timeout_secs is None else self.now_ms + round(timeout_secs * 1000)
+        return self._cluster._advance_until(done, end_ms)  # noqa: SLF001  # the one that runs this
+
+    @property
+    def _is_idle(self) -> bool:
+        return all(task.is_idle for task in self._tasks.values())
+
     def close(self) -> None:
-        """Deactivate and close the spouts."""
+        """Deactivate and close the spouts. A second call does nothing."""
+        if self._is_closed:
+            return
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
             for task in self._tasks.values():
@@ -384,9 +480,9 @@ class LocalTopology:
     def _report(self, component: str, task: int, failure: Failure) -> None:
         self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
 
-    def _open_messages(self, tasks: Iterable[int]) -> OpenMessages:
+    def _open_messages(self, tasks: Iterable[int]) -> SpoutNumbers:
         mine = [self._tasks[task] for task in tasks]
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         lags = [task.lag for task in mine if task.lag is not None]
-        return OpenMessages(sum(task.open_count for task in mine), oldest, sum(lags) if lags else None)
+        return SpoutNumbers(sum(task.open_count for task in mine), oldest, sum(lags) if lags else None)

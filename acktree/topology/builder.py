@@ -78,8 +78,6 @@ class TopologyBuilder:
         id: str,
         bolt: AnyBolt,
         parallelism: int = 1,
-        *,
-        retry: None = None,
     ) -> BoltDeclarer:
         """Add a bolt; chain what it reads to the result.
 
@@ -88,9 +86,8 @@ class TopologyBuilder:
             bolt: An instance of Bolt, BasicBolt or ArrowBolt, or a function under ``@bolt``; each task works
                 on a pickled copy of it.
             parallelism: Number of tasks.
-            retry: Nothing: here so that ``create_topology`` can say where it belongs.
         """
-        declared = Declared("set_bolt", id, bolt, parallelism, retry)
+        declared = Declared("set_bolt", id, bolt, parallelism)
         self._declared.append(declared)
         return BoltDeclarer(declared)
 

@@ -48,7 +48,7 @@ class Declared:
         id: The id given, whatever it is.
         user_object: The spout or bolt given, whatever it is.
         parallelism: The parallelism given, whatever it is.
-        retry: The retry given, whatever it is; also on a bolt, where it is refused.
+        retry: The retry given to a spout, whatever it is.
         inputs: Grows as groupings are chained.
         settings: What was chained to it that is the component's own, by method, whatever it is.
     """

@@ -116,9 +116,6 @@ def _component(each_id: str, each: Declared) -> Component:
         what = f"{each.owner} has parallelism {shown(tasks)}"
         raise each.mistake(what, "give a whole number of at least 1: it is the number of tasks")
     retry = each.retry
-    if retry is not None and each.kind == "bolt":
-        what = f"{each.owner} is given a retry, and only a spout can emit a message again"
-        raise each.mistake(what, 'give it to the spout: set_spout("id", spout, retry=...)')
     if retry is not None and not isinstance(retry, Retry):
         what = f"retry of {each.owner} is {shown(retry)}"
         raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")

@@ -41,9 +41,8 @@ def test_letters_go_to_the_database_and_its_password_goes_nowhere(
     ):
         assert running.await_termination(timeout_secs=120)
         assert sorted(letter.values[0] for letter in running.dead_letters) == list(range(0, 100, 10))
-        shown = (
-            f"{running.plan.config} {running.plan.config.to_mapping()} {running.dead_letters.place} {config}"
-        )
+        used = running._run.plan.config
+        shown = f"{used} {used.to_mapping()} {running.dead_letters.place} {config}"
     assert not (tmp_path / "checkpoint" / "dead_letters.sqlite").exists()
     kept = b"".join(path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file())
     for form in (PASSWORD, quote(PASSWORD), quote(PASSWORD, safe="")):

@@ -30,7 +30,7 @@ from tests.scenarios.runner import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.driver.handle import RunningTopology
+    from acktree.driver.handle import SubmittedTopology
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def tuples_logged() -> Iterator[Counter[tuple[str, str, str]]]:
         log.propagate = was_propagated
 
 
-def settle(running: RunningTopology, feeder: FeederSpout, secs: float = 120) -> None:
+def settle(running: SubmittedTopology, feeder: FeederSpout, secs: float = 120) -> None:
     """Until all that was fed has run through a committed micro-batch, whatever is open."""
     deadline = time.monotonic() + secs
     while (

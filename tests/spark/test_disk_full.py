@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acktree import Topology
-    from acktree.driver.handle import RunningTopology
+    from acktree.driver.handle import SubmittedTopology
 
 MB = 1 << 20
 SMALL, LARGE = 20, 5
@@ -109,7 +109,7 @@ def acked(folder: Path, spout: str) -> list[int]:
     return sorted(int(line.split()[1]) for line in file.read_text().splitlines()) if file.exists() else []
 
 
-def until(running: RunningTopology, done: Callable[[], bool]) -> None:
+def until(running: SubmittedTopology, done: Callable[[], bool]) -> None:
     """Wait; whatever stopped the topology meanwhile is raised."""
     wait_until(lambda: done() or running.await_termination(0))
 

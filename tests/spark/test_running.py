@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from acktree import Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
 from acktree.testing import FeederSpout
-from tests.spark.topologies import Hoard, Notebook, PoisonedEvery, Tally, counted, notes
+from tests.scenarios.running_calls import make_all_calls, watched
+from tests.spark.topologies import BatchSink, Hoard, Notebook, PoisonedEvery, Tally, counted, notes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -244,3 +246,38 @@ class AnchorNotebook(Notebook):
     def execute(self, tup, collector):
         with self.file.open("a") as file:
             file.write(f"{tup['n']}\t{tup.anchors}\n")
+
+
+def test_a_sink_that_flushes_writes_once_a_micro_batch_and_fails_what_it_could_not_write(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(["n"])
+    builder = TopologyBuilder("flush")
+    builder.set_spout("numbers", feeder)
+    builder.set_bolt("sink", BatchSink(tmp_path)).global_grouping("numbers")
+    builder.set_bolt("count", Notebook(tmp_path)).global_grouping("sink")
+    with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
+        for number in (1, 2, 3):
+            feeder.feed([number], message_id=number)
+        assert running.await_idle(120)
+        feeder.feed([-4], message_id=-4)
+        assert running.await_idle(120)
+        feeder.end()
+        assert running.await_termination(timeout_secs=120)
+        told = running.stats()["sink"].total
+    assert sorted(feeder.acked) == [1, 2, 3]
+    assert [(number, failure.reason) for number, failure in feeder.failed] == [
+        (-4, "ValueError: a negative number")
+    ]
+    lines = (tmp_path / "written").read_text().splitlines()
+    assert sorted(n for line in lines for n in json.loads(line)) == [1, 2, 3]
+    assert notes(tmp_path, "count") == [[str(len(json.loads(line)))] for line in lines]
+    assert (told.acked, told.failed) == (3, 1)
+
+
+def test_a_submitted_topology_answers_every_call_of_a_running_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(["line"])
+    running = submit(watched(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
+    make_all_calls(running, feeder)

@@ -160,3 +160,26 @@ def counted(spout: Spout, notebook: Path) -> Topology:
     builder.set_bolt("tally", Tally(), parallelism=2).fields_grouping("key", ["key"])
     builder.set_bolt("notes", Notebook(notebook), parallelism=2).fields_grouping("tally", ["key"])
     return builder.create_topology()
+
+
+class BatchSink(BasicBolt):
+    """Collects numbers and writes each micro-batch's in ``flush``; a batch with a negative one is refused."""
+
+    outputs = ["count"]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, config, context):
+        self.batch: list[int] = []
+
+    def execute(self, tup, collector):
+        self.batch.append(tup["n"])
+
+    def flush(self, collector):
+        if min(self.batch) < 0:
+            raise ValueError("a negative number")
+        with (self.folder / "written").open("a") as file:
+            file.write(f"{self.batch}\n")
+        collector.emit([len(self.batch)])
+        self.batch = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from types import ModuleType
@@ -35,7 +36,8 @@ def test_the_types_of_what_hooks_are_given_are_there_for_those_who_annotate():
 
 def test_all_is_sorted_and_holds_what_it_names():
     assert acktree.__all__ == sorted(acktree.__all__)
-    for name in set(acktree.__all__) - {"submit"}:  # which needs PySpark
+    aliases = {"MessageId", "Outputs", "__version__"}
+    for name in {*acktree.__all__} - {"submit"} - aliases:  # submit needs PySpark
         assert getattr(acktree, name).__module__.startswith("acktree.")
 
 
@@ -77,3 +79,13 @@ def test_submit_is_fetched_when_it_is_asked_for(monkeypatch):
 def test_a_name_that_is_not_there_is_pythons_own_error():
     with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
         acktree.sumbit  # noqa: B018
+
+
+def test_the_version_is_the_installed_packages():
+    assert acktree.__version__ == importlib.metadata.version("acktree")
+
+
+def test_names_that_are_imported_late_are_all_there():
+    for name in acktree.__all__:
+        if name != "submit":  # which needs PySpark
+            assert getattr(acktree, name) is not None

@@ -20,7 +20,7 @@ from typing import Final
 
 from acktree.core.stats.counters import LATENCIES, NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
 
-__all__ = ["ComponentStats", "Counters", "Numbers", "OpenMessages", "ReportedError", "Stats", "TaskStats"]
+__all__ = ["ComponentStats", "Counters", "Numbers", "ReportedError", "SpoutNumbers", "Stats", "TaskStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ComponentStats(TaskStats):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenMessages:
+class SpoutNumbers:
     """What a spout has open, all its tasks together."""
 
     count: int
@@ -91,7 +91,7 @@ class Stats:
 
     >>> counters = Counters()
     >>> counters.add("orders", 1, "default", "emitted", 1200)
-    >>> stats = Stats.of(counters, spouts={"orders": OpenMessages(200, 1.5)})
+    >>> stats = Stats.of(counters, spouts={"orders": SpoutNumbers(200, 1.5)})
     >>> stats["orders"].total.emitted, stats["orders"].open
     (1200, 200)
     """
@@ -105,7 +105,7 @@ class Stats:
         counters: Counters,
         *,
         components: Iterable[str] = (),
-        spouts: Mapping[str, OpenMessages] = MappingProxyType({}),
+        spouts: Mapping[str, SpoutNumbers] = MappingProxyType({}),
         errors: Iterable[ReportedError] = (),
     ) -> Stats:
         """Look at counters.
@@ -154,7 +154,7 @@ _HEADINGS: Final = (
 )
 
 
-def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: OpenMessages | None) -> ComponentStats:
+def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: SpoutNumbers | None) -> ComponentStats:
     by_task = {task: _task(streams) for task, streams in tasks.items()}
     by_stream: dict[str, list[_Tally]] = {}
     for streams in tasks.values():

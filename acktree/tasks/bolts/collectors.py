@@ -4,6 +4,7 @@ Nothing is sent from here. Emitted values wait in an ``Outlet`` per stream (see 
 the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
 
 What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
+``emit`` has no keyword-only parameters, though its contract has: CPython 3.11 does not specialise such calls.
 
 An exception from outside (a timer's signal, MemoryError, KeyboardInterrupt) may be raised between any two
 steps of a method here, and user code may catch it and go on. So each method has one step that counts, and it
@@ -94,7 +95,7 @@ class BasicCollector(_Writer, BasicOutputCollector):
             outlet.take_back()
             raise
 
-    def emit_direct(self, task_id: int, values: Sequence[Any], stream: str = "default") -> None:
+    def emit_direct(self, task_id: int, values: Sequence[Any], *, stream: str = "default") -> None:
         outlet = self._outlets.direct(stream, task_id)
         outlet.write(outlet.checked(values), self.row, task_id)
 
@@ -137,7 +138,7 @@ class HandCollector(_Writer, OutputCollector):
             raise
 
     def emit_direct(
-        self, task_id: int, values: Sequence[Any], stream: str = "default", anchors: Anchors = None
+        self, task_id: int, values: Sequence[Any], *, anchors: Anchors = None, stream: str = "default"
     ) -> None:
         outlet = self._outlets.direct(stream, task_id)
         values = outlet.checked(values)
@@ -238,7 +239,7 @@ class ArrowCollector(ArrowOutputCollector):
         self._outlets.close()
 
     def emit_batch(
-        self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, stream: str = "default"
+        self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, *, stream: str = "default"
     ) -> None:
         self._outlets.refuse_if_closed("emitted a batch")
         declaration, where = self._outlets.declaration(stream), self._where

@@ -5,6 +5,9 @@ A bolt lives for one micro-batch; what it writes into itself would be gone with 
 whether it hangs on the object or on its class, is noticed after the tuple that changed it. Opaque objects are
 exempt, also within containers: a client, a cache or a model may be opened when it is first needed.
 
+A bolt that overrides ``flush`` may keep things from its tuples until then: nothing is closed, and its
+attributes are compared once, after ``flush``, with what ``prepare`` left.
+
 A container of up to :data:`WATCHED_CLOSELY` items (nested ones counted) is compared after each tuple; of a
 larger one the length after each tuple, and the items when the frame is done.
 """
@@ -114,6 +117,48 @@ class _Watched:
             return bool(self.value != self.before)
         except Exception:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
             return True
+
+
+class FlushGuard(Guard):
+    """For a bolt that overrides ``flush``: compares once, after it, and then every attribute that is data."""
+
+    def __init__(self, bolt: object, remembers: Iterable[str], component: str) -> None:
+        """Note the attributes as ``prepare`` left them; assigning to them is allowed."""
+        self._bolt, self._component = bolt, component
+        self._allowed = frozenset(remembers)
+        self.watches = False
+        before = self._data()
+        self._opaque = {name for name, value in before.items() if not isinstance(value, _DATA)}
+        data = {name: value for name, value in before.items() if name not in self._opaque}
+        self._kept = {name: _copy(value, {}) for name, value in data.items()}
+
+    def check_all(self) -> None:
+        """After a frame or tick: nothing, since ``flush`` is still to come."""
+
+    def check_flushed(self) -> None:
+        """After ``flush``: MisuseError when an attribute is not as ``prepare`` left it."""
+        for name, value in self._data().items():
+            if isinstance(value, _DATA) and name not in self._opaque and not self._is_as_before(name, value):
+                raise _not_restored(name, self._component)
+
+    def _data(self) -> dict[str, Any]:
+        return {name: value for name, value in _attributes(self._bolt) if name not in self._allowed}
+
+    def _is_as_before(self, name: str, value: object) -> bool:
+        before = self._kept.get(name)
+        try:
+            return value is before or bool(_copy(value, {}) == before)
+        except Exception:  # noqa: BLE001  # holds something that cannot be compared: an array
+            return False
+
+
+def _not_restored(name: str, component: str) -> MisuseError:
+    return MisuseError(
+        f"bolt {component!r} changed its attribute {name!r}, which it does not remember, "
+        "and flush() did not restore it",
+        f"component {component!r}: a bolt lives for one micro-batch, so the change would be lost",
+        f"write what {name!r} holds and empty it in flush(); or class attribute: remembers = [{name!r}]",
+    )
 
 
 def _copy(value: Any, seen: dict[int, int]) -> Any:  # noqa: ANN401  # a user's attribute

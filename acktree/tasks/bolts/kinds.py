@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from acktree.bolt import ArrowBolt, BasicBolt
+from acktree.bolt import ArrowBolt, BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.frames import Frame
@@ -25,13 +25,15 @@ from acktree.tasks.bolts.collectors import ArrowCollector, BasicCollector, HandC
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.router import Emission
-from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows
+from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask, Collector
 from acktree.topology.model import Component
 
 
 class BasicBoltTask(BoltTask):
     """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
+
+    contract = BasicBolt
 
     def make_collector(self) -> Collector:
         self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
@@ -59,7 +61,8 @@ class BasicBoltTask(BoltTask):
             if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
                 self.blame(rows, row)
         self.watch_all(rows)
-        _ack_the_rest(rows)
+        if not self.flushes:
+            ack_open(rows)
 
     def measure(self, rows: InboundRows, spent_ms: float) -> None:
         acked = rows.fate.count(ACKED)  # each when its own execute returned
@@ -69,12 +72,19 @@ class BasicBoltTask(BoltTask):
         self.collector.rows, self.collector.row = rows, -1
         self.bolt.tick(rows.handle(0), self.collector)
 
+    def call_flush(self, rows: InboundRows) -> None:
+        self.collector.rows, self.collector.row = rows, -1
+        self.bolt.flush(self.collector)
+
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         return self.collector.take()
 
 
 class HandBoltTask(BoltTask):
     """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
+
+    contract = Bolt
+    acks = False
 
     def make_collector(self) -> Collector:
         kind = TimingCollector if self._is_sampled() else HandCollector
@@ -114,11 +124,15 @@ class HandBoltTask(BoltTask):
         self.collector.rows = rows
         self.bolt.tick(rows.handle(0))
 
+    def call_flush(self, rows: InboundRows) -> None:
+        self.collector.rows = rows
+        self.bolt.flush(self.collector)
+
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         return self.collector.take()
 
-    def send(self, rows: InboundRows) -> None:
-        super().send(rows)
+    def send(self, rows: InboundRows) -> Sequence[Unfit]:
+        unfit = super().send(rows)
         elsewhere = list(self.collector.elsewhere.values())
         self.collector.elsewhere.clear()
         for others in elsewhere:
@@ -127,11 +141,13 @@ class HandBoltTask(BoltTask):
             for acked, took_ms in self.collector.took.items():
                 self.count_processed(acked, sum(took_ms), len(took_ms))
             self.collector.took.clear()
+        return unfit
 
 
 class ArrowBoltTask(BoltTask):
     """Runs an ``ArrowBolt``: a batch at a time, and an exception fails the batch."""
 
+    contract = ArrowBolt
     decodes = False
 
     def make_collector(self) -> Collector:
@@ -157,7 +173,8 @@ class ArrowBoltTask(BoltTask):
                 by_reason.setdefault(reason, []).append(row)
         for reason, which in by_reason.items():
             self.fail_rows(rows, np.array(sorted(which)), None, reason)
-        _ack_the_rest(rows)
+        if not self.flushes:
+            ack_open(rows)
 
     def measure(self, rows: InboundRows, spent_ms: float) -> None:
         acked = rows.fate.count(ACKED)  # all when the batch was through
@@ -172,6 +189,10 @@ class ArrowBoltTask(BoltTask):
             "create_topology() refuses tick_secs there",
             "this is a bug in acktree: please report it",
         )
+
+    def call_flush(self, rows: InboundRows) -> None:  # noqa: ARG002  # nothing emitted here has a parent
+        self.collector.row_count, self.collector.failed = 0, {}
+        self.bolt.flush(self.collector)
 
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         collector = self.collector
@@ -203,8 +224,3 @@ def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tup
         execute(tup)
 
     return noting
-
-
-def _ack_the_rest(rows: InboundRows) -> None:
-    fate = np.frombuffer(rows.fate, dtype=np.uint8)
-    fate[fate == OPEN] = ACKED

@@ -67,7 +67,7 @@ class ExecutionMonitor:
         """That is done, too."""
 
     def enter(self, component: Component, hook: str) -> None:
-        """A hook that has no tuple to blame is called: ``prepare``, ``tick`` or ``cleanup``; then ``end``."""
+        """A hook that has no tuple to blame is called, such as ``prepare`` or ``flush``; then ``end``."""
 
     def left_out(self, names: Names) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
         """The rows of a frame that are not to be executed, ascending."""

@@ -15,7 +15,7 @@ from typing import Any
 from acktree.core.data.hashing import hash_row
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import MemoryStore, StateStore
-from acktree.errors import CheckpointError
+from acktree.errors import CheckpointError, ConfigError
 from acktree.tasks.bolts.memory import TaskMemory
 
 __all__ = ["moved"]
@@ -46,14 +46,15 @@ def moved(
         The memory of each new task.
 
     Raises:
-        CheckpointError: Something remembered cannot be moved that way, with the key or attribute.
+        ConfigError: Something remembered cannot be moved in the way asked for, with the key or attribute.
+        CheckpointError: What is remembered cannot be read, or holds tuples.
     """
     here = {task: _opened(name, task, remembers, stores[task]) for task in sorted(stores)}
     mine = _Bolt(name, tuple(here), tuple(tasks), key_width)
     there = {task: SimpleNamespace() for task in tasks}
     for attribute in sorted({known for held in here.values() for known in vars(held)} - set(forget)):
         if attribute not in by_key:
-            raise CheckpointError(
+            raise ConfigError(
                 f"bolt {name!r} remembers {attribute!r}, and nothing says which task is to have it",
                 f"rebalance of bolt {name!r}",
                 f"add --by-key {attribute} if its keys are what the bolt is grouped by; "
@@ -76,7 +77,7 @@ class _Bolt:
     ) -> None:
         """Give each key of one task's mapping to the task that it goes to."""
         if not isinstance(value, MutableMapping):
-            raise CheckpointError(
+            raise ConfigError(
                 f"{attribute!r} of bolt {self._name!r} is a {type(value).__name__}, which has no keys",
                 f"task {task}",
                 f"only mappings are moved by key; to start afresh with it: --forget {attribute}",
@@ -87,7 +88,7 @@ class _Bolt:
         for key, kept in value.items():
             key_hash = self._hash(attribute, task, key)
             if self._before[key_hash % len(self._before)] != task:
-                raise CheckpointError(
+                raise ConfigError(
                     f"key {key!r:.80} of {attribute!r} lies at task {task} of bolt {self._name!r}, and the "
                     "bolt's fields grouping would have sent it to another: it is not what it is grouped by",
                     f"rebalance of bolt {self._name!r}",
@@ -100,7 +101,7 @@ class _Bolt:
             return hash_row((key,))
         if isinstance(key, tuple) and len(key) == self._key_width:
             return hash_row(key)
-        raise CheckpointError(
+        raise ConfigError(
             f"key {key!r:.80} of {attribute!r} is no tuple of {self._key_width} values, and by so many bolt "
             f"{self._name!r} is grouped",
             f"task {task}",

@@ -139,7 +139,7 @@ class Outlets(Streams):
             raise MisuseError(
                 f"{did} in cleanup(), when the task's micro-batch is over",
                 f"component {self._component.id!r}, cleanup()",
-                "do it in execute() or tick(); cleanup() is for letting go of connections and files",
+                "do it in execute(), tick() or flush(); cleanup() is for letting go of connections and files",
             )
 
     def of(self, stream: str) -> Outlet:

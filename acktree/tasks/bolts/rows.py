@@ -17,7 +17,7 @@ from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
 from acktree.core.tracking.lineage import Lineage, Runs, Sparse
-from acktree.errors import MisuseError, ProtocolError
+from acktree.errors import MisuseError
 
 OPEN: Final = 0
 ACKED: Final = 1
@@ -203,6 +203,12 @@ class InboundRows:
         return self.lineage.acks(rows, made)
 
 
+def ack_open(rows: InboundRows) -> None:
+    """Ack every row that is still open."""
+    fate = np.frombuffer(rows.fate, dtype=np.uint8)
+    fate[fate == OPEN] = ACKED
+
+
 class _RowsOnDemand(Sequence[tuple[Any, ...]]):
     """The values of each row, where to read some row raises MisuseError."""
 
@@ -222,5 +228,9 @@ def account_of(tup: Tuple) -> tuple[InboundRows, int]:
     """Where the account of a tuple stands: its rows, and which of them it is."""
     rows = tup._rows  # noqa: SLF001  # a Tuple shows its users values; the account is the engine's
     if not isinstance(rows, InboundRows):
-        raise ProtocolError(f"{tup!r} was made by somebody else", "tasks/bolts/rows.py", "please report it")
+        raise MisuseError(
+            "a tuple was used that acktree did not make",
+            "Tuple(...) is called by the engine alone",
+            "ack, fail and anchor to the tuples that execute() was given; in a test use LocalCluster",
+        )
     return rows, tup._row  # noqa: SLF001

@@ -5,7 +5,8 @@ Rules of this file
 1. User code is only called here (bolts) and in ``spout_task`` (spouts), and whatever it raises is data: the
    tuples at hand fail with it, the others go on.
 2. What was emitted, acked or remembered before an exception stands; FAILED wins over an ack before it.
-3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, save memory, cleanup.
+3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
+4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
 
 Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor``.
 """
@@ -16,10 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
+from acktree.bolt import AnyBolt
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.frames import Frame
@@ -36,14 +38,14 @@ from acktree.errors import (
     MisuseError,
     ProtocolError,
 )
-from acktree.tasks.bolts.guard import Guard
+from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
-from acktree.tasks.bolts.rows import ACKED, FAILED, InboundRows, account_of
+from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -67,8 +69,12 @@ class Collector(Protocol):
 class BoltTask(ABC):
     """What all kinds of bolt have in common."""
 
+    contract: ClassVar[type[AnyBolt]]
+    """The base class whose hooks this kind of task calls."""
     decodes = True
     """Whether the bolt takes Python values."""
+    acks = True
+    """Whether the engine acks what did not fail; else the bolt does."""
 
     def __init__(
         self,
@@ -91,8 +97,11 @@ class BoltTask(ABC):
         self.memory: TaskMemory | None = None
         self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
         self.bolt = bolt
+        self.flushes = _overrides(bolt, "flush", self.contract)
         self.seen: list[InboundRows] = []
-        """All rows of this micro-batch, if something is remembered: they fail if that cannot be saved."""
+        """All rows of this micro-batch, if a later hook or the save of the memory may fail them."""
+        self.started: list[float] = []
+        """When each of ``seen`` was begun, by a stopwatch in seconds."""
         self.owner: Collector = self.make_collector()
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
@@ -111,7 +120,8 @@ class BoltTask(ABC):
             corner = Below(store, f"task/{self.task}/")
             self.memory = TaskMemory(self.component.remembers, corner, self.owner)
             self.memory.restore(self.bolt)
-        self.guard = Guard(self.bolt, self.component.remembers, self.component.id)
+        guard = FlushGuard if self.flushes else Guard
+        self.guard = guard(self.bolt, self.component.remembers, self.component.id)
 
     @abstractmethod
     def make_collector(self) -> Collector:
@@ -138,6 +148,10 @@ class BoltTask(ABC):
     @abstractmethod
     def call_tick(self, rows: InboundRows) -> None:
         """Call the bolt's own ``tick``."""
+
+    @abstractmethod
+    def call_flush(self, rows: InboundRows) -> None:
+        """Call the bolt's own ``flush``. ``rows``: stand for the frame at hand, and belong to no message."""
 
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
@@ -208,9 +222,10 @@ class BoltTask(ABC):
         )
         rows.owner = self.owner
         count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
-        if self.memory is not None:
-            self.seen.append(rows)
         started = perf_counter()
+        if self.memory is not None or self.flushes:
+            self.seen.append(rows)
+            self.started.append(started)
         if refused is None:
             self.execute(frame, rows)
             self.outputs.monitor.sending()
@@ -234,14 +249,41 @@ class BoltTask(ABC):
             self._raised_in("tick", call)
         self.send(rows)
 
+    def flush(self) -> None:
+        """Let the bolt flush. Then the engine acks what is open; or fails it, if ``flush`` raised."""
+        rows = InboundRows.of_clock(0)
+        rows.owner = self.owner
+        error = self._raised_in("flush", lambda: self.call_flush(rows))
+        if error is None and isinstance(self.guard, FlushGuard):
+            error = self._raised_in("flush", self.guard.check_flushed)
+        unfit = self.send(rows)
+        if error is None and unfit and self.acks:
+            error = unfit[0].error
+        for given, started in zip(self.seen, self.started, strict=True):
+            self._settle_flushed(given, error, started)
+
+    def _settle_flushed(self, rows: InboundRows, error: Exception | None, started: float) -> None:
+        """Fail or ack what is still open of some rows. ``error``: what ``flush`` raised."""
+        still_open = np.flatnonzero(np.frombuffer(rows.fate, dtype=np.uint8) == OPEN)
+        if error is not None:
+            self.fail_rows(rows, still_open, error)
+            source = f"{rows.component}:{rows.stream}"
+            self.outputs.counters.add(self.component.id, self.task, source, "failed", len(still_open))
+        elif self.acks:
+            ack_open(rows)
+            self.count_processed(rows, (perf_counter() - started) * _MS * len(still_open), len(still_open))
+            self.report_acked(rows)
+
     def finish(self) -> None:
-        """Save what is remembered and let go of the bolt.
+        """Flush, save what is remembered and let go of the bolt.
 
         Raises:
             BaseException: The state store did: then nothing of this micro-batch counts, and it is run again.
         """
         if self.broken is not None:
             return
+        if self.flushes:
+            self.flush()
         memory = self.memory
         if memory is not None:
             error = self._raised_by(lambda: memory.draft(self.bolt))
@@ -276,8 +318,12 @@ class BoltTask(ABC):
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         """What was emitted since last asked, and what of it cannot travel."""
 
-    def send(self, rows: InboundRows) -> None:
-        """Route what was emitted over these rows, then tell the acker what was acked."""
+    def send(self, rows: InboundRows) -> Sequence[Unfit]:
+        """Route what was emitted over these rows, then tell the acker what was acked.
+
+        Returns:
+            What could not be sent; what it was anchored to has failed.
+        """
         emissions, unfit = self.emissions()
         for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
@@ -286,6 +332,7 @@ class BoltTask(ABC):
         for refused in unfit:
             self._refuse(refused, rows)
         self.report_acked(rows)
+        return unfit
 
     def report_acked(self, rows: InboundRows) -> None:
         """Tell the acker which rows were acked since it was told last."""
@@ -361,3 +408,9 @@ class BoltTask(ABC):
 
     def _report(self, error: Exception) -> None:
         self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
+
+
+def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:
+    """Whether the class of a bolt has a hook of its own."""
+    empty = getattr(contract, hook)
+    return getattr(type(bolt), hook, empty) is not empty

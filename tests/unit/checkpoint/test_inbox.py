@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
-from acktree.errors import CheckpointError, ProtocolError
+from acktree.errors import CheckpointError
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 
 ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}
@@ -165,7 +165,7 @@ def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileIn
     inbox.close()
     inbox.close()
     inbox.wake()
-    with pytest.raises(ProtocolError, match="closed"):
+    with pytest.raises(CheckpointError, match="closed"):
         inbox.append([chunk_of(1)])
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from acktree import Config, IterableSpout, TopologyBuilder
-from acktree.core.stats.statistics import Counters, OpenMessages, Stats
+from acktree import IterableSpout, TopologyBuilder
+from acktree.core.stats.statistics import Counters, SpoutNumbers, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals
 from acktree.driver.signals import StoppedBySignal, signals_wait
 from acktree.spark import submit
@@ -21,16 +20,13 @@ class Running:
     """Two spouts with open messages. ``ends``: a kill ends it; ``broken_off``: by a second signal."""
 
     name, checkpoint, is_running = "orders", Path("/checkpoints/orders"), True
-    plan = SimpleNamespace(
-        config=Config(message_timeout_secs=7),
-        topology=SimpleNamespace(spouts=[SimpleNamespace(id="a"), SimpleNamespace(id="b")]),
-    )
+    message_timeout_secs = 7
 
     def __init__(self, *, ends: bool = True, broken_off: bool = False) -> None:
         self.ends, self.broken_off, self.open = ends, broken_off, 1204
 
     def stats(self) -> Stats:
-        return Stats.of(Counters(), spouts={"a": OpenMessages(self.open), "b": OpenMessages(0)})
+        return Stats.of(Counters(), spouts={"a": SpoutNumbers(self.open), "b": SpoutNumbers(0)})
 
     def kill(self, wait_secs: float | None = None) -> None:
         self.open, self.is_running = 3, not self.ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from decimal import Decimal
 from enum import Enum
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBuilder
+from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBuilder, bolt
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.errors import MisuseError, SpoutError
 from acktree.spout import DataFrameSpout
@@ -325,3 +326,23 @@ def test_partitions_change_no_count(partitions):
         assert sorted(running.tuples("count")) == sorted(
             (n, count) for n in range(7) for count in range(1, 31)
         )
+
+
+def test_debug_logs_every_tuple_as_on_spark(caplog):
+    @bolt(outputs={"default": ["word"], "unused": ["word"]})
+    def words(tup):
+        yield from ([word] for word in tup["value"].split())
+
+    with caplog.at_level(logging.INFO, "acktree.tuples"):
+        with bench(words, config=Config(debug=True)) as running:
+            running.feed("a b")
+        logged = [record.getMessage() for record in caplog.records if record.name == "acktree.tuples"]
+        assert sorted(logged) == [
+            "component=b0 stream=default values=('a',)",
+            "component=b0 stream=default values=('b',)",
+            "component=source stream=default values=('a b',)",
+        ]
+        caplog.clear()
+        with bench(words) as running:
+            running.feed("a b")
+        assert [record for record in caplog.records if record.name == "acktree.tuples"] == []

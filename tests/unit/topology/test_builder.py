@@ -236,8 +236,9 @@ def test_more_spout_tasks_than_a_root_id_can_name_are_refused():
     refused(with_spout(Lines(), 70_000), "would have task 70000", "lower the parallelism")
 
 
-def test_a_retry_on_a_bolt_is_refused():
-    refused(with_bolt(Split(), retry=Retry(3)), "only a spout can emit a message again", "set_spout")
+def test_a_bolt_has_no_retry():
+    with pytest.raises(TypeError, match="retry"):
+        with_bolt(Split(), retry=Retry(3))
 
 
 def test_a_retry_that_is_no_policy_is_refused():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.stats.counters import LATENCIES, NO_STREAM, WHATS
-from acktree.core.stats.statistics import Counters, Numbers, OpenMessages, ReportedError, Stats
+from acktree.core.stats.statistics import Counters, Numbers, ReportedError, SpoutNumbers, Stats
 from acktree.errors import ProtocolError
 
 components = st.sampled_from(["orders", "split", "count"])
@@ -162,7 +162,7 @@ def test_errors_belong_to_no_stream_and_count_in_the_total():
 
 
 def test_a_component_that_did_nothing_yet_is_shown_when_it_is_named():
-    stats = Stats.of(Counters(), components=["count"], spouts={"orders": OpenMessages(3, 0.5)})
+    stats = Stats.of(Counters(), components=["count"], spouts={"orders": SpoutNumbers(3, 0.5)})
     assert list(stats.components) == ["count", "orders"]
     assert (stats["count"].total, stats["count"].open, stats["count"].tasks) == (Numbers(), None, {})
     assert (stats["orders"].open, stats["orders"].oldest_open_secs) == (3, 0.5)
@@ -192,7 +192,7 @@ def test_the_table_can_be_read_by_a_person():
     counters.add("split", 2, NO_STREAM, "errors", 1)
     stats = Stats.of(
         counters,
-        spouts={"orders": OpenMessages(201, 12.34)},
+        spouts={"orders": SpoutNumbers(201, 12.34)},
         errors=[
             ReportedError("split", 2, "no such order", 1700),
             ReportedError("orders", None, "connection lost", 1800),

@@ -319,7 +319,7 @@ def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: 
         isolation(tmp_path, 1).run(dies)
 
 
-@pytest.mark.parametrize("hook", ["prepare", "tick", "cleanup"])
+@pytest.mark.parametrize("hook", ["prepare", "tick", "flush", "cleanup"])
 def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not(
     tmp_path: Path, hook: str
 ) -> None:

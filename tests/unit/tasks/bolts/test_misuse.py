@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from acktree import Config
+from acktree import BasicOutputCollector, Config, OutputCollector, Tuple
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
@@ -158,3 +160,29 @@ def test_a_tuple_of_a_basic_bolt_cannot_be_acked_by_a_bolt():
     with bench(Calls(leak), CallsByHand(steal)) as running:
         running.feed(1)
         assert "that this task was not given" in running.failures[1].reason
+
+
+@pytest.mark.parametrize("public", [OutputCollector, BasicOutputCollector])
+def test_after_the_values_a_bolt_emits_by_keyword_and_in_both_ways_alike(public):
+    after = {}
+    for name, before in (("emit", 2), ("emit_direct", 3)):
+        parameters = [*inspect.signature(getattr(public, name)).parameters.values()][before:]
+        assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+        after[name] = [(parameter.name, parameter.default) for parameter in parameters]
+    assert after["emit"] == after["emit_direct"]
+
+
+class Strange:
+    """Rows that acktree did not make."""
+
+    columns = {}
+
+
+def test_a_tuple_that_the_bolt_made_itself_is_refused_and_stops_nothing():
+    def execute(bolt, tup):
+        bolt.collector.ack(Tuple(Strange(), 0))
+
+    with bench(CallsByHand(execute)) as running:
+        running.feed(1)
+        assert running.failures[1].cause is FailureCause.MISUSE
+        assert "acktree did not make" in running.failures[1].reason

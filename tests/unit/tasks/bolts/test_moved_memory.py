@@ -15,7 +15,7 @@ from acktree.core.data.context import TaskContext
 from acktree.core.data.groupings import Fields, make_chooser
 from acktree.core.data.values import encode_rows
 from acktree.core.state.store import MemoryStore
-from acktree.errors import CheckpointError
+from acktree.errors import CheckpointError, ConfigError
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.moved_memory import moved
 from tests.unit.tasks.bolts.bolt_harness import CallsByHand, bench
@@ -93,7 +93,7 @@ def test_of_several_fields_a_key_is_the_tuple():
     for task in NEW:
         mine = remembered(there[task], "counts")["counts"]
         assert sent_to([*mine], NEW) == [task] * len(mine)
-    with pytest.raises(CheckpointError, match="is no tuple of 3 values"):
+    with pytest.raises(ConfigError, match="is no tuple of 3 values"):
         move(stores, key_width=3)
 
 
@@ -109,15 +109,15 @@ def test_a_default_dict_keeps_its_default():
 
 def test_keys_that_are_not_what_the_bolt_is_grouped_by_are_noticed():
     keys = [f"key {n}" for n in range(20)]
-    with pytest.raises(CheckpointError, match=r"'key \d+' of 'counts' lies at task 3 .* is not what it is"):
+    with pytest.raises(ConfigError, match=r"'key \d+' of 'counts' lies at task 3 .* is not what it is"):
         move({3: store_of(counts=KeyValueState(dict.fromkeys(keys, 1))), 4: store_of(counts=KeyValueState())})
 
 
 def test_what_nobody_says_anything_about_is_refused_by_name():
     stores = {task: store_of(counts=KeyValueState(), seen=7) for task in OLD}
-    with pytest.raises(CheckpointError, match="remembers 'seen', and nothing says which task"):
+    with pytest.raises(ConfigError, match="remembers 'seen', and nothing says which task"):
         move(stores)
-    with pytest.raises(CheckpointError, match="'seen' of bolt 'count' is a int, which has no keys"):
+    with pytest.raises(ConfigError, match="'seen' of bolt 'count' is a int, which has no keys"):
         move(stores, by_key=("counts", "seen"))
 
 

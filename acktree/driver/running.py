@@ -1,0 +1,78 @@
+"""What every running topology can do, on Spark and in ``LocalCluster``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from acktree.core.stats.statistics import ReportedError, Stats
+from acktree.dead_letters.store import DeadLetters
+from acktree.topology.describe import Description
+
+__all__ = ["RunningTopology"]
+
+
+@runtime_checkable
+class RunningTopology(Protocol):
+    """A topology that was submitted: watch it, pause it, stop it.
+
+    ``submit`` and ``LocalCluster.submit`` return one; what only a topology on Spark has is in
+    :class:`SubmittedTopology`. It is a context manager, which kills the topology without waiting for open
+    messages. Times are the machine's on Spark, and the cluster's clock in a ``LocalCluster``.
+    """
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+
+    @property
+    def errors(self) -> Sequence[ReportedError]:
+        """What components raised or reported, throttled as ``Config`` says; ``stats()`` counts all."""
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages given up."""
+
+    def describe(self) -> Description:
+        """What runs where."""
+
+    def stats(self) -> Stats:
+        """The numbers of this run so far: Storm UI's, per component, stream and task."""
+
+    def activate(self) -> None:
+        """Let the spouts emit again."""
+
+    def deactivate(self) -> None:
+        """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
+
+    def await_idle(self, timeout_secs: float) -> bool:
+        """Wait until no message is open, and all that was emitted has run through a micro-batch.
+
+        Returns:
+            True when idle, False when the time passed first. Raises what stopped it, if that happens.
+        """
+
+    def await_termination(self, timeout_secs: float | None = None) -> bool:
+        """Wait until the topology has ended or was stopped.
+
+        Returns:
+            True when it ended, False when ``timeout_secs`` passed first. Raises what stopped it.
+        """
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Deactivate, wait for open messages, stop between two micro-batches, close the spouts.
+
+        Args:
+            wait_secs: How long to wait for open messages; None: the message timeout.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -1,0 +1,202 @@
+"""The public surface is one list: what users meet they can import, and nothing is public by accident."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import acktree
+import acktree.testing
+
+PLACES = (acktree, acktree.testing)
+PUBLIC = {name: getattr(place, name) for place in PLACES for name in place.__all__}
+FREE = frozenset({"K", "V", "D", "_T"})
+"""Type variables."""
+FREE_ALIASES = frozenset({"Kind"})
+"""A literal."""
+NOT_MADE_BY_USERS = frozenset(
+    {"BoltDeclarer", "CompletedTopology", "SpoutDeclarer", "SubmittedTopology", "Topology", "Tuple"}
+)
+"""Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
+CALLED_BY_THE_ENGINE = frozenset({"KeyValueState.bind", "Retry.decide", "Stats.of"})
+"""Methods of users' classes that other rooms of acktree call."""
+
+
+@cache
+def names_of_ours(module: str) -> frozenset[str]:
+    """The classes and aliases of acktree that a module imports or makes, and so may name in annotations."""
+    source = sys.modules[module].__file__
+    assert source is not None
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(Path(source).read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("acktree"):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return frozenset(found)
+
+
+def named_in(annotation: object, module: str) -> set[str]:
+    """The names of ours in one annotation."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return set()
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names & names_of_ours(module)
+
+
+def members_of(public: object) -> Iterator[tuple[str, object, str]]:
+    """What a public name shows of itself: each member with its name and the module that it is written in."""
+    if inspect.isfunction(public):
+        yield public.__name__, public, public.__module__
+    if not inspect.isclass(public) or issubclass(public, Enum):
+        return
+    for kind in public.__mro__:
+        if kind.__module__.startswith("acktree"):
+            for name, member in vars(kind).items():
+                if not name.startswith("_") or name == "__init__":
+                    yield f"{public.__name__}.{name}", member, kind.__module__
+            for name, annotation in vars(kind).get("__annotations__", {}).items():
+                if not name.startswith("_"):
+                    yield f"{public.__name__}.{name}", annotation, kind.__module__
+
+
+def annotations_of(member: object) -> list[object]:
+    """The annotations of a method, property, class method or field."""
+    if isinstance(member, str):
+        return [member]
+    if isinstance(member, property):
+        member = member.fget
+    elif isinstance(member, classmethod | staticmethod):
+        member = member.__func__
+    function = inspect.unwrap(member) if callable(member) else member
+    return list(getattr(function, "__annotations__", {}).values()) if inspect.isfunction(function) else []
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_name_in_a_public_signature_is_public_itself(name):
+    hidden = {
+        (where, found)
+        for where, member, module in members_of(PUBLIC[name])
+        if where not in CALLED_BY_THE_ENGINE and where != f"{name}.__init__" * (name in NOT_MADE_BY_USERS)
+        for annotation in annotations_of(member)
+        for found in named_in(annotation, module) - PUBLIC.keys() - FREE - FREE_ALIASES
+    }
+    assert not hidden
+
+
+MEMBERS = """
+    AcktreeError: fix what where
+    AnyBolt: cleanup outputs remembers
+    ArrowBolt: cleanup execute_batch flush outputs prepare remembers
+    ArrowOutputCollector: emit_batch fail_rows report_error
+    BasicBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    BasicOutputCollector: emit emit_direct report_error reset_timeout
+    Bolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
+            local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
+            shuffle_grouping
+    CompletedTopology: dead_letters failures stats tuples verdicts
+    Component: execute_timeout_secs id inputs is_dataframe kind parallelism remembers retry streams task_ids
+            tick_secs user_object
+    ComponentStats: oldest_open_secs open streams tasks total
+    Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
+            dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts
+            error_throttle_interval_secs execute_timeout_secs from_mapping inbox_max_bytes
+            inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
+            partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
+            spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
+            spout_wait_strategy stats_sample_rate tick_tuple_freq_secs to_mapping without_secrets
+            worker_max_bytes
+    CustomGrouping: choose_tasks prepare
+    DataFrameSpout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs
+            redelivers remembers
+    DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
+            message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
+            task_id topology traceback values
+    DeadLetters: close count export find get known_roots mark_redriven mark_settled place purge put redrive
+    Description: data mermaid
+    EndOfStream:
+    Failure: attempt cause component exception exception_types final from_bytes kind others reason to_bytes
+            traceback
+    FailureCause: EXCEPTION FAILED_BY_BOLT HUNG KILLED_WORKER MISUSE TIMEOUT
+    FailureKind: FAILED TIMED_OUT
+    FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed next_tuple open outputs
+            redelivers remembers
+    Filters: before cause component ids kind redriven settled since spout topology
+    FunctionBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    Grouping: crosses name
+    IterableSpout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs
+            redelivers remembers
+    KeyValueState: bind clear get is_bound save
+    Level: bolts index stateful
+    LocalCluster: advance close submit tuples
+    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe due_ms
+            errors has_ended is_running kill name now_ms round stats tuples
+    Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out transferred
+    OpenMessages: count oldest_secs
+    OutputCollector: ack emit emit_direct fail report_error reset_timeout
+    ReportedError: at_ms component reason task_id traceback
+    Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
+    RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors
+            is_running kill name stats
+    Spout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs redelivers
+            remembers
+    SpoutDeclarer:
+    SpoutOutputCollector: emit emit_batch emit_direct pending_count report_error
+    Stats: components errors of table
+    StoppedByCtrlC:
+    StoppedBySignal:
+    StreamDeclaration: fields name schema
+    SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
+            errors is_running is_warm kill message_timeout_secs name rebalance stats
+    Subscription: grouping source stream subscriber
+    TaskContext: cached component_id task_id task_ids task_index tasks topology_name
+    TaskStats: streams total
+    Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
+    TopologyBuilder: create_topology set_bolt set_spout
+    Tuple: anchors as_dict attempt component fields is_tick stream task_id values
+    Verdict: ACKED FAILED TIMED_OUT
+    VerdictTable: count of
+"""
+"""Every class of the public surface with its public members, errors aside. To change this list is a decision:
+the changelog and the docs change with it."""
+
+
+def listed() -> dict[str, set[str]]:
+    """The table above."""
+    entries = re.split(r"^    (?=\w)", MEMBERS, flags=re.MULTILINE)[1:]
+    parted = [entry.partition(":") for entry in entries]
+    return {name: set(members.split()) for name, _, members in parted}
+
+
+def shown_by(public: type) -> set[str]:
+    """The public members of a class that acktree defines."""
+    ours = [kind for kind in public.__mro__ if kind.__module__.startswith("acktree")]
+    names = {name for kind in ours for name in (*vars(kind), *vars(kind).get("__annotations__", {}))}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_nothing_is_public_by_accident():
+    shown = {
+        name: shown_by(public)
+        for name, public in PUBLIC.items()
+        if inspect.isclass(public)
+        and public.__module__.startswith("acktree")
+        and (public is acktree.AcktreeError or not issubclass(public, acktree.AcktreeError))
+    }
+    assert shown == listed()
