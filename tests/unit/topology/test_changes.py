@@ -217,7 +217,7 @@ REFUSED = [
             d.bolt("first", Counting(), 2, {"split": ["n"]}),
             d.bolt("count", inputs={"first": ["key"]}),
         ),
-        (), "bolt 'count' remembers on level 1 of those with memory now, and did on 0",
+        (), "bolt 'count' is on stateful level 1 now, and was on 0",
         "`python -m acktree rebalance CHECKPOINT`",
     ),
     (
@@ -271,7 +271,7 @@ REFUSED = [
     (
         "tracking switched off",
         lambda d: setattr(d, "is_tracked", False), (), "messages are not tracked any more",
-        "leave acker_executors as it was",
+        "leave acker_executors unchanged",
     ),
 ]  # fmt: skip
 
@@ -374,5 +374,5 @@ def test_a_spout_is_refused_a_task_id_that_no_root_can_name():
     drawing.bolt("more", inputs={"split": "shuffle_grouping"})
     numbered(drawing.topology(), used)
     drawing.spout("queue", parallelism=3)
-    with pytest.raises(CheckpointError, match="none is given twice"):
+    with pytest.raises(CheckpointError, match="none is reused"):
         numbered(drawing.topology(), used)

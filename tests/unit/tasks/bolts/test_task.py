@@ -212,7 +212,7 @@ def test_a_value_that_arrow_has_no_type_for_fails_its_tuple_alone_before_an_arro
     with bench(Says(lambda b, c: None)) as running:
         running.feed(([{1: 2}], "a"), (["text"], "b"))
         assert running.acked == ["b"]
-        assert "Arrow has no one type" in running.failures["a"].reason
+        assert "Arrow finds no common type" in running.failures["a"].reason
 
 
 # ---- values that do not travel ---------------------------------------------------------------------------
