@@ -148,9 +148,7 @@ def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
 def _pickled(exception: BaseException | None) -> bytes | None:
     if exception is None:
         return None
-    with contextlib.suppress(
-        Exception
-    ):  # user code runs in here (__reduce__) and may raise any exception
+    with contextlib.suppress(Exception):  # user code runs in here (__reduce__) and may raise any exception
         return _if_small(pickle.dumps(exception, protocol=5))
     # A worker receives a class of the user's __main__ by value, and only cloudpickle can send it back.
     import cloudpickle  # noqa: PLC0415 - needed only where pickle fails: `import acktree` stays fast

@@ -64,8 +64,7 @@ def test_the_error_says_what_happened_where_and_what_to_do(harness):
         "dead_letter_limit_count=3 and dead_letter_limit_ratio=0.5 allow"
     )
     assert told.where == (
-        "topology 'desk'; the last of 4 messages beyond the limit failed in 'sink': "
-        "ValueError: broken"
+        "topology 'desk'; the last of 4 messages beyond the limit failed in 'sink': ValueError: broken"
     )
     assert "submit again on the same checkpoint" in told.fix
     assert "raise Config(dead_letter_limit_count=...)" in told.fix

@@ -144,7 +144,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path):
     other.execute("CREATE TABLE shopping (item TEXT)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(CheckpointError, match="not one of dead letters"):
+    with pytest.raises(CheckpointError, match="not a store of dead letters"):
         DeadLetters(path)
     assert path.read_bytes() == before
 

@@ -504,7 +504,7 @@ def test_values_may_be_replaced_while_iterating(small_buckets):
 
 
 class Opaque:
-    """Hashable for Python, and nothing in it that is the same everywhere."""
+    """Hashable for Python, but without a stable hash."""
 
 
 @pytest.mark.parametrize("what", ["unbound", "new", "unread", "read"])
@@ -517,7 +517,7 @@ def test_a_key_without_a_stable_hash_is_refused_wherever_it_is_named_and_changes
     state = KeyValueState() if what == "unbound" else bound_to(store)
     before = dict(state) if what == "read" else None
     for refuse in (state.get, state.__contains__, state.setdefault, lambda key: state.update({key: 1})):
-        with pytest.raises(MisuseError, match="no hash that is the same everywhere"):
+        with pytest.raises(MisuseError, match="no hash that is equal in all processes"):
             refuse(key)
     with pytest.raises(TypeError, match="unhashable"):
         state[[1]] = 1

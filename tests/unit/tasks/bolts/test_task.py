@@ -349,7 +349,7 @@ def test_a_custom_grouping_that_raises_fails_the_tuple_that_it_raised_on(source)
             running.feed(value)
         assert set(running.acked) >= {1, 4}
         assert running.failures[2].reason == "LookupError: no task for 2"
-        assert "chose [999], which are no tasks of the subscriber" in running.failures[3].reason
+        assert "chose [999], which are not tasks of the subscriber" in running.failures[3].reason
         where = "source" if source == "spout" else "b"
         assert {running.failures[n].component for n in (2, 3)} == {where}
         total = running.running.stats()[where].total
