@@ -143,9 +143,7 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
                 f"call the attribute otherwise: {name} is a hook",
             )
         if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
-            raise declared.mistake(
-                f"{what} is async, and nobody would await it", f"write {place} without `async`"
-            )
+            raise declared.mistake(f"{what} is async, and is never awaited", f"write {place} without `async`")
         if inspect.isgeneratorfunction(own):
             fix = f"call collector.emit([...]) in {place} instead of yield"
             if base is BasicBolt:

@@ -6,7 +6,8 @@ Rules of this file
    acktree. A restarted topology must find the memory of each key at the same task. Golden tests pin these
    numbers: a change would move every key of every running topology.
 2. Values that are equal in Python have equal hashes: ``1 == 1.0 == True == Decimal(1)``,
-   ``{1, 2} == {2, 1}``, two datetimes of one instant. Arrays and lists hash by content; a tuple and a list have different hashes.
+   ``{1, 2} == {2, 1}``, two datetimes of one instant. Arrays and lists hash by content; a tuple and a
+   list have different hashes.
 3. Columns and single values agree: :func:`hash_columns` equals :func:`hash_row` of each row, but is faster.
 4. A value without stable content (an open file, an object compared by identity) is refused; it is never
    hashed by its address.
@@ -70,7 +71,7 @@ def stable_hash(value: object) -> int:
 
     Supports None, numbers (bool, int, float, Decimal, Fraction, numpy's), str, bytes and bytearray, list,
     tuple, set, frozenset, dict, datetime, date, time, timedelta, UUID, Enum, numpy arrays, and dataclasses
-    (by name and the fields they compare). A subclass hashes as its base class, because it compares equal to it.
+    (by name and the fields they compare). A subclass hashes as its base class: the two compare equal.
 
     Raises:
         MisuseError: The value, or one inside it, has no hash that is equal in all processes.

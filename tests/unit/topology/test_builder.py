@@ -323,7 +323,7 @@ def test_an_async_hook_is_refused():
     async def next_tuple(self):
         pass
 
-    refused(with_spout(changed(Lines, next_tuple=next_tuple)), "nobody would await", "without `async`")
+    refused(with_spout(changed(Lines, next_tuple=next_tuple)), "is never awaited", "without `async`")
 
 
 def test_an_attribute_in_the_place_of_a_hook_is_refused():

@@ -440,7 +440,7 @@ def test_one_number_is_mixed_as_a_column_of_them(number):
     assert _mix(number) == ids.mix64(np.array([number], dtype=np.uint64))[0]
 
 
-# ---- equal in all processes ---------------------------------------------------------------------------------
+# ---- equal in all processes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", GOLDEN)
