@@ -10,12 +10,13 @@ __all__ = ["mapped"]
 
 
 def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -> memoryview:
-    """Part of a file, read when it is looked at; the file may be deleted meanwhile.
+    """Map a part of a file into memory, to be read on access; the file may be deleted meanwhile.
 
     Args:
-        at: Where it begins.
-        length: Its bytes; None for all that follow.
-        flags: More flags of ``mmap``.
+        path: The file.
+        at: The first byte.
+        length: The number of bytes; None for all that follow.
+        flags: Additional flags of ``mmap``.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size - at if length is None else length

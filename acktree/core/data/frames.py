@@ -2,7 +2,8 @@
 
 A :class:`Frame` is a batch of tuples of one stream for the tasks of one subscriber in one partition. On the
 wire it is one :class:`WireRow`: the JVM moves two binary values and never sees a tuple. All other data
-between levels (deltas for the acker, ticks, statistics) is sent as rows of the same schema, with another :class:`Kind`.
+between levels (deltas for the acker, ticks, statistics) is sent as rows of the same schema, with another
+:class:`Kind`.
 """
 
 from __future__ import annotations

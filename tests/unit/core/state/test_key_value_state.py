@@ -536,7 +536,7 @@ def test_unbound_states_do_not_share_anything():
 
 
 def test_a_state_that_lies_nowhere_cannot_be_saved():
-    with pytest.raises(ProtocolError, match="lies nowhere"):
+    with pytest.raises(ProtocolError, match="unbound state"):
         KeyValueState({"a": 1}).save()
 
 

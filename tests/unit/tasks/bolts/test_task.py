@@ -536,7 +536,7 @@ def test_the_copies_of_a_bolt_share_nothing_and_the_users_own_is_never_run():
 
 
 class TellsBadlyError(Exception):
-    """An exception whose text cannot be had."""
+    """An exception whose __str__ raises."""
 
     def __str__(self):
         raise RuntimeError("not even this")
@@ -548,7 +548,7 @@ def test_an_exception_whose_own_text_raises_fails_its_tuple_like_any_other():
 
     with bench(Calls(execute)) as running:
         running.feed(1)
-        assert running.failures[1].reason == "TellsBadlyError: its own text cannot be had"
+        assert running.failures[1].reason == "TellsBadlyError: its __str__ raises"
 
 
 def test_an_exception_without_words_is_called_by_its_name():
