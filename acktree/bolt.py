@@ -325,7 +325,7 @@ class FunctionBolt(BasicBolt):
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", repr(function))
 
-    def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # whatever the function returns
+    def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # any result of the function
         """Call the function with a tuple and return its result."""
         return self.function(tup)
 

@@ -277,7 +277,7 @@ class Config:
     def from_mapping(cls, settings: Mapping[str, object]) -> Config:
         """Read settings by Storm's dotted keys, as in a ``storm.yaml``.
 
-        A wait strategy may be given as Storm's Java class. ``None`` stands for Storm's ``null``.
+        A wait strategy may be given as Storm's Java class. ``None`` is Storm's ``null``.
 
         >>> Config.from_mapping({"topology.message.timeout.secs": 60}).message_timeout_secs
         60

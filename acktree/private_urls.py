@@ -79,8 +79,8 @@ def _parts(url: str) -> tuple[str, list[str]]:
         _, _, password = user[0].removesuffix("@").partition(":")
         hidden.append(password)
         rest = rest[user.end() :]
-    place, separator, options = _split(rest, "?;#")
-    hosts, slash, path = _split(place, "/")
+    location, separator, options = _split(rest, "?;#")
+    hosts, slash, path = _split(location, "/")
     for part, harmless in ((hosts, _HOSTS), (slash + path, _PATH)):
         is_shown = harmless.fullmatch(part) is not None
         shown += part if is_shown else f"{part[: part.startswith('/')]}{MASK}"
@@ -107,7 +107,7 @@ def _option(option: str) -> tuple[str, str]:
 
 def _split(text: str, ends: str) -> tuple[str, str, str]:
     """Split at the first of some characters: the text before it, that character, and the rest."""
-    at = min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))
+    at = min((location for end in ends if (location := text.find(end)) >= 0), default=len(text))
     return text[:at], text[at : at + 1], text[at + 1 :]
 
 

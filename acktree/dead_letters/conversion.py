@@ -18,7 +18,7 @@ _TARGET: Final = b"acktree.target"
 
 def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None = None) -> DeadLetter:
     """The dead letter of a message that was given up."""
-    failure, place, values = record.failure, record.attempt, record.values
+    failure, attempt, values = record.failure, record.attempt, record.values
     if record.target is not None:
         metadata = {**(values.schema.metadata or {}), _TARGET: str(record.target).encode()}
         values = values.replace_schema_metadata(metadata)
@@ -27,10 +27,10 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         topology=topology.name,
         spout=record.component,
         task_id=record.task,
-        stream=place.stream,
+        stream=attempt.stream,
         root=record.root,
-        message_id_repr=_shown(place.message_id),
-        fields=topology.components[record.component].streams[place.stream].fields,
+        message_id_repr=_shown(attempt.message_id),
+        fields=topology.components[record.component].streams[attempt.stream].fields,
         payload=batch_to_bytes(values),
         reason=failure.reason,
         kind=failure.kind,
@@ -38,8 +38,8 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         component=failure.component,
         exception_type=failure.exception_types[0] if failure.exception_types else None,
         traceback=failure.traceback,
-        attempts=place.attempt,
-        first_emitted_ms=place.first_emitted_ms,
+        attempts=attempt.attempt,
+        first_emitted_ms=attempt.first_emitted_ms,
         dead_ms=record.dead_ms,
     )
 

@@ -107,7 +107,7 @@ class DeadLetter:
 
         Control characters are escaped: the text may come from an unknown sender.
         """
-        place = f"in {self.component!r}" if self.component else "in an unknown component"
+        where = f"in {self.component!r}" if self.component else "in an unknown component"
         after = f"after {self.attempts} attempt{'s' * (self.attempts != 1)}"
         redriven = "never" if self.redriven_ms is None else _utc(self.redriven_ms)
         if self.settled_ms is not None:
@@ -119,7 +119,7 @@ class DeadLetter:
             f"  emitted   {_utc(self.first_emitted_ms)}",
             f"  given up  {_utc(self.dead_ms)}, {after}",
             f"  redriven  {redriven}",
-            f"  {self.kind:<9} {self.cause}, {place}: {self.reason}",
+            f"  {self.kind:<9} {self.cause}, {where}: {self.reason}",
             *(f"  {name} = {value!r}" for name, value in self.plain_values.items()),
             *(f"  {line}" for line in (self.traceback or "").splitlines()),
         ]

@@ -91,7 +91,7 @@ class DeadLetterRecorder:
         """The roots among these that have a dead letter of this topology."""
         return frozenset(self._letters.known_roots(self._topology.name, roots))
 
-    def settle(self, letter_ids: Sequence[int], now_ms: int) -> None:
+    def mark_settled(self, letter_ids: Sequence[int], now_ms: int) -> None:
         """Mark redriven letters as settled: their messages have a final verdict."""
         self._letters.mark_settled(letter_ids, now_ms)
 

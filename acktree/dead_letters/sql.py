@@ -123,16 +123,16 @@ class SqlTable(Table):
             ) from None
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _overwrite_what_is_deleted)
-        self._let_go = weakref.finalize(self, self._engine.dispose)
+        self._dispose = weakref.finalize(self, self._engine.dispose)
         try:
-            with self._told("open"):
+            with self._connector_errors("open"):
                 self._prepare()
         except BaseException:
-            self._let_go()
+            self._dispose()
             raise
 
     def insert(self, rows: Sequence[Row]) -> int:
-        with self._told("store dead letters in"):
+        with self._connector_errors("store dead letters in"):
             for left in reversed(range(_TRIES)):
                 try:
                     with self._begun() as connection:
@@ -148,16 +148,16 @@ class SqlTable(Table):
     def select(self, which: Which, after: int, most: int) -> list[Row]:
         tests = _where(which.conditions, which.ids)
         query = sa.select(*_ALL).where(_LETTERS.c.id > after, *tests).order_by(_LETTERS.c.id).limit(most)
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             return list(map(tuple, connection.execute(query)))
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             return _known_roots(connection, topology, roots)
 
     def count(self, which: Which) -> int:
         query = sa.select(sa.func.count()).select_from(_LETTERS)
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             counts = (
                 connection.execute(query.where(*_where(which.conditions, ids))).scalar_one()
                 for ids in runs_of(which.ids)
@@ -165,12 +165,12 @@ class SqlTable(Table):
             return sum(map(int, counts))
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
-        with self._told("mark dead letters in"), self._begun() as connection:
+        with self._connector_errors("mark dead letters in"), self._begun() as connection:
             for run in runs_of(ids):
                 connection.execute(sa.update(_LETTERS).where(*_where((), run)).values(**marks))
 
     def delete(self, which: Which) -> int:
-        with self._told("delete dead letters from"), self._begun() as connection:
+        with self._connector_errors("delete dead letters from"), self._begun() as connection:
             gone = (
                 connection.execute(sa.delete(_LETTERS).where(*_where(which.conditions, ids))).rowcount
                 for ids in runs_of(which.ids)
@@ -179,7 +179,7 @@ class SqlTable(Table):
 
     def close(self) -> None:
         self._is_closed = True
-        self._let_go()
+        self._dispose()
 
     def _prepare(self) -> None:
         versions: list[int] = []
@@ -222,7 +222,7 @@ class SqlTable(Table):
             yield connection
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
+    def _connector_errors(self, doing: str) -> Iterator[None]:
         """Convert an error of the database to a ConnectorError."""
         try:
             yield

@@ -85,7 +85,7 @@ class SqliteTable(Table):
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._emptying: threading.Thread | None = None
-        with _OPENING, self._told("open"):
+        with _OPENING, self._connector_errors("open"):
             if self.place != IN_MEMORY:
                 # SQLite gives its -wal and -shm files the permissions of this one. An existing file is not
                 # opened here: closing it would release the locks of another store of this process.
@@ -95,11 +95,11 @@ class SqliteTable(Table):
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
             )
-            self._let_go = weakref.finalize(self, self._connection.close)
+            self._close_connection = weakref.finalize(self, self._connection.close)
             try:
                 self._prepare()
             except BaseException:
-                self._let_go()
+                self._close_connection()
                 raise
 
     def insert(self, rows: Sequence[Row]) -> int:
@@ -178,7 +178,7 @@ class SqliteTable(Table):
     def close(self) -> None:
         self._closed.set()
         with self._lock:
-            self._let_go()
+            self._close_connection()
 
     def _prepare(self) -> None:
         tables = {
@@ -229,16 +229,16 @@ class SqliteTable(Table):
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told(doing), self._begun() as connection:
+        with self._lock, self._connector_errors(doing), self._begun() as connection:
             yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told("read"):
+        with self._lock, self._connector_errors("read"):
             yield self._connection
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
+    def _connector_errors(self, doing: str) -> Iterator[None]:
         """Convert an error of SQLite or the operating system to a ConnectorError."""
         try:
             yield

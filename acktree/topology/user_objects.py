@@ -136,16 +136,18 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
         if getattr(own, "__func__", None) is contract:
             continue  # not overridden
         what = f"{name} of {declared.owner}"
-        place = f"{type(user_object).__name__}.{name}"
+        method = f"{type(user_object).__name__}.{name}"
         if not callable(own):
             raise declared.mistake(
                 f"{what} is {shown(own)}, not a method",
                 f"call the attribute otherwise: {name} is a hook",
             )
         if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
-            raise declared.mistake(f"{what} is async, and is never awaited", f"write {place} without `async`")
+            raise declared.mistake(
+                f"{what} is async, and is never awaited", f"write {method} without `async`"
+            )
         if inspect.isgeneratorfunction(own):
-            fix = f"call collector.emit([...]) in {place} instead of yield"
+            fix = f"call collector.emit([...]) in {method} instead of yield"
             if base is BasicBolt:
                 fix += "; or use a function under @bolt, which may yield"
             raise declared.mistake(f"{what} has a yield, so calling it would run nothing", fix)

@@ -234,11 +234,11 @@ def _checked_key(each: Declared, written: Input, fields: Sequence[str]) -> tuple
     if not given:
         fix = f"list some of {list(fields)!r}; if it does not matter who gets what, use shuffle_grouping"
         raise each.mistake(f"{what} names no field", fix, written)
-    for place, name in enumerate(given):
+    for position, name in enumerate(given):
         if name not in fields:
             unknown = f"{what} names field {name!r:.60}, which the stream does not have"
             raise each.mistake(unknown, nearest(name, fields), written)
-        if name in given[:place]:
+        if name in given[:position]:
             raise each.mistake(f"{what} names field {name!r} twice", "name it once", written)
     return tuple(given)
 

@@ -69,8 +69,8 @@ def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case 
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
     used = column.indices.drop_null().unique()
     values = _own_dictionaries(column.dictionary.take(used))
-    places = {index: at for at, index in enumerate(used.to_pylist())}
-    indices = [None if index is None else places[index] for index in column.indices.to_pylist()]
+    positions = {index: at for at, index in enumerate(used.to_pylist())}
+    indices = [None if index is None else positions[index] for index in column.indices.to_pylist()]
     return pa.DictionaryArray.from_arrays(
         pa.array(indices, column.type.index_type), values, ordered=column.type.ordered
     )

@@ -55,7 +55,7 @@ class TaskContext:
         first call at the same time, ``factory`` may run twice; both get the same object, and the other object
         is dropped.
         """
-        place = (self.topology_name, self.component_id, key)
-        if place not in _cached:
-            _cached.setdefault(place, factory())
-        return _cached[place]  # type: ignore[no-any-return]  # what factory made
+        full_key = (self.topology_name, self.component_id, key)
+        if full_key not in _cached:
+            _cached.setdefault(full_key, factory())
+        return _cached[full_key]  # type: ignore[no-any-return]  # what factory made

@@ -223,18 +223,18 @@ def make_chooser(
         ProtocolError: No target, or a field that the stream does not have; ``create_topology`` refuses both.
         Exception: A custom grouping's ``prepare`` raised it.
     """
-    place = f"{grouping.name} grouping of component {context.component_id!r}, stream {stream!r}"
+    where = f"{grouping.name} grouping of component {context.component_id!r}, stream {stream!r}"
     tasks = np.array(sorted(targets), dtype=np.int32)
     if not len(tasks):
-        raise ProtocolError("a grouping has no task to choose from", place, _REPORT)
+        raise ProtocolError("a grouping has no task to choose from", where, _REPORT)
     match grouping:
         case Shuffle() | LocalOrShuffle() | NoneGrouping():
             return _ByMix(tasks) if len(tasks) > 1 else _One(tasks[0])
         case Fields(names) | PartialKey(names):
             unknown = [name for name in names if name not in fields]
             if unknown:
-                raise ProtocolError(f"a grouping on {unknown}, of fields {list(fields)}", place, _REPORT)
-            key = _Key(tuple(names), place)
+                raise ProtocolError(f"a grouping on {unknown}, of fields {list(fields)}", where, _REPORT)
+            key = _Key(tuple(names), where)
             return _ByHash(tasks, key) if isinstance(grouping, Fields) else _ByTwoHashes(tasks, key)
         case Global():
             return _One(tasks[0])
@@ -244,9 +244,9 @@ def make_chooser(
             # A copy: all source tasks of this process have the same instance, and it may have state.
             own = copy.deepcopy(declared)
             own.prepare(context, stream, tasks.tolist())
-            return _ByUser(own, source_task, frozenset(tasks.tolist()), place)
+            return _ByUser(own, source_task, frozenset(tasks.tolist()), where)
         case _:
-            return _NotRouted(place)
+            return _NotRouted(where)
 
 
 _REPORT: Final = "report it with the topology's describe(): this is a bug in acktree"
@@ -278,7 +278,7 @@ class _Key:
     """The key fields of a grouping."""
 
     fields: tuple[str, ...]
-    place: str
+    where: str
 
     def hashes(self, batch: pa.RecordBatch) -> tuple[Int64s | None, UInt64s, dict[int, Exception]]:
         """The rows that have a hash (None for all), the hash of each, and why the others have none."""
@@ -308,7 +308,7 @@ class _Key:
                 self._by_halves(batch.slice(0, count // 2), first, hashes, refused)
                 self._by_halves(batch.slice(count // 2), first + count // 2, hashes, refused)
                 return
-            refused[first] = MisuseError(reason.what, f"{self.place} on {list(self.fields)}", reason.fix)
+            refused[first] = MisuseError(reason.what, f"{self.where} on {list(self.fields)}", reason.fix)
 
 
 @dataclass(frozen=True)
@@ -342,9 +342,9 @@ class _ByTwoHashes(Chooser):
         return Choice(rows, self._tasks[chosen], refused)
 
     def _less_used(self, first: int, second: int) -> int:
-        place = first if self._used[first] <= self._used[second] else second
-        self._used[place] += 1
-        return place
+        chosen = first if self._used[first] <= self._used[second] else second
+        self._used[chosen] += 1
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ class _ByUser(Chooser):
     grouping: CustomGrouping
     source_task: int
     targets: frozenset[int]
-    place: str
+    where: str
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the user decides
         # Local for the same reason as in _Key.
@@ -385,7 +385,7 @@ class _ByUser(Chooser):
         return Choice(np.array(rows, dtype=np.int64), np.array(tasks, dtype=np.int32), refused)
 
     def _checked(self, named: Iterable[int]) -> list[int]:
-        call = f"{type(self.grouping).__qualname__}.choose_tasks, {self.place}"
+        call = f"{type(self.grouping).__qualname__}.choose_tasks, {self.where}"
         try:
             tasks = [index(task) for task in named]
         except TypeError as cause:
@@ -403,7 +403,7 @@ class _ByUser(Chooser):
 class _NotRouted(Chooser):
     """Direct grouping: the producer names the task, so a call is a bug in acktree."""
 
-    place: str
+    where: str
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # never chooses
-        raise ProtocolError("asked to choose where the producer names the task", self.place, _REPORT)
+        raise ProtocolError("asked to choose where the producer names the task", self.where, _REPORT)

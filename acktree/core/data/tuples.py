@@ -105,7 +105,7 @@ class Tuple:
         """Whether this is a tick tuple, which no component emitted."""
         return self._rows.component == "__system"
 
-    def __getitem__(self, field: str | int | slice) -> Any:  # noqa: ANN401  # a value is whatever was emitted
+    def __getitem__(self, field: str | int | slice) -> Any:  # noqa: ANN401  # any emitted value
         try:
             return self._columns[field][self._row]
         except (KeyError, TypeError):

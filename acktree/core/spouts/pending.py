@@ -57,11 +57,11 @@ class IdArray(Sequence[object]):
         return len(self._array)
 
     @overload
-    def __getitem__(self, place: int) -> object: ...
+    def __getitem__(self, position: int) -> object: ...
     @overload
-    def __getitem__(self, place: slice) -> IdArray: ...
-    def __getitem__(self, place: int | slice) -> object:
-        return IdArray(self._array[place]) if isinstance(place, slice) else self._array.item(place)
+    def __getitem__(self, position: slice) -> IdArray: ...
+    def __getitem__(self, position: int | slice) -> object:
+        return IdArray(self._array[position]) if isinstance(position, slice) else self._array.item(position)
 
     def __iter__(self) -> Iterator[object]:
         return iter(self._array.tolist())
@@ -93,38 +93,38 @@ class Closed:
     message_ids: list[object] | npt.NDArray[Any]
     chunk: int
     _segment: _Segment
-    _places: Int64s
+    _positions: Int64s
 
     @property
     def sequences(self) -> Int64s:
         """The sequences, ascending, shape (n,)."""
-        return self._places + self._segment.start
+        return self._positions + self._segment.start
 
     @property
     def rows(self) -> Int64s:
         """The row of each in the chunk, shape (n,)."""
-        return self._places + self._segment.first_row
+        return self._positions + self._segment.first_row
 
     @property
     def attempts(self) -> Int32s:
         """The attempt of each, from 1, shape (n,)."""
         attempts = self._segment.attempts
-        return np.ones(len(self._places), np.int32) if attempts is None else attempts[self._places]
+        return np.ones(len(self._positions), np.int32) if attempts is None else attempts[self._positions]
 
     @property
     def first_emitted_ms(self) -> Int64s:
         """When the first attempt of each message was emitted, shape (n,)."""
         emitted_ms = self._segment.first_emitted_ms
         if isinstance(emitted_ms, int):
-            return np.full(len(self._places), emitted_ms, dtype=np.int64)
-        return emitted_ms[self._places]
+            return np.full(len(self._positions), emitted_ms, dtype=np.int64)
+        return emitted_ms[self._positions]
 
     def waited_ms(self, now_ms: int) -> int:
         """The sum of the times since the first emit of each."""
         emitted_ms = self._segment.first_emitted_ms
         if isinstance(emitted_ms, int):
-            return (now_ms - emitted_ms) * len(self._places)
-        return int((now_ms - emitted_ms[self._places]).sum())
+            return (now_ms - emitted_ms) * len(self._positions)
+        return int((now_ms - emitted_ms[self._positions]).sum())
 
     def message_sequence(self) -> Sequence[Any]:
         """The message ids as a sequence of Python objects, made on access."""
@@ -258,13 +258,13 @@ class Pending:
                 break
         return closed
 
-    def _close_in(self, segment: _Segment, index: int, places: Int64s) -> list[Closed]:
+    def _close_in(self, segment: _Segment, index: int, positions: Int64s) -> list[Closed]:
         if segment.open_count < len(segment.message_ids):
-            places = places[segment.is_open[places]]
-        if not len(places):
+            positions = positions[segment.is_open[positions]]
+        if not len(positions):
             return []
-        closed = segment.take(places)
-        self._open_count -= len(places)
+        closed = segment.take(positions)
+        self._open_count -= len(positions)
         if segment.open_count == 0:
             del self._segments[index], self._starts[index]
             in_chunk = self._by_chunk[segment.chunk]
@@ -289,8 +289,8 @@ class Pending:
     def items(self) -> Iterator[tuple[int, object]]:
         """Each open message as (sequence, message id), ascending. For tests: it loops over messages."""
         for segment in self._segments:
-            for place in np.flatnonzero(segment.is_open).tolist():
-                yield segment.start + place, segment.message_ids[place]
+            for position in np.flatnonzero(segment.is_open).tolist():
+                yield segment.start + position, segment.message_ids[position]
 
 
 class _Segment:
@@ -332,19 +332,19 @@ class _Segment:
             return self.first_emitted_ms
         return int(self.first_emitted_ms[self.is_open].min())
 
-    def take(self, places: Int64s) -> Closed:
+    def take(self, positions: Int64s) -> Closed:
         """Close the messages at these positions: open ones, ascending, at least one."""
-        self.is_open[places] = False
-        self.open_count -= len(places)
-        return Closed(self._ids_at(places), self.chunk, self, places)
+        self.is_open[positions] = False
+        self.open_count -= len(positions)
+        return Closed(self._ids_at(positions), self.chunk, self, positions)
 
-    def _ids_at(self, places: Int64s) -> list[object] | npt.NDArray[Any]:
-        first, last = int(places[0]), int(places[-1])
-        if last - first == len(places) - 1:
+    def _ids_at(self, positions: Int64s) -> list[object] | npt.NDArray[Any]:
+        first, last = int(positions[0]), int(positions[-1])
+        if last - first == len(positions) - 1:
             return self.message_ids[first : last + 1]
         if isinstance(self.message_ids, np.ndarray):
-            return self.message_ids[places]
-        return list(itemgetter(*places.tolist())(self.message_ids))
+            return self.message_ids[positions]
+        return list(itemgetter(*positions.tolist())(self.message_ids))
 
 
 def _broken(what: str, chunk: int) -> ProtocolError:

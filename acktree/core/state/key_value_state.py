@@ -240,10 +240,10 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         """Write noted and new keys to their buckets; returns the numbers of the affected buckets."""
         written = set()
         for number, bucket in self._buckets.items():
-            signals_wait = bucket.keys() & self._noted
-            if signals_wait:
+            changed = bucket.keys() & self._noted
+            if changed:
                 written.add(number)
-            for key in signals_wait:
+            for key in changed:
                 if key in self._values:
                     bucket[key] = self._values[key]
                 else:

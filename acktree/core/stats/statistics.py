@@ -113,10 +113,10 @@ class Stats:
             spouts: The open messages of each spout.
             errors: The last errors, in the order of display.
         """
-        places: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
+        tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
-            places.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
-        seen = {name: _component(places[name], spouts.get(name)) for name in sorted(places)}
+            tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
+        seen = {name: _component(tallies_of[name], spouts.get(name)) for name in sorted(tallies_of)}
         return Stats(MappingProxyType(seen), tuple(errors))
 
     def __getitem__(self, component: str) -> ComponentStats:

@@ -58,7 +58,7 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Settlement:
+class Judgement:
     """The verdicts of one micro-batch.
 
     Attributes:
@@ -145,19 +145,19 @@ class Ledger:
         """
         self._timeout_ms = timeout_ms
         self._clock_ms = _NO_CLOCK
-        self._told = 0  # the number of the last change
+        self._last_change = 0  # the number of the last change
         self._ages = AgeTable()
         self._open = OpenRoots(self._ages)
         self._forgotten: list[Int64s] = []  # dropped by forget_before, and not in a change yet
         if whole is not None:
             head, ages, *runs = unpack(whole)
-            self._told, self._clock_ms = int64s(head).tolist()
+            self._last_change, self._clock_ms = int64s(head).tolist()
             self._ages.restore(ages)
             self._open.restore(runs)
 
     def to_bytes(self) -> bytes:
         """The whole ledger: 21 bytes for each open root."""
-        head = np.array([self._told, self._clock_ms])
+        head = np.array([self._last_change, self._clock_ms])
         return pack(head, self._ages.to_bytes(), *self._open.parts())
 
     @property
@@ -175,7 +175,7 @@ class Ledger:
         asked = np.unique(roots)
         return asked[self._open.look_up(asked)[0]]
 
-    def settle(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Settlement:
+    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
         """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 
         Args:
@@ -198,8 +198,8 @@ class Ledger:
         # treat the time since the last change as time during which the topology was not running.
         ages_count = self._ages.oldest_ms() is not None
         ages_begin = self._timeout_ms is not None and had_open
-        stood_still = is_first or now_ms < self._clock_ms
-        away_ms = now_ms - self._clock_ms if stood_still and ages_count else 0
+        skips_time = is_first or now_ms < self._clock_ms
+        away_ms = now_ms - self._clock_ms if skips_time and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
@@ -222,26 +222,26 @@ class Ledger:
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
         change = _Change(
-            self._told + 1, now_ms, away_ms, self._since(now_ms),
+            self._last_change + 1, now_ms, away_ms, self._since(now_ms),
             np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
             asked[is_summed], added[is_summed], reset, left,
         )  # fmt: skip
-        is_told = ages_count or ages_begin or bool(change)
-        self._told += is_told
+        is_recorded = ages_count or ages_begin or bool(change)
+        self._last_change += is_recorded
         self._forgotten.clear()
         self._apply(change)
-        place = np.searchsorted(fail_roots, failed.roots)
-        return Settlement(
+        positions = np.searchsorted(fail_roots, failed.roots)
+        return Judgement(
             Judged(closed.roots, closed.owners),
             Judged(failed.roots, failed.owners),
-            deltas.failures[firsts[place]],
-            repeats[place] - 1,
+            deltas.failures[firsts[positions]],
+            repeats[positions] - 1,
             Judged(timed_out.roots, timed_out.owners),
             Judged(left.roots, left.owners),
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
-            change.to_bytes() if is_told else b"",
+            change.to_bytes() if is_recorded else b"",
         )
 
     def replay(self, change: Buffer) -> None:
@@ -251,14 +251,14 @@ class Ledger:
             CheckpointError: The number of the change does not follow that of the last one.
         """
         again = _Change.from_bytes(change)
-        if again.number != self._told + 1:
+        if again.number != self._last_change + 1:
             # Messages that the missing changes opened would never get a verdict.
             raise CheckpointError(
-                f"the acker's log has a gap: change number {again.number} follows number {self._told}",
+                f"the acker's log has a gap: change number {again.number} follows number {self._last_change}",
                 "the acker's ledger",
                 "restore the missing files, or give the topology a new checkpoint",
             )
-        self._told = again.number
+        self._last_change = again.number
         self._ages.shift(again.away_ms)
         self._apply(again)
 
@@ -328,7 +328,7 @@ def _judged_at_once(
     return init.keep(is_done), init.keep(has_failed), init.keep(~(has_failed | is_done))
 
 
-def _of_others(init: Roots, *told: Int64s) -> Int64s:
+def _of_others(init: Roots, *touched: Int64s) -> Int64s:
     """The touched roots that were opened in earlier micro-batches, ascending."""
-    asked = np.unique(np.concatenate(told))
+    asked = np.unique(np.concatenate(touched))
     return asked[~np.isin(asked, init.roots, assume_unique=True)]

@@ -240,12 +240,12 @@ class Runs(Lineage):
         return roots[kept], attempts, starts, kept
 
     def to_bytes(self) -> bytes:
-        form, told = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
-        assert told is not None, "one of both was given"
+        form, stored = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
+        assert stored is not None, "one of both was given"
         attempts = b"" if self.run_attempts is None else self.run_attempts
         lengths = np.diff(self.starts)
         narrow = np.min_scalar_type(int(lengths.max(initial=0)))
-        return pack(np.array([form]), self.roots, lengths.astype(narrow), told, attempts)
+        return pack(np.array([form]), self.roots, lengths.astype(narrow), stored, attempts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,13 +356,13 @@ def lineage_from_bytes(blob: Buffer) -> Lineage:
     form, attempts = int64s(form_part)[0], int32s(attempts_part) if len(attempts_part) else None
     if form == _SPARSE:
         return Sparse(int64s(first), int64s(second), int64s(third), attempts)
-    roots, told = int64s(first), int64s(third)
+    roots, stored = int64s(first), int64s(third)
     starts = np.zeros(len(roots) + 1, dtype=np.int64)
     if len(roots):
         np.cumsum(np.frombuffer(second, dtype=f"u{len(second) // len(roots)}"), out=starts[1:])
     if form == _RUNS:
-        return Runs(roots, starts, edges=told, attempts=attempts)
-    return Runs(roots, starts, sums=told, attempts=attempts)
+        return Runs(roots, starts, edges=stored, attempts=attempts)
+    return Runs(roots, starts, sums=stored, attempts=attempts)
 
 
 def siblings(sums: Int64s, starts: Int64s) -> Int64s:
@@ -375,8 +375,8 @@ def siblings(sums: Int64s, starts: Int64s) -> Int64s:
         starts: First of each bundle and, last, how many siblings there are, shape (b + 1,).
     """
     lengths = np.diff(starts)
-    places = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
-    edges = edges_at(places, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
+    seeds = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
+    edges = edges_at(seeds, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
     edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])
     return edges
 

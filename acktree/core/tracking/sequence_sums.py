@@ -211,28 +211,30 @@ def close(
         ProtocolError: A message was opened twice, or without a sum: it would never have a verdict.
     """
     runs = joined(opened)
-    told_alone, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
+    from_pairs, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
     failed = np.sort(_names(run_salt, fail_roots))
     waiting = deque(runs)
     done: list[tuple[int, Int64s]] = []
     still_open: list[tuple[Int64s, Int64s, int]] = []
     old: list[tuple[Int64s, Int64s]] = [(old_roots, old_sums)]
-    for sequence_sum in add_up([*sequence_sums, *told_alone]):
+    for sequence_sum in add_up([*sequence_sums, *from_pairs]):
         edges = [sequence_sum.first]
         while waiting and _holds(sequence_sum, waiting[0]):
             run = waiting.popleft()
             edges += (run.first, run.end)
             sums = sequence_sum.sums[run.first - sequence_sum.first : run.end - sequence_sum.first]
             is_done = sums == 0
-            is_done[_places(run, failed)] = False
+            is_done[_positions(run, failed)] = False
             done.append((run.task, run.first + np.flatnonzero(is_done)))
-            places = np.flatnonzero(~is_done)
-            still_open.append((root_ids(run_salt, run.task, run.first + places), sums[places], run.task))
+            positions = np.flatnonzero(~is_done)
+            still_open.append(
+                (root_ids(run_salt, run.task, run.first + positions), sums[positions], run.task)
+            )
         edges.append(sequence_sum.end)
         for first, end in list(pairwise(edges))[::2]:
             sums = sequence_sum.sums[first - sequence_sum.first : end - sequence_sum.first]
-            places = np.flatnonzero(sums)
-            old.append((root_ids(run_salt, sequence_sum.task, first + places), sums[places]))
+            positions = np.flatnonzero(sums)
+            old.append((root_ids(run_salt, sequence_sum.task, first + positions), sums[positions]))
     if waiting:
         raise ProtocolError(
             f"{waiting[0]} was opened without its sums",
@@ -268,9 +270,9 @@ def _of_runs(
     for run in runs:
         mine = _within(run, names)
         if mine.start < mine.stop:
-            places = _places(run, names)
-            spread = np.zeros(int(places[-1]) + 1, dtype=np.int64)
-            np.bitwise_xor.at(spread, places, sums[mine])
+            positions = _positions(run, names)
+            spread = np.zeros(int(positions[-1]) + 1, dtype=np.int64)
+            np.bitwise_xor.at(spread, positions, sums[mine])
             sequence_sums.append(SequenceSums(run.task, run.first, spread))
             is_other[mine] = False
     return sequence_sums, roots[is_other], sums[is_other]
@@ -288,7 +290,7 @@ def _within(run: Opened, names: UInt64s) -> slice:
     return slice(int(names.searchsorted(first)), int(names.searchsorted(last, side="right")))
 
 
-def _places(run: Opened, names: UInt64s) -> Int64s:
+def _positions(run: Opened, names: UInt64s) -> Int64s:
     """The positions within a range of those ascending names that belong to it."""
     first = np.uint64(run.task << SEQUENCE_BITS | run.first)
     return (names[_within(run, names)] - first).view(np.int64)

@@ -92,7 +92,7 @@ class Harness:
         self.spout = Fed()
         spout_host = SpoutHost(
             self.inbox, self.recorder.record, lambda *told: self.errors.append(told[2].reason),
-            lambda first: first + 1_000, self.recorder.acked, self.recorder.settle,
+            lambda first: first + 1_000, self.recorder.acked, self.recorder.mark_settled,
             self.recorder.letters_among,
         )  # fmt: skip
         self.task = SpoutTask(

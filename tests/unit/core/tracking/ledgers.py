@@ -51,7 +51,7 @@ class Acker:
     def hears(self, *messages, now_ms=0, is_first=False):
         """Root -> verdict of one micro-batch."""
         ledger = self.ledger()
-        self.said = said = ledger.settle(deltas_of(*messages), now_ms, is_first=is_first)
+        self.said = said = ledger.judge(deltas_of(*messages), now_ms, is_first=is_first)
         if said.change:
             self.changes.append(said.change)
         judged = ((ACKED, said.acked), (FAILED, said.failed), (TIMED_OUT, said.timed_out))

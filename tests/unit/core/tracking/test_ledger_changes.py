@@ -87,7 +87,7 @@ def test_an_emptied_ledger_keeps_no_root(acker):
 def test_a_ledger_that_lives_long_keeps_nothing_in_memory_of_what_was_judged():
     ledger = Ledger(T)
     for batch in range(100):
-        ledger.settle(deltas_of(("init", batch, 5), ("ack", batch - 1, 5)), batch * T)
+        ledger.judge(deltas_of(("init", batch, 5), ("ack", batch - 1, 5)), batch * T)
         assert ledger.nbytes <= 2 * 21
 
 
@@ -140,12 +140,12 @@ def test_what_queues_bring_back_is_forgotten_without_a_verdict():
     ledger = Ledger(T)
     old = {task: root_ids(3, task, np.arange(4)).tolist() for task in (1, 2)}
     opened = [("init", root, 5, task) for task, roots in old.items() for root in roots]
-    ledger.settle(deltas_of(*opened[::2]), 0)
-    ledger.settle(deltas_of(*opened[1::2]), T // 2)
+    ledger.judge(deltas_of(*opened[::2]), 0)
+    ledger.judge(deltas_of(*opened[1::2]), T // 2)
     ledger.forget_before(3, {1: 3})
-    said = ledger.settle(deltas_of(*[("ack", root, 5) for root in old[1]]), T // 2)
+    said = ledger.judge(deltas_of(*[("ack", root, 5) for root in old[1]]), T // 2)
     assert said.acked.roots.tolist() == [old[1][3]]  # of the new run already
-    said = ledger.settle(Deltas(), 10 * T)
+    said = ledger.judge(Deltas(), 10 * T)
     assert said.timed_out.roots.tolist() == sorted(old[2])  # its spout is told: nobody else brings it back
 
 
@@ -155,18 +155,18 @@ def test_what_was_forgotten_is_told_with_the_next_change_and_forgetting_nothing_
     acker.hears(("init", root, 5))
     ledger = acker.ledger()
     ledger.forget_before(3, {OWNER: 0, 1: 100})
-    assert ledger.settle(Deltas(), 0).change == b""
+    assert ledger.judge(Deltas(), 0).change == b""
     ledger.forget_before(3, {OWNER: 1})
     assert ledger.open_count == 0
-    acker.changes.append(ledger.settle(Deltas(), 0).change)
+    acker.changes.append(ledger.judge(Deltas(), 0).change)
     assert acker.ledger().open_count == 0
-    assert ledger.settle(Deltas(), 0).change == b""
+    assert ledger.judge(Deltas(), 0).change == b""
     assert acker.hears(("ack", root, 5)) == {}
 
 
 def test_a_row_of_a_dataframe_is_nobodys_to_forget():
     ledger = Ledger(T)
     (root,) = root_ids(3, OWNER, np.array([0])).tolist()  # read as a sequence it is before any
-    ledger.settle(deltas_of(("init", root, 5, -OWNER)), 0)
+    ledger.judge(deltas_of(("init", root, 5, -OWNER)), 0)
     ledger.forget_before(3, {OWNER: 1 << 40})
     assert ledger.still_open(np.array([root, 4, root])).tolist() == [root]

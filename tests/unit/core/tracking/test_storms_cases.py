@@ -147,7 +147,7 @@ def test_a_ledger_that_refused_a_root_is_as_it_was(acker):
     ledger = acker.ledger()
     before = ledger.to_bytes()
     with pytest.raises(ProtocolError, match="root 1 is open twice"):
-        ledger.settle(deltas_of(("init", 1, 5)), T, is_first=True)
+        ledger.judge(deltas_of(("init", 1, 5)), T, is_first=True)
     assert ledger.to_bytes() == before
 
 
@@ -166,9 +166,9 @@ def test_the_first_reason_in_the_order_of_the_data_is_told_with_how_many_others_
 
 def test_each_verdict_names_the_spout_task_that_opened_the_root():
     ledger = Ledger(T)
-    ledger.settle(deltas_of(*[("init", root, 5, root + 100) for root in range(6)]), 0)
-    ledger.settle(Deltas(), 0)
-    said = ledger.settle(deltas_of(("ack", 1, 5), ("fail", 4, b""), ("ack", 3, 5)), T)
+    ledger.judge(deltas_of(*[("init", root, 5, root + 100) for root in range(6)]), 0)
+    ledger.judge(Deltas(), 0)
+    said = ledger.judge(deltas_of(("ack", 1, 5), ("fail", 4, b""), ("ack", 3, 5)), T)
     judged = (said.acked, said.failed, said.timed_out)
     assert [which.roots.tolist() for which in judged] == [[1, 3], [4], [0, 2, 5]]
     assert [which.owners.tolist() for which in judged] == [[101, 103], [104], [100, 102, 105]]
