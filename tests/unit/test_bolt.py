@@ -114,8 +114,8 @@ def test_a_builtin_that_tells_nobody_what_it_takes_is_given_the_benefit_of_the_d
     ("decorate", "says"),
     [
         (lambda: bolt(lambda tup: None), "without parentheses"),
-        (lambda: bolt()(threading.Thread), "no function"),
-        (lambda: bolt()(5), "no function"),
+        (lambda: bolt()(threading.Thread), "not a function"),
+        (lambda: bolt()(5), "not a function"),
         (lambda: bolt()(lambda: None), "called with one tuple"),
         (lambda: bolt()(lambda tup, collector: None), "called with one tuple"),
     ],

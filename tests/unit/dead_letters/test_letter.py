@@ -1,4 +1,4 @@
-"""A letter told to a person: without unpickling, and without obeying what a stranger wrote."""
+"""A letter as text: nothing is unpickled, control characters are escaped."""
 
 from __future__ import annotations
 

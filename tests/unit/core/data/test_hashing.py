@@ -49,7 +49,7 @@ KEYS = st.recursive(
     lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner, max_size=3)),
     max_leaves=6,
 )
-# Whoever has to change a number here moves every key of every running topology to another task.
+# A change of a number here moves every key of every running topology to another task.
 GOLDEN = {
     "None": 0xFB5DF470D98D674B,
     "0": 0x540EEEE0E3F9553D,

@@ -1,4 +1,4 @@
-"""The acker of these tests: a ledger that is rebuilt for every micro-batch from what was told of its changes.
+"""The acker of these tests: a ledger that is rebuilt from its changes for every micro-batch.
 
 Messages to the ledger are written as Storm writes them: ("init", root, sum), ("ack", root, delta),
 ("fail", root, reason), ("reset", root). All roots are opened by spout task 7 unless said otherwise.

@@ -74,7 +74,7 @@ def test_case_i_a_reset_before_init_says_nothing_and_the_root_is_judged_normally
     assert acker.hears(("ack", 1, 5)) == {1: ACKED}
 
 
-def test_case_i_a_reset_of_what_nobody_opened_leaves_nothing(acker):
+def test_case_i_a_reset_of_an_unknown_root_leaves_nothing(acker):
     assert acker.hears(("reset", 1)) == {}
     assert acker.open_count == 0
 
@@ -122,7 +122,7 @@ def test_case_n_an_init_that_never_comes_leaves_nothing_that_could_grow(acker):
 
 
 def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
-    # Twice the same init would sum to zero: in Storm an ACK of what nobody processed.
+    # Twice the same init would sum to zero: in Storm an ACK of an unprocessed message.
     with pytest.raises(ProtocolError, match=r"root 1 is open twice, from spout task \[7, 8\]"):
         acker.hears(("init", 1, 5), ("init", 2, 5), ("init", 1, 5, 8))
 
@@ -132,7 +132,7 @@ def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
 def test_case_o_the_same_when_they_were_opened_by_different_micro_batches(acker, said_of_it, idle):
     others = [
         ("init", root, 5) for root in range(2, 20)
-    ]  # so many that their run is not merged with a new one
+    ]  # enough that their run is not merged with a new one
     acker.hears(("init", 1, 5), *others, now_ms=0)
     for _ in range(idle):
         acker.hears(now_ms=T // 2)
@@ -154,7 +154,7 @@ def test_a_ledger_that_refused_a_root_is_as_it_was(acker):
 # ---- failures -------------------------------------------------------------------------------------------
 
 
-def test_the_first_reason_in_the_order_of_the_data_is_told_with_how_many_others_there_were(acker):
+def test_a_failed_root_has_the_first_reason_in_the_order_of_the_data_and_the_number_of_others(acker):
     acker.hears(
         ("fail", 9, b"of nobody"), ("fail", 2, b"first of 2"), ("fail", 1, b"first of 1"),
         ("fail", 2, b"second of 2"), ("init", 1, 5), ("init", 2, 5), ("fail", 2, b"third of 2"),
