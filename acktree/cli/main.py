@@ -74,9 +74,9 @@ def _rebalance(given: Namespace) -> str:
         partitions=given.partitions, by_key=given.by_key, forget=given.forget,
     )  # fmt: skip
     if given.component is None:
-        return f"{given.checkpoint}: memory goes to any level now; submit the topology on it"
+        return f"{given.checkpoint}: memory can be restored on any level; submit the topology on it"
     return (
-        f"{given.checkpoint}: what {given.component!r} remembers lies with {given.parallelism} tasks now; "
+        f"{given.checkpoint}: {given.parallelism} tasks have the memory of {given.component!r} now; "
         f"submit the topology with parallelism={given.parallelism} there"
     )
 
@@ -87,7 +87,5 @@ def _reset_state(given: Namespace) -> str:
 
     reset_state(given.checkpoint, component=given.component)
     if given.component is None:
-        return (
-            f"{given.checkpoint}: bolts remember nothing now; what was open is run again at the next submit"
-        )
-    return f"{given.checkpoint}: {given.component!r} remembers nothing now; messages that it held time out"
+        return f"{given.checkpoint}: the memory of all bolts is deleted; open messages are run again"
+    return f"{given.checkpoint}: the memory of {given.component!r} is deleted; messages that it held time out"

@@ -84,7 +84,7 @@ def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
     return tasks.view(np.int64), named.view(np.int64)
 
 
-def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) -> Int64s:
+def row_root_ids(run_salt: int, batch_id: int, position: int, row_hashes: UInt64s) -> Int64s:
     """Root ids for rows of a DataFrame, which have no sequence: a mix of their position and values.
 
     Equal rows of one position and micro-batch are distinguished by a counter. Unlike :func:`root_ids` this is
@@ -93,7 +93,7 @@ def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) 
     Args:
         run_salt: A number that stays the same for a checkpoint; any int.
         batch_id: The number of the micro-batch.
-        place: A number for the spout, partition and batch of rows within the micro-batch; 0 to 2**64 - 1.
+        position: A number for the spout, partition and batch of rows within the micro-batch; 0 to 2**64 - 1.
         row_hashes: A hash of all values of each row, shape (n,).
     """
     order = np.argsort(row_hashes, kind="stable")
@@ -103,8 +103,8 @@ def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) 
     run_lengths = np.diff(np.r_[starts, len(ranked)])
     occurrence[order] = np.arange(len(ranked)) - np.repeat(starts, run_lengths)
     batch = mix64(np.array([batch_id & _MASK], dtype=np.uint64) ^ _mask_of(run_salt))
-    stands_at = mix64(batch + np.uint64(place & _MASK))
-    return mix64(mix64(row_hashes ^ stands_at) + (occurrence + np.uint64(1)) * _GOLDEN).view(np.int64)
+    origin = mix64(batch + np.uint64(position & _MASK))
+    return mix64(mix64(row_hashes ^ origin) + (occurrence + np.uint64(1)) * _GOLDEN).view(np.int64)
 
 
 def channel_id(component: str, stream: str, partition: int) -> np.uint64:
@@ -127,14 +127,14 @@ def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
     return edges_at(folds + channels, ordinals)
 
 
-def edges_at(places: UInt64s, ordinals: Int64s) -> Int64s:
-    """:func:`edge_ids`, given ``places`` = ``folds + channels``. Shapes (n,); ordinals also (1,).
+def edges_at(seeds: UInt64s, ordinals: Int64s) -> Int64s:
+    """:func:`edge_ids`, given ``seeds`` = ``folds + channels``. Shapes (n,); ordinals also (1,).
 
-    Each place is the seed of a SplitMix64 sequence; its n-th number is the edge of the n-th copy.
+    Each seed starts a SplitMix64 sequence; its n-th number is the edge of the n-th copy.
     """
     steps = (ordinals + 1).view(np.uint64)
     steps *= _GOLDEN
-    mixed = mix64(steps + places)
+    mixed = mix64(steps + seeds)
     if not mixed.all():
         mixed[mixed == 0] = _GOLDEN
     return mixed.view(np.int64)

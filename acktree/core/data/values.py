@@ -218,8 +218,8 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     Raises:
         MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
     """
-    places = [batch.schema.get_field_index(name) for name in fields]
-    hashes = [_hash_field(batch.schema.field(place), batch.column(place)) for place in places]
+    columns = [batch.schema.get_field_index(name) for name in fields]
+    hashes = [_hash_field(batch.schema.field(column), batch.column(column)) for column in columns]
     return combine_hashes(hashes, batch.num_rows)
 
 
