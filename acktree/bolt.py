@@ -1,17 +1,18 @@
-"""Where the work is done: the contracts of the bolts and of what they emit into.
+"""The contracts of bolts and of their output collectors.
 
 Rules of this file
 ------------------
-1. A bolt travels: it is pickled (cloudpickle) to the workers, so ``__init__`` keeps what pickles, and
-   ``prepare`` makes what does not.
+1. A bolt is pickled (cloudpickle) to the workers: ``__init__`` may only make picklable attributes; make all
+   others in ``prepare``.
 2. The docstrings are the contract. A hook that is not overridden does nothing.
-3. Which micro-batch a call belongs to is nothing a bolt can see; only what it ``remembers`` outlives one.
+3. A bolt does not see which micro-batch a call belongs to. Only the attributes in ``remembers`` are kept from
+   one micro-batch to the next.
 
-The four kinds mix in one topology: :class:`Bolt` acks by hand, :class:`BasicBolt` and :func:`bolt` ack by
-themselves, :class:`ArrowBolt` takes and gives whole Arrow batches.
+The four kinds can be combined in one topology: :class:`Bolt` acks explicitly, :class:`BasicBolt` and
+:func:`bolt` ack automatically, :class:`ArrowBolt` reads and emits whole Arrow batches.
 
-Source: Storm's ``IRichBolt``, ``IBasicBolt``, ``OutputCollector`` and ``BasicOutputCollector``. Departure:
-any exception fails the tuple it was raised over, never the worker.
+Source: Storm's ``IRichBolt``, ``IBasicBolt``, ``OutputCollector`` and ``BasicOutputCollector``. Difference:
+an exception fails the tuple during which it was raised, and never ends the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import MisuseError, TopologyError
 
-if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     import pyarrow as pa
 
     from acktree.config import Config
@@ -46,67 +47,67 @@ __all__ = [
 
 
 class AnyBolt:
-    """What every bolt has; derive from one of the three below.
+    """The common base of all bolts; derive from one of the three classes below.
 
-    Life of a task in a micro-batch: ``prepare``, ``tick`` if it is due, ``execute`` for each tuple,
-    ``flush``, ``cleanup``. All calls are made on one thread, never two at once. A worker process serves many
-    micro-batches, and a task may move between processes from one to the next: an attribute lives on only if
-    ``remembers`` names it. Changing any other attribute outside ``prepare`` is a MisuseError that fails the
-    tuple and names the attribute. A bolt that overrides ``flush`` may change its attributes until then:
-    ``flush`` leaves them as ``prepare`` made them.
+    The calls for a task in a micro-batch are ``prepare``, ``tick`` when due, ``execute`` for each tuple,
+    ``flush``, then ``cleanup``, all on one thread. A worker process serves many micro-batches, and a task may
+    move to another process between two of them: an attribute is kept only if ``remembers`` names it. Changing
+    any other attribute outside ``prepare`` is a MisuseError that fails the tuple and names the attribute. A
+    bolt that overrides ``flush`` may change its attributes until then: ``flush`` leaves them as ``prepare``
+    made them.
     """
 
     outputs: Outputs = ()
     """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
 
     remembers: Sequence[str] = ()
-    """Attributes that live on between micro-batches, crashes and restarts. They are saved with the
-    micro-batch, so exactly what was committed comes back; a ``KeyValueState`` is saved by changed key,
-    anything else whole."""
+    """Attributes that are kept between micro-batches, crashes and restarts. They are saved with the
+    micro-batch, so a restart restores exactly the committed values. Of a ``KeyValueState`` only changed keys
+    are saved, any other attribute as a whole."""
 
     def cleanup(self) -> None:
-        """Let go of what ``prepare`` took.
+        """Release the resources that ``prepare`` acquired.
 
-        Called after a task's last tuple of each micro-batch in which it was prepared, on the same thread;
-        never when a worker is killed, so nothing may need it. What is remembered was saved before: emitting,
-        acking and failing raise MisuseError here, and a change of a remembered attribute is not kept.
-        ``report_error`` works, and what this raises is reported.
+        Called after a task's last tuple of each micro-batch in which it was prepared, on the same thread. Not
+        called when a worker is killed, so correctness must not depend on it. The remembered attributes are
+        saved before: a change of one here is lost, and emitting, acking and failing raise MisuseError.
+        ``report_error`` works, and an exception raised here is reported.
         """
 
 
 class Bolt(AnyBolt, ABC):
-    """A bolt that anchors and acks by hand; for joins, windows and whatever holds tuples for a while."""
+    """A bolt that anchors and acks explicitly; for joins, windows and other bolts that hold tuples."""
 
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
-        """Get ready: keep the collector, give what is remembered its first value.
+        """Prepare the task: keep the collector, set the initial values of the remembered attributes.
 
-        Called before the first tuple of a task, possibly again in every micro-batch and in another process;
-        what is remembered is set *after* it, and replaces what it set. Connections are dear here: make them
-        at first use, or with ``context.cached(key, factory)``, which keeps them for the life of the process.
-        May block, but the micro-batch waits. An exception fails every tuple that the task is given in this
-        micro-batch; in the next it is prepared anew.
+        Called before the first tuple of a task, possibly again in every micro-batch and in another process.
+        Saved values of remembered attributes are set *after* it, and replace the initial values. Do not open
+        connections here each time: open them at first use, or with ``context.cached(key, factory)``, which
+        keeps them until the process ends. It may block, but the micro-batch waits. An exception fails every
+        tuple of the task in this micro-batch; in the next micro-batch ``prepare`` is called again.
         """
 
     @abstractmethod
     def execute(self, tup: Tuple) -> None:
-        """Work on one tuple: emit, and sooner or later ack or fail it.
+        """Process one tuple: emit, and ack or fail it, now or in a later call.
 
-        Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
-        waits, and no tuple times out meanwhile. A tuple that is neither acked nor failed stays open, over any
-        number of micro-batches, until its message times out; keep it in something remembered to ack it later.
-        An exception fails ``tup``, also after its ack, and it alone; what was emitted or remembered before
-        stands. A micro-batch may run again, from the memory before it: effects outside acktree may repeat.
+        Called once for each tuple, in the order in which its sender emitted them. It may block; the
+        micro-batch waits, and no tuple times out meanwhile. A tuple that is neither acked nor failed stays
+        open until its message times out; store it in a remembered attribute to ack it in a later micro-batch.
+        An exception fails only ``tup``, even after its ack; tuples emitted and attributes changed before it
+        are kept. A micro-batch may run again from the saved attributes: effects outside acktree may repeat.
         """
 
     def tick(self, tup: Tuple) -> None:
-        """Time has passed: flush, expire, look after held tuples.
+        """Handle a tick: flush, expire, or ack held tuples.
 
-        Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
-        since the last call; the first comes after one interval. ``tup`` belongs to no message: anchoring to
-        it and acking it change nothing. An exception is reported and fails nothing.
+        Called for each task at most once per micro-batch, before its tuples, when ``tick_secs`` have passed
+        since the last call; the first call is after one interval. ``tup`` belongs to no message: anchoring to
+        it and acking it have no effect. An exception is reported and fails no tuple.
         """
 
     def flush(self, collector: OutputCollector) -> None:
@@ -122,7 +123,7 @@ class Bolt(AnyBolt, ABC):
 
 
 class BasicBolt(AnyBolt, ABC):
-    """The bolt that most people write: it anchors every emit to its input, and acks when execute returns.
+    """The usual bolt: it anchors every emit to its input, and acks when ``execute`` returns.
 
     An exception fails the tuple instead, with its traceback.
 
@@ -138,28 +139,29 @@ class BasicBolt(AnyBolt, ABC):
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        """Get ready; give what is remembered its first value. The collector comes with each call.
+        """Prepare the task: set the initial values of the remembered attributes.
 
-        Called before the first tuple of a task, possibly again in every micro-batch and in another process;
-        what is remembered is set *after* it, and replaces what it set. Make connections at first use, or with
-        ``context.cached(key, factory)``. The micro-batch waits for it. An exception fails every tuple that
-        the task is given in this micro-batch; in the next it is prepared anew.
+        Called before the first tuple of a task, possibly again in every micro-batch and in another process.
+        Saved values of remembered attributes are set *after* it, and replace the initial values. Open
+        connections at first use, or with ``context.cached(key, factory)``. The micro-batch waits for it. An
+        exception fails every tuple of the task in this micro-batch; in the next one ``prepare`` is called
+        again.
         """
 
     @abstractmethod
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Work on one tuple; return to ack it, raise to fail it.
+        """Process one tuple; return to ack it, raise to fail it.
 
-        Called once for each tuple, in the order in which its sender emitted them. May block; the micro-batch
-        waits, and no tuple times out meanwhile. What was emitted or remembered before an exception stands,
-        but the message is failed. Keep no tuple: it is done when this returns.
+        Called once for each tuple, in the order in which its sender emitted them. It may block; the
+        micro-batch waits, and no tuple times out meanwhile. Tuples emitted and attributes changed before an
+        exception are kept, but the message is failed. Do not store the tuple: it is acked when this returns.
         """
 
     def tick(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Time has passed: flush, expire.
+        """Handle a tick: flush or expire.
 
-        Called for each task at most once a micro-batch, before its tuples, when ``tick_secs`` have passed
-        since the last call. What it emits belongs to no message. An exception is reported and fails nothing.
+        Called for each task at most once per micro-batch, before its tuples, when ``tick_secs`` have passed
+        since the last call. Emitted tuples belong to no message. An exception is reported and fails no tuple.
         """
 
     def flush(self, collector: BasicOutputCollector) -> None:
@@ -191,15 +193,16 @@ class ArrowBolt(AnyBolt, ABC):
     """
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        """Get ready; give what is remembered its first value. As for :class:`BasicBolt`."""
+        """Prepare the task: set the initial values of the remembered attributes. As :class:`BasicBolt`."""
 
     @abstractmethod
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
-        """Work on the tuples of one batch; return to ack them, but for those given to ``fail_rows``.
+        """Process the tuples of one batch; return to ack all except those passed to ``fail_rows``.
 
-        Called with one or more rows of one stream, in the order in which their sender emitted them; how many
-        is not promised: one message's may come in several batches. An exception fails the whole batch; what
-        was emitted or remembered before stands. May block; the micro-batch waits, and nothing times out.
+        Called with one or more rows of one stream, in the order in which their sender emitted them. The
+        number of rows is not specified: tuples of one message may come in several batches. An exception fails
+        the whole batch; tuples emitted and attributes changed before it are kept. It may block; the
+        micro-batch waits, and no tuple times out.
         """
 
     def flush(self, collector: ArrowOutputCollector) -> None:
@@ -211,15 +214,15 @@ class ArrowBolt(AnyBolt, ABC):
 
 
 class _Collector(ABC):
-    """What all collectors can do."""
+    """The common base of all collectors."""
 
     @abstractmethod
     def report_error(self, exception: BaseException) -> None:
-        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+        """Record an exception with this component's errors. Fails no tuple; frequent errors are throttled."""
 
 
 class OutputCollector(_Collector):
-    """What a :class:`Bolt` emits into and acks with; use it on the bolt's own thread, inside its hooks."""
+    """The collector of a :class:`Bolt`; use it on the bolt's own thread, inside its hooks."""
 
     @abstractmethod
     def emit(
@@ -232,14 +235,14 @@ class OutputCollector(_Collector):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Not to be changed afterwards.
-            anchors: The input tuple, or several, whose messages are not done before this one is. The same
-                tuple twice counts once. None: not anchored, whatever becomes of it.
+            values: One value for each field of the stream, in order. Do not change them afterwards.
+            anchors: One or several input tuples; their messages are not acked before this tuple is. The same
+                tuple twice counts once. None: not anchored.
             stream: A stream of ``outputs``.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, an anchor that was acked or failed
-                already, or a stream that somebody reads by direct grouping. Nothing was emitted then.
+                already, or a stream that a bolt reads by direct grouping. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -259,7 +262,7 @@ class OutputCollector(_Collector):
 
     @abstractmethod
     def ack(self, tup: Tuple) -> None:
-        """This tuple is done, in whichever micro-batch it came. Once, and after the emits anchored to it.
+        """Ack a tuple of this or an earlier micro-batch; once, and after all emits anchored to it.
 
         Raises:
             MisuseError: It was acked or failed already.
@@ -267,7 +270,7 @@ class OutputCollector(_Collector):
 
     @abstractmethod
     def fail(self, tup: Tuple, reason: str = "") -> None:
-        """This tuple cannot be done: its messages are FAILED, with this reason. Once.
+        """Fail a tuple, once: the verdict on its messages is FAILED, with this reason.
 
         Raises:
             MisuseError: It was acked or failed already.
@@ -275,22 +278,22 @@ class OutputCollector(_Collector):
 
     @abstractmethod
     def reset_timeout(self, tup: Tuple) -> None:
-        """Start the message timeout of this tuple's messages anew: for work that is slow but alive."""
+        """Restart the message timeout of this tuple's messages, for work that takes longer than it."""
 
 
 class BasicOutputCollector(_Collector):
-    """What a :class:`BasicBolt` emits into, anchored to the tuple at hand. Valid during the call."""
+    """The collector of a :class:`BasicBolt`; anchors to the current tuple. Valid during the call."""
 
     @abstractmethod
     def emit(self, values: Sequence[object], *, stream: str = DEFAULT_STREAM) -> None:
         """Emit one tuple, anchored to the input (in ``tick``: to nothing).
 
         Args:
-            values: One value for each field of the stream, in order. Not to be changed afterwards.
+            values: One value for each field of the stream, in order. Do not change them afterwards.
             stream: A stream of ``outputs``.
 
         Raises:
-            MisuseError: Undeclared stream, wrong number of values, or a stream that somebody reads by direct
+            MisuseError: Undeclared stream, wrong number of values, or a stream that a bolt reads by direct
                 grouping. Nothing was emitted then.
         """
 
@@ -304,11 +307,11 @@ class BasicOutputCollector(_Collector):
 
     @abstractmethod
     def reset_timeout(self) -> None:
-        """Start the message timeout of the current tuple's messages anew: for work that is slow but alive."""
+        """Restart the message timeout of the current tuple's messages, for work that takes longer than it."""
 
 
 class ArrowOutputCollector(_Collector):
-    """What an :class:`ArrowBolt` emits into. Valid during the call."""
+    """The collector of an :class:`ArrowBolt`. Valid during the call."""
 
     @abstractmethod
     def emit_batch(
@@ -321,12 +324,12 @@ class ArrowOutputCollector(_Collector):
         """Emit each row of a batch as a tuple.
 
         Args:
-            batch: Columns are the stream's fields, matched by name, in any order. Under declared types a
-                value must fit as in ``emit``; if one of a row does not, the row's parent fails, and no other.
+            batch: Columns are the stream's fields, matched by name, in any order. If types are declared,
+                values must fit as in ``emit``; if a value does not fit, only the parent of its row fails.
                 Metadata that begins with ``acktree`` is removed, and views become plain columns.
             parents: For each output row the input row it is anchored to: integers, shape (rows of
                 ``batch``,); a list, numpy array or Arrow array, in any order, with repeats. None: not
-                anchored; said aloud, since forgetting it would ack what was never done.
+                anchored. It has no default, because an omitted anchor would ack unprocessed messages.
             stream: A stream of ``outputs``.
 
         Raises:
@@ -345,12 +348,12 @@ class ArrowOutputCollector(_Collector):
                 list, numpy array or Arrow array.
 
         Raises:
-            MisuseError: A number that is no row of the input, a mask of another length, a null, a float.
+            MisuseError: A number that is not a row of the input, a mask of another length, a null, a float.
         """
 
 
 class FunctionBolt(BasicBolt):
-    """What :func:`bolt` makes of a function. Calling it calls the function, as a test would."""
+    """The bolt that :func:`bolt` makes from a function. Calling it calls the function, for tests."""
 
     def __init__(self, function: Callable[[Tuple], object], outputs: Outputs = ()) -> None:
         self.function = function
@@ -358,22 +361,22 @@ class FunctionBolt(BasicBolt):
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", repr(function))
 
-    def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # whatever the function returns
-        """What the function returns for a tuple."""
+    def __call__(self, tup: Tuple) -> Any:  # noqa: ANN401  # any result of the function
+        """Call the function with a tuple and return its result."""
         return self.function(tup)
 
     def __repr__(self) -> str:
         return f"@bolt {self.__name__}"
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Emit every list of values that the function yields or returns; None is nothing.
+        """Emit every list of values that the function yields or returns; None emits nothing.
 
-        A generator's values are emitted as it yields them, so those before an exception stand.
+        A generator's values are emitted as it yields them, so those before an exception are kept.
         """
         returned = self.function(tup)
         if returned is None:
             return
-        # The type that it nearly always has comes first: to ask an ABC takes longer.
+        # The most frequent type comes first: a check against an ABC takes longer.
         if isinstance(returned, str) or not isinstance(returned, (GeneratorType, Iterable)):
             raise self._no_values("returned", returned)
         emit = collector.emit
@@ -393,14 +396,14 @@ class FunctionBolt(BasicBolt):
 def bolt(
     function: None = None, /, *, outputs: Outputs = ()
 ) -> Callable[[Callable[[Tuple], object]], FunctionBolt]:
-    """Make a bolt of a function or generator that takes a tuple and yields lists of values.
+    """Make a bolt from a function or generator that takes a tuple and yields lists of values.
 
     Args:
-        function: Nothing; here so that a bare ``@bolt`` can be told how to be written.
+        function: Leave it out; it is here to raise a clear error for ``@bolt`` without parentheses.
         outputs: As ``Bolt.outputs``; values go to the default stream. Empty: the function emits nothing.
 
-    BasicBolt's rules: what it gives is anchored to the tuple, which is acked when the function is done and
-    failed when it raises. The function may yield, return a list of value lists, or return None.
+    The rules of BasicBolt apply: emitted tuples are anchored to the input, which is acked when the function
+    returns and failed when it raises. The function may yield, return a list of value lists, or return None.
 
         @bolt(outputs=["word"])
         def split(tup):
@@ -423,20 +426,20 @@ def bolt(
     def make(function: Callable[[Tuple], object]) -> FunctionBolt:
         if isinstance(function, type) or not callable(function):
             _refuse(
-                "@bolt is put on something that is no function",
+                "@bolt decorates something that is not a function",
                 function,
                 "derive a class from BasicBolt instead",
             )
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             _refuse(
-                "@bolt is put on an async function, which nobody would await",
+                "@bolt decorates an async function, which is never awaited",
                 function,
                 "write `def` without `async`",
             )
         try:
             inspect.signature(function).bind(None)
         except ValueError:
-            pass  # a builtin that tells nobody what it takes
+            pass  # a builtin without a signature
         except TypeError:
             what = f"the function takes {inspect.signature(function)}, and is called with one tuple"
             _refuse(what, function, "write it as def name(tup): ...")

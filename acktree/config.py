@@ -2,12 +2,12 @@
 
 Rules of this file
 ------------------
-1. A setting is here only if it does something; its docstring says what.
-2. Storm's name in snake_case without ``topology.``, and Storm's default. What is ours alone is called
-   ``acktree.`` when settings are written as a mapping.
-3. Nothing is dropped in silence: an unknown setting is refused with the nearest known one, and a setting of
-   Storm's that means nothing here with the reason and with what to do instead.
-4. No error and no ``repr`` shows a password. Bolts and spouts are given a copy that has none.
+1. A setting exists only if it has an effect; its docstring describes it.
+2. Settings have Storm's name in snake_case without ``topology.``, and Storm's default. In a mapping, settings
+   that Storm does not have begin with ``acktree.``.
+3. No setting is ignored silently. An unknown setting is refused with the nearest known one; a setting of
+   Storm that has no meaning here is refused with the reason and an alternative.
+4. No error and no ``repr`` shows a password. Bolts and spouts receive a copy without passwords.
 
 Source: Storm's ``Config`` and ``conf/defaults.yaml``.
 """
@@ -47,7 +47,7 @@ _WAIT_STRATEGIES: Final = {
     "org.apache.storm.policy.WaitStrategyProgressive": "progressive",
     "org.apache.storm.policy.WaitStrategyPark": "park",
 }
-"""Storm names a wait strategy by its Java class."""
+"""Wait strategies by the Java class that Storm uses as their name."""
 
 _SPARK_MOVES: Final = ("Spark moves the tuples, in frames", "leave it out, or see inbox_max_messages")
 _SPARK_RUNS: Final = ("Spark starts and places the worker processes", "set it up in the SparkSession")
@@ -55,21 +55,21 @@ _NO_KRYO: Final = ("values are Arrow or pickle; there is no Kryo", "leave it out
 _REPORTS: Final = ("there are no metrics consumers", "leave it out; running.stats() gives the numbers")
 _WINDOWS: Final = ("windows are not configured", "keep what a window needs in a bolt's `remembers`")
 _TRIDENT: Final = ("there is no Trident", "leave it out")
-_USERS: Final = ("there are no users of a cluster here", "leave it out; who may read is docs/security.md")
+_USERS: Final = ("there are no users of a cluster here", "leave it out; see docs/security.md for access")
 _STORED: Final = ("nothing is kept in a blob store", "leave it out; a checkpoint may be a URL")
 _OLD_QUEUES: Final = ("it was for the queues of older Storms; Spark moves the tuples", "leave it out")
-_MULTILANG: Final = ("bolts are Python already: no subprocess is spoken to", "leave it out")
+_MULTILANG: Final = ("bolts are Python already: there is no subprocess", "leave it out")
 
-# By prefix, the longest match counts: which of Storm's settings we do not have, and why.
+# Settings of Storm that acktree does not have, by prefix (the longest match counts): the reason and the fix.
 _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "workers": ("Spark decides how many workers run", "set partitions, or the cores of the SparkSession"),
     "tasks": (
-        "a component has as many tasks as its parallelism says",
-        "say it there: set_bolt(id, bolt, parallelism=n)",
+        "a component has as many tasks as its parallelism",
+        "set it there: set_bolt(id, bolt, parallelism=n)",
     ),
     "max.task.parallelism": (
-        "the number of tasks is settled by create_topology(), before a Config is read",
-        "say it there: set_bolt(id, bolt, parallelism=min(n, most))",
+        "the number of tasks is fixed by create_topology(), before a Config is read",
+        "set it there: set_bolt(id, bolt, parallelism=min(n, most))",
     ),
     "users": _USERS,
     "groups": _USERS,
@@ -141,7 +141,7 @@ _Class = TypeVar("_Class", bound=type[Any])
 
 
 def _refusing_unknown(config: _Class) -> _Class:
-    """Answer an unknown keyword with a ConfigError; to a type checker the constructor stays as it was."""
+    """Raise ConfigError for an unknown keyword; type checkers still see the dataclass constructor."""
     construct = config.__init__
 
     @functools.wraps(construct)
@@ -159,7 +159,7 @@ def _refusing_unknown(config: _Class) -> _Class:
 @_refusing_unknown
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What ``submit`` and ``LocalCluster`` may be told about a run.
+    """The settings of a run, for ``submit`` and ``LocalCluster``.
 
     >>> Config(max_spout_pending=1000).message_timeout_secs
     30
@@ -174,79 +174,80 @@ class Config:
     """
 
     message_timeout_secs: float = 30
-    """How long a message may be open before it is TIMED_OUT, counted on the micro-batches' clock from the
-    micro-batch that admitted it. Never earlier; at the latest, from the end of that micro-batch, an eighth of
-    it and one micro-batch later. Also what ``kill`` waits for open messages."""
+    """The message timeout: the time until an open message is TIMED_OUT, measured by the clocks of the
+    micro-batches from the end of the one that admitted it. A timeout is never early, and late by at most an
+    eighth of this time and one micro-batch. ``kill`` waits this long for open messages."""
     enable_message_timeouts: bool = True
-    """False: no message is ever TIMED_OUT; one that a bolt forgets stays open."""
+    """False: no message is ever TIMED_OUT; a message that a bolt never acks stays open."""
     acker_executors: int | None = None
-    """0: best effort: nothing is tracked, and ``ack`` is called after the ``next_tuple`` that emitted the
+    """0: best effort: no message is tracked, and ``ack`` is called after the ``next_tuple`` that emitted the
     message. Any other number, and None: messages are tracked, by one acker, which needs no tasks."""
     max_spout_pending: int | None = None
-    """Messages that one spout task may have open before ``next_tuple`` is called again; untracked ones are
-    free. None or 0: no limit. Passed by at most what one ``next_tuple`` emits."""
+    """The most open messages of a spout task: ``next_tuple`` is not called while it has this many. Untracked
+    messages do not count. None or 0: no limit. One ``next_tuple`` may exceed it by the messages it emits."""
     tick_tuple_freq_secs: float | None = None
-    """How often ``tick`` is called in bolts that have one and set no ``tick_secs`` of their own. None:
+    """The interval of ``tick`` in bolts that have that method and no ``tick_secs`` of their own. None:
     never."""
     debug: bool = False
-    """Log every tuple emitted. For looking at a few of them."""
+    """Log every emitted tuple. For debugging with few tuples."""
     stats_sample_rate: float = 0.05
-    """How much of what a ``Bolt`` executes is timed until its ack, for ``process_ms``: this share of each
-    task's micro-batches, whole. Other latencies are taken of all, at no cost a tuple; counts are exact."""
+    """The share of each task's micro-batches in which a ``Bolt`` measures ``process_ms``, the time until the
+    ack. Other latencies are measured always, at no cost per tuple; counts are exact."""
     max_error_report_per_interval: int = 5
-    """Errors of one component that are kept in each ``error_throttle_interval_secs``; all are counted."""
+    """The most errors of one component kept per ``error_throttle_interval_secs``; all are counted."""
     error_throttle_interval_secs: float = 10
     """See ``max_error_report_per_interval``."""
     spout_wait_strategy: Literal["progressive", "park"] = "progressive"
-    """What a spout task does when ``next_tuple`` emitted nothing."""
+    """How a spout task waits when ``next_tuple`` emitted nothing."""
     spout_wait_progressive_level1_count: int = 0
-    """progressive: so many idle calls in a row before it waits at all."""
+    """progressive: the number of consecutive idle calls without a wait."""
     spout_wait_progressive_level2_count: int = 0
-    """progressive: so many more with the shortest wait the machine has."""
+    """progressive: the number of further idle calls with the shortest wait of the machine."""
     spout_wait_progressive_level3_sleep_millis: float = 1
-    """progressive: the wait after each idle call from then on; while a spout stays idle it is doubled after
-    each 250 calls, to 32 times as much."""
+    """progressive: the wait after each further idle call; it is doubled after each 250 consecutive idle
+    calls, up to 32 times this value."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
     execute_timeout_secs: float | None = 300
-    """How long one call of ``execute`` may take before it is interrupted and its tuple fails. Code that
-    cannot be interrupted loses its process; a tuple that cost two of them is left out. None: for ever."""
+    """The execute timeout: a call of ``execute`` that takes longer is interrupted and its tuple fails. A
+    process whose code cannot be interrupted is killed; a tuple for which two processes were killed is left
+    out. None: no timeout."""
     batch_interval_secs: float = 2
-    """How long a micro-batch shall take when there is enough to do: it admits what the last ones managed in
-    that time. With little to do it is as quick as Spark allows."""
+    """The target duration of a micro-batch under load: it admits as many messages as the last ones processed
+    in that time. Without load a micro-batch is as short as Spark allows."""
     inbox_max_messages: int = 2_000_000
-    """Messages that may wait in the inbox, emitted by the spouts and not yet taken by Spark; ``next_tuple``
-    is not called while it is full. It is full with twice what a micro-batch admits too, if that is less."""
+    """The most messages in the inbox, emitted by spouts and not yet read by Spark; ``next_tuple`` is not
+    called while it is full. The inbox is also full with twice the messages that a micro-batch admits."""
     inbox_max_bytes: int = 256 * 2**20
-    """The same in bytes on disk; what is kept for a retry counts."""
+    """The same limit in bytes on disk; messages kept for a retry count."""
     worker_max_bytes: int | None = None
-    """Memory of its own that a Python worker process may take. Who wants more gets a MemoryError: a bolt's
-    tuple fails with it. None: three quarters of what the machine has, or its container."""
+    """The most memory that a Python worker process may allocate. Beyond it, an allocation raises MemoryError,
+    and a bolt's tuple fails with it. None: three quarters of the memory of the machine or container."""
     partitions: int | None = None
-    """Partitions of each level: how many tasks' worth of bolts can work at once. None: the largest
-    parallelism of a bolt, but no more than the cores that Spark has; in a LocalCluster 1. A checkpoint keeps
-    the number that it was begun with."""
+    """The number of partitions of each level: as many bolt tasks run in parallel. None: the largest
+    parallelism of a bolt, but at most the number of Spark's cores; in a LocalCluster 1. A checkpoint keeps
+    its first value."""
     run_salt: int | None = None
-    """Number from which all root ids derive, 0 to 2**64 - 1. None: made once for a checkpoint, and kept in
-    it."""
+    """The number from which all root ids are derived, 0 to 2**64 - 1. None: made once for a checkpoint, and
+    stored in it."""
     survive_power_cut: bool = False
     """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
     too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
     verdict outlives the death of any process, and a power cut may take back the last seconds."""
     dead_letters_url: str | None = None
-    """Where dead letters are stored: a URL of SQLAlchemy's, such as ``postgresql+psycopg://me@host/letters``.
+    """The SQLAlchemy URL of the store of dead letters, such as ``postgresql+psycopg://me@host/letters``.
     None: an SQLite file in the checkpoint. Not used by a LocalCluster, which keeps them in memory."""
     dead_letter_limit_count: int | None = None
-    """Stop the topology, rather than store more dead letters of one spout than this in a window, if
+    """The limit of dead letters of one spout in a window. The topology stops instead of storing more, if
     ``dead_letter_limit_ratio`` is reached too. None: no limit."""
     dead_letter_limit_ratio: float = 0.5
-    """Of all messages of that spout that came to their end in the window, the share of dead letters from
-    which on they are too many. 0: their count alone decides; 1: only while none is acked."""
+    """The limit of the share of dead letters among all messages of that spout that were acked or given up in
+    the window. 0: only the count decides; 1: reached only if no message was acked."""
     dead_letter_limit_window_secs: float = 60
-    """The window of both; longer than it takes to give up a message, with the pauses between its attempts."""
+    """The window of both limits. It should be longer than it takes to give a message up, pauses included."""
 
     def __post_init__(self) -> None:
-        """Refuse wrong types and ranges, and make 0 pending mean what it means in Storm."""
+        """Check types and ranges; ``max_spout_pending=0`` becomes None, no limit, as in Storm."""
         self._number("message_timeout_secs", above=0)
         self._number("execute_timeout_secs", above=0, or_none=True)
         self._number("batch_interval_secs", above=0)
@@ -275,19 +276,19 @@ class Config:
         if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():
             self._refuse("spout_wait_strategy", "'progressive' or 'park'")
         if self.max_spout_pending == 0:
-            object.__setattr__(self, "max_spout_pending", None)  # the one way to write to a frozen self
+            object.__setattr__(self, "max_spout_pending", None)  # how a frozen dataclass sets an attribute
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> Config:
-        """Read settings by Storm's dotted keys, as they stand in a ``storm.yaml``.
+        """Read settings by Storm's dotted keys, as in a ``storm.yaml``.
 
-        A wait strategy may be given as Storm's Java class. ``None`` stands for Storm's ``null``.
+        A wait strategy may be given as Storm's Java class. ``None`` is Storm's ``null``.
 
         >>> Config.from_mapping({"topology.message.timeout.secs": 60}).message_timeout_secs
         60
 
         Raises:
-            ConfigError: As ``Config(...)``, and for a setting of Storm's that acktree does not have, with the
+            ConfigError: As ``Config(...)``; also for a setting of Storm that acktree does not have, with the
                 reason.
         """
         known = {_dotted(setting.name): setting.name for setting in fields(cls)}
@@ -301,12 +302,12 @@ class Config:
     def to_mapping(self) -> dict[str, Any]:
         """Every setting by its dotted key: numbers, strings, booleans and None, for ``from_mapping``.
 
-        The URL of the dead letters is in it with its password: to show it, ask ``without_secrets()`` first.
+        It contains the URL of the dead letters with its password: call ``without_secrets()`` to show it.
         """
         return {_dotted(setting.name): getattr(self, setting.name) for setting in fields(self)}
 
     def without_secrets(self) -> Config:
-        """The same settings, to be shown or handed on: ``***`` stands for all that may be a secret.
+        """The same settings for display or for user code: ``***`` replaces all possible secrets.
 
         >>> Config(dead_letters_url="postgresql://me:secret@host/db").without_secrets().dead_letters_url
         'postgresql://***@host/db'
@@ -328,9 +329,9 @@ class Config:
         if url is None:
             return
         if type(url) is not str or not is_url(url):
-            self._refuse("dead_letters_url", "a URL as SQLAlchemy has them, dialect://user@host/database")
+            self._refuse("dead_letters_url", "an SQLAlchemy URL, dialect://user@host/database")
         if url.startswith("sqlite") and (url.endswith("://") or ":memory:" in url):
-            self._refuse("dead_letters_url", "a URL of something durable: this database would be in memory")
+            self._refuse("dead_letters_url", "the URL of a durable database: this one would be in memory")
 
     def _number(
         self,
@@ -373,12 +374,12 @@ class Config:
 
 
 def _dotted(name: str) -> str:
-    """Storm's key for one of our settings."""
+    """The dotted key of a setting."""
     return ("acktree." if name in _OURS else "topology.") + name.replace("_", ".")
 
 
 def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str]) -> NoReturn:
-    """Say what the nearest known setting is, or why acktree has no such setting although Storm has."""
+    """Raise ConfigError with the nearest known setting, or with the reason why Storm's setting is missing."""
     what = f"acktree has no setting {name}"
     topology_key = dotted.removeprefix("topology.")
     if (ours := f"acktree.{topology_key}") in known:
@@ -389,7 +390,7 @@ def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str])
         raise ConfigError(f"{what}: {why}", where, fix)
     if dotted.partition(".")[0] in _DAEMONS:
         raise ConfigError(
-            f"{what}: it is for a daemon of Storm's",
+            f"{what}: it is for a daemon of Storm",
             where,
             "leave it out; Spark is set up in the SparkSession",
         )

@@ -6,16 +6,16 @@
                   ├─ SpoutError, BoltError        the author: user code raised, or broke its contract
                   ├─ MisuseError                  the author: acked twice, undeclared stream or memory
                   ├─ ConnectorError               the operator: a queue or store; can it be retried?
-                  ├─ CheckpointError              the operator: the checkpoint is in use, closed or too new
-                  ├─ DeadLetterLimitError         both: so many messages fail that something must be mended
-                  └─ ProtocolError                us: a bug; carries the root's whole story
+                  ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
+                  ├─ DeadLetterLimitError         both: more messages fail than the configured limit
+                  └─ ProtocolError                us: a bug in acktree
 
 Rules of this file
 ------------------
-1. Split by who must act, not by where it was noticed.
-2. Every error has three parts, and the third is something its reader can do now.
-3. An error crosses from a worker to the driver by pickle: what it knows is in ``args`` or ``__dict__``.
-4. Nothing of ours is imported here: every other room may import this one.
+1. Errors are divided by who must act, not by where they were detected.
+2. Every error has three parts; the third is an action that its reader can take.
+3. An error is pickled from a worker to the driver: all its data is in ``args`` or ``__dict__``.
+4. This file imports no module of acktree: every other module may import it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class AcktreeError(Exception):
     """What happened, where, and what to do about it.
 
     Args:
-        what: One statement of what is wrong, with the names and values it is about.
+        what: One statement of what is wrong, with the names and values concerned.
         where: The call, component, stream, tuple or file to look at.
-        fix: What to change, or what to run, to make it go away.
+        fix: What to change or to run.
 
     >>> print(AcktreeError("bolt 'count' has no input", "set_bolt('count', ...)", "chain a grouping to it"))
     bolt 'count' has no input
@@ -77,21 +77,24 @@ class AcktreeError(Exception):
 
 
 class TopologyError(AcktreeError):
-    """The topology cannot be run as drawn. Raised by ``TopologyBuilder``, before anything starts."""
+    """The topology is invalid. Raised by ``TopologyBuilder``, before anything starts."""
 
 
 class ConfigError(AcktreeError):
-    """A setting or an argument has no such name, type or range. Raised before anything starts."""
+    """A setting or argument has an unknown name, a wrong type or a value out of range. Raised first."""
 
 
 class SpoutError(AcktreeError):
     """A spout raised in ``open``, which stops the topology, or broke its contract.
 
-    ``__cause__`` is its own exception. A spout may raise it in ``next_tuple`` itself, to say what follows.
+    ``__cause__`` is the spout's exception. A spout may also raise it in ``next_tuple``, with these arguments.
 
     Args:
-        can_go_on: False, raised in ``next_tuple``: the topology stops with this error.
-        pause_secs: Raised in ``next_tuple``: it is not called again for so long.
+        what: See :class:`AcktreeError`.
+        where: See :class:`AcktreeError`.
+        fix: See :class:`AcktreeError`.
+        can_go_on: False: the topology stops with this error.
+        pause_secs: The time for which ``next_tuple`` is not called again.
     """
 
     def __init__(
@@ -102,17 +105,17 @@ class SpoutError(AcktreeError):
 
 
 class BoltError(AcktreeError):
-    """A bolt raised where no tuple can be blamed: in ``prepare``, ``tick``, ``flush`` or ``cleanup``.
+    """A bolt raised outside of ``execute``: in ``prepare``, ``tick``, ``flush`` or ``cleanup``.
 
-    In ``stats().errors`` it says which; tuples of a bolt that is not prepared fail with the bolt's exception.
-    Raised, and so stops the topology, where a hook ends its process each time.
+    It is listed in ``stats().errors`` with the name of the hook; if ``prepare`` raises, the tuples of the
+    task fail with the bolt's exception. It stops the topology if a hook kills its process each time.
     """
 
 
 class MisuseError(AcktreeError):
-    """User code asked for what cannot be done: a second ack, an emit after the ack, an undeclared stream.
+    """User code made a call that is not allowed: a second ack, an emit after the ack, an undeclared stream.
 
-    Raised at the call, inside user code. Left uncaught in ``execute`` it fails the tuple, as any exception.
+    Raised by the call, inside user code. Uncaught in ``execute`` it fails the tuple, as any exception.
     """
 
 
@@ -121,15 +124,18 @@ class ExecuteTimeoutError(AcktreeError):
 
 
 class KilledWorkerError(AcktreeError):
-    """A tuple was left out, because more than one worker died over it. Its message fails."""
+    """A tuple was left out because more than one worker died while executing it. Its message fails."""
 
 
 class ConnectorError(AcktreeError):
-    """A queue, broker or store refused or was not there.
+    """A queue, broker or store refused a call or is unreachable.
 
     Args:
-        can_retry: Whether the same call may succeed later without anyone acting: yes for a lost connection,
-            no for a wrong password.
+        what: See :class:`AcktreeError`.
+        where: See :class:`AcktreeError`.
+        fix: See :class:`AcktreeError`.
+        can_retry: Whether the same call may succeed later without any action: True for a lost connection,
+            False for a wrong password.
     """
 
     def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
@@ -138,17 +144,17 @@ class ConnectorError(AcktreeError):
 
 
 class CheckpointError(AcktreeError):
-    """The checkpoint is held by another run, is another topology's, or was written by a newer acktree."""
+    """The checkpoint is in use, belongs to another topology, or was written by a newer acktree."""
 
 
 class DeadLetterLimitError(AcktreeError):
     """More messages were given up than ``Config(dead_letter_limit_count=...)`` allows. Stops the topology.
 
-    What was not dead-lettered is open, and comes back when the topology is submitted again.
+    Messages that were not dead-lettered are open, and are tried again when the topology is submitted again.
 
     Attributes:
-        buried: Roots that were refused with the others, though there is a letter of each: a run that died
-            stored it, and could not note that it told the source.
+        recorded: Roots that were refused with the others but have a dead letter already: an earlier run
+            stored it, and died before it journalled the spout's ``fail``.
     """
 
     def __init__(self, what: str, where: str, fix: str, *, recorded: frozenset[int] = frozenset()) -> None:
@@ -157,11 +163,11 @@ class DeadLetterLimitError(AcktreeError):
 
 
 class ProtocolError(AcktreeError):
-    """Our own books do not balance: a bug in acktree, never the user's. Stops the topology loudly."""
+    """The engine's state is inconsistent: a bug in acktree, not in user code. Stops the topology."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """What a fix says about a name that nobody knows: the likeliest that somebody does, or all of them.
+    """The text of a fix for an unknown name: the most similar known name, or all known names.
 
     >>> nearest("ordres", ["orders", "count"])
     "did you mean 'orders'?"

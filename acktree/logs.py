@@ -1,10 +1,10 @@
-"""The loggers of acktree. What they write cannot forge a line of the log or drive a terminal.
+"""The loggers of acktree. Their records cannot forge log lines or send control sequences to a terminal.
 
 Rules of this file
 ------------------
-1. Every logger of acktree is made here. Ids, reasons and values are texts of users and of strangers: each
-   argument of a record is shown with its line breaks and control characters escaped.
-2. The template and the number of arguments stay as they are, for handlers that group records by template.
+1. Every logger of acktree is made here. Ids, reasons and values may be untrusted text: line breaks and
+   control characters in the arguments of a record are escaped.
+2. The template and the number of arguments are unchanged, for handlers that group records by template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def logger(name: str) -> logging.Logger:
 
 
 class _Shown:
-    """Stands for an argument of a record, and is formatted as it, escaped."""
+    """Wraps an argument of a record; its text is the argument's text, escaped."""
 
     def __init__(self, argument: object) -> None:
         self._argument = argument
@@ -39,13 +39,13 @@ class _Shown:
 
 
 class _Escaping(logging.Filter):
-    """Lets every record through, its arguments and its traceback escaped."""
+    """Passes every record, with its arguments and its traceback escaped."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(_shown(argument) for argument in record.args)
         if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
-            # Indented, so that no line of an exception's text begins like a record.
+            # Indented, so that no line of an exception's text looks like a log record.
             lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n").split("\n")
             record.exc_text = "\n".join(f"  {printable(line)}" for line in lines)
         return True

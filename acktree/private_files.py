@@ -1,8 +1,7 @@
-"""Files and folders that are their owner's alone, whatever the umask.
+"""Creates files and folders that only their owner can access, with any umask.
 
-What acktree writes are users' messages, and pickles that it will read again: whoever could write there could
-run code in the user's driver. So each folder that it makes is 0700 and each file 0600. What was there before
-keeps the rights that somebody gave it.
+acktree writes users' messages, and pickles that it reads again: anyone who can write there can run code in
+the user's driver. So each new folder has mode 0700 and each new file 0600. Existing folders keep their mode.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PRIVATE_FOLDER: Final = 0o700
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, and those above it as far as they are missing."""
+    """Create a folder and its missing parents."""
     if folder.is_dir():
         return
     make_private_folder(folder.parent)
@@ -45,12 +44,12 @@ def make_private_folder(folder: Path) -> None:
     except FileExistsError:
         if not folder.is_dir():
             raise
-        return  # somebody else made it meanwhile
-    folder.chmod(PRIVATE_FOLDER)  # an umask only takes rights away, but a strange one takes ours
+        return  # another process created it meanwhile
+    folder.chmod(PRIVATE_FOLDER)  # an unusual umask may also remove the owner's permissions
 
 
 def make_private_file(file: Path) -> bool:
-    """Make an empty file; False if there is one, which is not even opened."""
+    """Create an empty file; False if it exists, which is then not opened."""
     try:
         made = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
     except FileExistsError:
@@ -63,20 +62,22 @@ def make_private_file(file: Path) -> bool:
 
 
 def make_all_private(folder: Path) -> None:
-    """Make a folder of ours and all in it private, where another program wrote it with rights of its own."""
+    """Make a folder and its content private, after another program wrote it with other permissions."""
     for at, _, names in os.walk(folder):
         rights = [(Path(at), PRIVATE_FOLDER), *((Path(at, name), PRIVATE_FILE) for name in names)]
         for path, mode in rights:
-            with suppress(FileNotFoundError):  # that program still deletes some
+            with suppress(FileNotFoundError):  # the other program may still delete files
                 if stat.S_IMODE(path.lstat().st_mode) != mode and not path.is_symlink():
                     path.chmod(mode)
 
 
 def write_private(file: Path, content: bytes, *, sync: bool = False) -> None:
-    """Write a whole file, in the place of one that may be there.
+    """Write a file, and overwrite an existing one.
 
     Args:
-        sync: Whether it shall outlive a power cut when this returns.
+        file: The file.
+        content: Its new content.
+        sync: Whether to sync the file, so that it survives a power cut when this returns.
     """
     opened = os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, PRIVATE_FILE)
     with os.fdopen(opened, "wb") as stream:

@@ -1,11 +1,11 @@
-"""What a log, an error or a ``repr`` may show of a URL that holds secrets.
+"""Masks the secrets of a URL for logs, errors and ``repr``.
 
 Rules of this file
 ------------------
-1. Only what is known to be harmless is shown: the scheme, hosts and ports, a plain path, and the values of
-   a few options. All else is a secret, since a password may stand anywhere: in the user's part, in any
-   option, in a connection string inside an option, or in a URL that is mistyped.
-2. Nothing here fails, whatever it is given: it is called where an error is being told already.
+1. Only parts that are known to be harmless are shown: the scheme, hosts and ports, a plain path, and the
+   values of a few options. All other parts are masked, since a password may be anywhere: in the user part, in
+   any option, in a connection string inside an option, or in a mistyped URL.
+2. These functions never raise: they are called while another error is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["MASK", "is_url", "masked_text", "masked_url"]
 MASK: Final = "***"
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*://")
-# A user alone ends at the first @; with a password at the last @ of all: whatever a password is made of.
+# Without a password the user part ends at the first @; with one at the last @, as a password may contain any.
 _USER: Final = re.compile(r"[^/?#:@;]*@|[^/?#@]*:.*@", re.DOTALL)
 _HOSTS: Final = re.compile(r"(?:(?:[\w.-]*|\[[0-9A-Fa-f:.]*\])(?::\d*)?(?:,|$))*", re.ASCII)
 _PATH: Final = re.compile(r"[^%=@]*")
@@ -35,15 +35,15 @@ _HARMLESS: Final = frozenset(
 
 
 def is_url(text: str) -> bool:
-    """Whether a text begins as ``scheme://`` with something behind it."""
+    """Whether a text is ``scheme://`` followed by at least one character."""
     scheme = _SCHEME.match(text)
     return scheme is not None and scheme.end() < len(text)
 
 
 def masked_url(url: str) -> str:
-    """A URL with ``***`` for its user and password, and for all else that may be a secret.
+    """A URL with ``***`` for its user and password, and for all other parts that may be secret.
 
-    What is no URL is a secret as a whole.
+    A text that is not a URL is masked as a whole.
 
     >>> masked_url("postgresql://me:se@cret@host/db?sslpassword=1234&connect_timeout=5")
     'postgresql://***@host/db?sslpassword=***&connect_timeout=5'
@@ -57,7 +57,7 @@ def masked_url(url: str) -> str:
 
 
 def masked_text(text: str, url: str) -> str:
-    """A text without the secrets of a URL that it may quote, whole or in part, escaped or not.
+    """A text in which the secrets of a URL are masked, quoted or unquoted.
 
     >>> masked_text("no such user 'me' with 'a b'", "postgresql://me:a%20b@host/db")
     "no such user 'me' with '***'"
@@ -68,7 +68,7 @@ def masked_text(text: str, url: str) -> str:
 
 
 def _parts(url: str) -> tuple[str, list[str]]:
-    """What is shown of a URL, and what is not, as it stands there."""
+    """The masked URL, and its hidden parts as they are written in it."""
     scheme = _SCHEME.match(url)
     if scheme is None:
         return (MASK, [url]) if url else ("", [])
@@ -79,8 +79,8 @@ def _parts(url: str) -> tuple[str, list[str]]:
         _, _, password = user[0].removesuffix("@").partition(":")
         hidden.append(password)
         rest = rest[user.end() :]
-    place, separator, options = _split(rest, "?;#")
-    hosts, slash, path = _split(place, "/")
+    location, separator, options = _split(rest, "?;#")
+    hosts, slash, path = _split(location, "/")
     for part, harmless in ((hosts, _HOSTS), (slash + path, _PATH)):
         is_shown = harmless.fullmatch(part) is not None
         shown += part if is_shown else f"{part[: part.startswith('/')]}{MASK}"
@@ -94,7 +94,7 @@ def _parts(url: str) -> tuple[str, list[str]]:
 
 
 def _option(option: str) -> tuple[str, str]:
-    """What is shown of ``name=value`` or of what stands between two, and what is not."""
+    """The masked form of ``name=value`` or of a separator, and the hidden part."""
     name, equals, value = option.partition("=")
     if option in {"", "&", ";", "#"}:
         return option, ""
@@ -106,13 +106,13 @@ def _option(option: str) -> tuple[str, str]:
 
 
 def _split(text: str, ends: str) -> tuple[str, str, str]:
-    """What stands before the first of some characters, that character, and the rest."""
-    at = min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))
+    """Split at the first of some characters: the text before it, that character, and the rest."""
+    at = min((location for end in ends if (location := text.find(end)) >= 0), default=len(text))
     return text[:at], text[at : at + 1], text[at + 1 :]
 
 
 def _secrets(url: str) -> set[str]:
-    """What is hidden of a URL: as it stands there, unescaped, and the values of a connection string in it."""
+    """The hidden parts of a URL: as written, unquoted, and the values of a connection string in it."""
     _, hidden = _parts(url)
     forms = {form for raw in hidden for form in (raw, unquote(raw), unquote_plus(raw))}
     inner = {piece.partition("=")[2].strip(" {}'\"") for form in forms for piece in re.split("[;&]", form)}

@@ -1,4 +1,4 @@
-"""What is raised where PySpark is missing: it is an extra, and half of this package does without it."""
+"""The error for a missing PySpark, which is an optional dependency."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _OF_THE_EXTRA = frozenset({"pyspark", "py4j", "pandas", "google"})
 
 @contextmanager
 def needing_spark(who: str) -> Iterator[None]:
-    """Around an import of what needs PySpark, and what PySpark needs.
+    """Wrap an import that needs PySpark or its dependencies.
+
+    Args:
+        who: The call that needs it, for the error.
 
     Raises:
         ConfigError: A module of the extra is not installed.

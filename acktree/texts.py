@@ -1,10 +1,10 @@
-"""Texts of users and of strangers: how much of one is kept, and how one is shown.
+"""Untrusted texts: how they are shortened and escaped.
 
 Rules of this file
 ------------------
-1. What is kept of a text is bounded where it is made, and says how much was left out.
-2. What is shown on a terminal or in a line of a log holds no line break and no character that a terminal
-   obeys: those are shown escaped. What is printable stays as it is.
+1. A text is shortened where it is made; the result says how many characters were left out.
+2. Text for a terminal or a log line contains no line break and no control character: those are escaped.
+   Printable characters are unchanged.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 __all__ = ["MOST_REASON", "MOST_TRACEBACK", "bounded", "error_text", "printable", "printable_lines"]
 
 MOST_REASON: Final = 4_096
-"""Characters of a reason that are kept, about."""
+"""The approximate maximum length of a reason, in characters."""
 MOST_TRACEBACK: Final = 32_768
-"""Characters of a traceback that are kept, about."""
+"""The approximate maximum length of a traceback, in characters."""
 
 
 _REPR: Final = reprlib.Repr()
@@ -25,7 +25,7 @@ _REPR.maxstring = _REPR.maxother = 80
 
 
 def bounded(text: str, most: int) -> str:
-    """The text, or its first and its last part when it is longer than ``most`` characters.
+    """The text, or its first and last part if it is longer than ``most`` characters.
 
     >>> bounded("a" * 6 + "b" * 6, most=4)
     'aa [8 characters left out] bb'
@@ -38,7 +38,7 @@ def bounded(text: str, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text in one line, each character that cannot be printed escaped: line ends, controls, bidi.
+    r"""The text on one line, with all unprintable characters escaped: line ends, controls, bidi.
 
     >>> printable("bad\n\x1b[2J\u202e")
     'bad\\n\\x1b[2J\\u202e'
@@ -58,17 +58,17 @@ def printable_lines(text: str) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """The type and the text of an exception, bounded, whatever its ``__str__`` does."""
+    """The type and the text of an exception, shortened; never raises, even if its ``__str__`` does."""
     name = type(error).__name__
     try:
         text = str(error)
     except (Exception, SystemExit):  # noqa: BLE001  # user code, and while another error is reported
-        text = "its own text cannot be had"
+        text = "its __str__ raises"
     return bounded(f"{name}: {text}" if text else name, MOST_REASON)
 
 
 def short_repr(value: object) -> str:
-    """A short ``repr`` of a user's value, on one line; of one whose own ``repr`` raises, its type."""
+    """A short ``repr`` of a user's value, on one line; its type if its ``repr`` raises."""
     try:
         return " ".join(_REPR.repr(value).split())
     except (Exception, SystemExit):  # noqa: BLE001  # user code, and while another error is reported

@@ -1,1 +1,1 @@
-"""The command line: what is done to a checkpoint while nobody runs on it."""
+"""The command line: commands for a checkpoint on which no topology is running."""

@@ -1,8 +1,9 @@
 """``acktree rebalance`` and ``acktree reset-state``.
 
-Each says what it did in a line, or why it did nothing; then the checkpoint is as it was, and the exit code 1.
+Each command prints one line with its result. If it fails it prints an error, leaves the checkpoint unchanged,
+and exits with code 1.
 
-Source: the names are Storm's; there ``rebalance`` is said to a running topology, and forgets what bolts hold.
+Source: the names are Storm's. Storm's ``rebalance`` is for a running topology, and drops tuples in transit.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code.
 
     Args:
-        arguments: As on the command line. None: those of this process.
+        arguments: The command-line arguments. None: those of this process.
     """
     given = _parser().parse_args(arguments)
-    if str(Path.cwd()) not in sys.path:  # what bolts remember may be of the program's own classes
+    if str(Path.cwd()) not in sys.path:  # remembered values may have classes of the user's program
         sys.path.insert(0, str(Path.cwd()))
     try:
         print(printable_lines(given.run(given)))
@@ -37,29 +38,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("acktree", description="Storm topologies on Spark: care of checkpoints.")
+    parser = ArgumentParser("acktree", description="Storm topologies on Spark: commands for checkpoints.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     to_rebalance = commands.add_parser(
-        "rebalance", help="move what bolts remember to other tasks, partitions or levels"
+        "rebalance", help="move the memory of bolts to other tasks, partitions or levels"
     )
-    to_rebalance.add_argument("checkpoint", help="the folder; nobody may run on it")
-    to_rebalance.add_argument("--component", metavar="ID", help="a remembering bolt with another parallelism")
+    to_rebalance.add_argument("checkpoint", help="the folder; no topology may be running on it")
+    to_rebalance.add_argument("--component", metavar="ID", help="a stateful bolt with another parallelism")
     to_rebalance.add_argument("--parallelism", type=int, metavar="N", help="its number of tasks from now on")
     to_rebalance.add_argument(
         "--by-key", action="append", default=[], metavar="ATTRIBUTE",
-        help="a remembered mapping by what the bolt is grouped by: each key goes to its task",
+        help="a remembered mapping whose keys are the grouping key: each key goes to its task",
     )  # fmt: skip
     to_rebalance.add_argument(
         "--forget", action="append", default=[], metavar="ATTRIBUTE",
-        help="a remembered attribute that starts afresh",
+        help="a remembered attribute to delete",
     )  # fmt: skip
     to_rebalance.add_argument("--partitions", type=int, metavar="N", help="partitions of every level")
     to_rebalance.set_defaults(run=_rebalance)
 
-    to_reset = commands.add_parser("reset-state", help="forget what bolts remember; nothing open is lost")
-    to_reset.add_argument("checkpoint", help="the folder; nobody may run on it")
-    to_reset.add_argument("--component", metavar="ID", help="only what this bolt remembers")
+    to_reset = commands.add_parser("reset-state", help="delete the memory of bolts; open messages are kept")
+    to_reset.add_argument("checkpoint", help="the folder; no topology may be running on it")
+    to_reset.add_argument("--component", metavar="ID", help="only the memory of this bolt")
     to_reset.set_defaults(run=_reset_state)
     return parser
 
@@ -73,9 +74,9 @@ def _rebalance(given: Namespace) -> str:
         partitions=given.partitions, by_key=given.by_key, forget=given.forget,
     )  # fmt: skip
     if given.component is None:
-        return f"{given.checkpoint}: memory goes to any level now; submit the topology on it"
+        return f"{given.checkpoint}: memory can be restored on any level; submit the topology on it"
     return (
-        f"{given.checkpoint}: what {given.component!r} remembers lies with {given.parallelism} tasks now; "
+        f"{given.checkpoint}: {given.parallelism} tasks have the memory of {given.component!r} now; "
         f"submit the topology with parallelism={given.parallelism} there"
     )
 
@@ -86,7 +87,5 @@ def _reset_state(given: Namespace) -> str:
 
     reset_state(given.checkpoint, component=given.component)
     if given.component is None:
-        return (
-            f"{given.checkpoint}: bolts remember nothing now; what was open is run again at the next submit"
-        )
-    return f"{given.checkpoint}: {given.component!r} remembers nothing now; messages that it held time out"
+        return f"{given.checkpoint}: the memory of all bolts is deleted; open messages are run again"
+    return f"{given.checkpoint}: the memory of {given.component!r} is deleted; messages that it held time out"

@@ -1,20 +1,19 @@
-"""Root ids and edge ids: derived, never drawn.
+"""Root ids and edge ids: derived, not random.
 
 Rules of this file
 ------------------
-1. Nothing here is random. Spark runs tasks again, and the second run must name every tuple as the first did.
-2. Ids are mixed as ``uint64`` and handed out as ``int64``: Spark's LONG is signed.
+1. Nothing here is random. Spark may run a task again, and the second run must derive the same ids.
+2. Ids are mixed as ``uint64`` and returned as ``int64``: Spark's LONG is signed.
 
-A **root id** names one attempt of one message. It is (spout task, sequence) under a mask that the run salt
-gives, so two open roots of one checkpoint cannot be equal; and because it can be undone, a verdict names its
-spout task and its place in the spout's own order without a table. Nothing adds root ids up, so they need not
-look like chance: edges do, and are mixed.
+A **root id** identifies one attempt of one message. It is (spout task, sequence) XOR a mask that is derived
+from the run salt, so two open roots of one checkpoint are never equal. The XOR can be undone, so the spout
+task and the sequence of a verdict are known without a table. Root ids are never summed, so they need not look
+random; edge ids are summed, and are mixed.
 
-An **edge id** names one copy of a tuple on its way to one task. It is a mix of (parent's fold, channel,
-ordinal): the channel is the emitting component, stream and target partition; the ordinal counts the copies
-that this parent has been given so far. Copies that go to one partition together are named together, and one
-by one only when somebody asks: see ``lineage.siblings``. Storm draws edges at random; ours are as good as
-random, up to 2**-64.
+An **edge id** identifies one copy of a tuple sent to one task. It is a mix of (parent's fold, channel,
+ordinal). The channel is the emitting component, stream and target partition; the ordinal counts the copies
+made from this parent. Copies for one partition share one sum, and single edge ids are derived from it on
+demand: see ``lineage.siblings``. Storm draws edge ids at random; these are as good as random, up to 2**-64.
 
 Source: Storm's ``tuple/MessageId`` and ``spout/SpoutOutputCollector``; the mixer is the finaliser of
 Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (variant 13 of Stafford).
@@ -33,9 +32,9 @@ Int32s = npt.NDArray[np.int32]
 UInt64s = npt.NDArray[np.uint64]
 
 SEQUENCE_BITS: Final = 48
-"""A spout task may emit 2**48 tracked tuples in the life of a checkpoint: nine years, a million a second."""
+"""A spout task may emit 2**48 tracked tuples per checkpoint: nine years at a million a second."""
 MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
-"""The largest task id that a spout task may have: what 16 bits hold."""
+"""The largest task id of a spout task: 16 bits."""
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -46,7 +45,7 @@ _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 def mix64(values: UInt64s) -> UInt64s:
-    """Scatter each value over all 64 bits; a bijection, so different values stay different. Shape kept."""
+    """Mix each value over all 64 bits: a bijection, so different values stay different. Shape kept."""
     shifted = values >> _S30
     mixed = values ^ shifted
     mixed *= _FIRST
@@ -65,9 +64,9 @@ def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
     """The root id of each tuple that a spout task emits with a message id.
 
     Args:
-        run_salt: One number for the life of a checkpoint; any int.
+        run_salt: A number that stays the same for a checkpoint; any int.
         spout_task: The task that emits, 0 to :data:`MAX_SPOUT_TASK`.
-        sequences: Place of each tuple among all that this task ever emits, shape (n,), 0 to 2**48 - 1.
+        sequences: The number of each tuple among all that this task emits, shape (n,), 0 to 2**48 - 1.
 
     >>> int(sequences_of(7, root_ids(7, 3, np.array([41])))[1][0])
     41
@@ -78,22 +77,24 @@ def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
 
 
 def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
-    """Undo :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
+    """The inverse of :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
     named = roots.view(np.uint64) ^ _mask_of(run_salt)
     tasks = named >> np.uint64(SEQUENCE_BITS)
     named &= _SEQUENCE_MASK
     return tasks.view(np.int64), named.view(np.int64)
 
 
-def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) -> Int64s:
-    """Roots for the rows of a DataFrame, which have no sequence: a mix of where and what they are.
+def row_root_ids(run_salt: int, batch_id: int, position: int, row_hashes: UInt64s) -> Int64s:
+    """Root ids for rows of a DataFrame, which have no sequence: a mix of their position and values.
 
-    Equal rows of one place and micro-batch are told apart by their occurrence, counted here. Unlike
-    :func:`root_ids` this is no bijection: two open rows are equal with probability 2**-64.
+    Equal rows of one position and micro-batch are distinguished by a counter. Unlike :func:`root_ids` this is
+    not a bijection: the roots of two open rows are equal with probability 2**-64.
 
     Args:
-        place: One number for the spout, partition and batch of rows within the micro-batch; 0 to 2**64 - 1.
-        row_hashes: A hash of every value of each row, shape (n,).
+        run_salt: A number that stays the same for a checkpoint; any int.
+        batch_id: The number of the micro-batch.
+        position: A number for the spout, partition and batch of rows within the micro-batch; 0 to 2**64 - 1.
+        row_hashes: A hash of all values of each row, shape (n,).
     """
     order = np.argsort(row_hashes, kind="stable")
     ranked = row_hashes[order]
@@ -102,48 +103,48 @@ def row_root_ids(run_salt: int, batch_id: int, place: int, row_hashes: UInt64s) 
     run_lengths = np.diff(np.r_[starts, len(ranked)])
     occurrence[order] = np.arange(len(ranked)) - np.repeat(starts, run_lengths)
     batch = mix64(np.array([batch_id & _MASK], dtype=np.uint64) ^ _mask_of(run_salt))
-    stands_at = mix64(batch + np.uint64(place & _MASK))
-    return mix64(mix64(row_hashes ^ stands_at) + (occurrence + np.uint64(1)) * _GOLDEN).view(np.int64)
+    origin = mix64(batch + np.uint64(position & _MASK))
+    return mix64(mix64(row_hashes ^ origin) + (occurrence + np.uint64(1)) * _GOLDEN).view(np.int64)
 
 
 def channel_id(component: str, stream: str, partition: int) -> np.uint64:
-    """One number for (component, stream, target partition), the same on every machine and release."""
+    """A number for (component, stream, target partition), the same on every machine and release."""
     named = f"{component}\x00{stream}\x00{partition}".encode("utf-8", "surrogatepass")
     return np.uint64(int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little"))
 
 
 def edge_ids(folds: UInt64s, channels: UInt64s, ordinals: Int64s) -> Int64s:
-    """The id of each copy: which parent, through which channel, the how-manieth of that parent.
+    """The edge id of each copy, derived from its parent, its channel and its ordinal.
 
     Args:
         folds: The parent of each copy as one number (:func:`fold`, or the root id for a spout's tuple), (n,).
         channels: :func:`channel_id` of each copy, shape (n,) or (1,).
-        ordinals: How many copies this parent was given before this one, shape (n,). Whoever hands the same
-            (fold, channel, ordinal) twice makes two equal edges, which XOR to nothing: a false ACKED.
+        ordinals: Each copy is the parent's n-th copy, from 0; shape (n,). The caller must never use the same
+            (fold, channel, ordinal) twice: two equal edges XOR to zero, which gives a false ACKED.
 
-    Zero is never handed out: an edge of zero would not be seen in a sum.
+    Never returns zero: an edge of zero would not change a sum.
     """
     return edges_at(folds + channels, ordinals)
 
 
-def edges_at(places: UInt64s, ordinals: Int64s) -> Int64s:
-    """:func:`edge_ids` where ``folds + channels``, the places, are known. Shapes (n,); ordinals also (1,).
+def edges_at(seeds: UInt64s, ordinals: Int64s) -> Int64s:
+    """:func:`edge_ids`, given ``seeds`` = ``folds + channels``. Shapes (n,); ordinals also (1,).
 
-    What each place draws from is SplitMix64, seeded with it: its n-th number is the n-th copy's edge.
+    Each seed starts a SplitMix64 sequence; its n-th number is the edge of the n-th copy.
     """
     steps = (ordinals + 1).view(np.uint64)
     steps *= _GOLDEN
-    mixed = mix64(steps + places)
+    mixed = mix64(steps + seeds)
     if not mixed.all():
         mixed[mixed == 0] = _GOLDEN
     return mixed.view(np.int64)
 
 
 def fold(roots: Int64s, edges: Int64s) -> int:
-    """One number for a tuple that hangs on several roots.
+    """One number for a tuple with one or more roots.
 
-    Order-sensitive over the pairs sorted by root: an XOR of the edges would be zero after a join of two
-    copies of one tuple, and all its children would be named alike. With one pair it is the edge itself.
+    It depends on the order of the pairs, which are sorted by root. An XOR of the edges would be zero after a
+    join of two copies of one tuple, and all its children would get equal ids. With one pair it is the edge.
 
     Args:
         roots: Distinct roots of the tuple, shape (k,), k >= 1, any order.

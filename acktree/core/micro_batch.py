@@ -1,4 +1,4 @@
-"""One micro-batch, as a value."""
+"""The identity of a micro-batch, as a value."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["MicroBatch"]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What identifies a micro-batch to everything that works for it.
+    """The identity and the clock of a micro-batch.
 
     Attributes:
-        batch_id: Its number: Spark's ``batchId``, counted on where a checkpoint's query was begun anew.
-        clock_ms: Its clock, in milliseconds since 1970. Spark logs it; a second run gets the same one.
-        is_first: Whether a run of the driver begins with it.
+        batch_id: Its number: Spark's ``batchId``, plus an offset if the checkpoint's query was started anew.
+        clock_ms: Its clock, in milliseconds since 1970. Spark logs it, so a second run gets the same value.
+        is_first: Whether it is the first micro-batch of a driver.
     """
 
     batch_id: int

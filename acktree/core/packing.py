@@ -1,8 +1,8 @@
-"""Several arrays in one blob, and out again without a copy.
+"""Packs several arrays into one blob, and reads them without a copy.
 
-What a frame's lineage, a bucket of the acker and a message to the acker have in common: a few arrays of
-known types that must travel as one binary value, quickly, and be readable by a later release. Pickle would
-tie the checkpoint to numpy's own layout.
+A frame's lineage, a part of the acker's state and the deltas of a level are each a few arrays of known types.
+They are sent or stored as one binary value that a later release can read. Pickle would tie the checkpoint to
+numpy's layout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer = bytes | memoryview
 
 
 def pack(*parts: Int64s | Int32s | Buffer) -> bytes:
-    """Put arrays and byte strings one after the other; each begins on a multiple of eight."""
+    """Concatenate arrays and byte strings; each begins at a multiple of eight bytes."""
     out: list[bytes | memoryview] = [_LENGTH.pack(len(parts))]
     for part in parts:
         view = np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part
@@ -30,7 +30,7 @@ def pack(*parts: Int64s | Int32s | Buffer) -> bytes:
 
 
 def unpack(blob: Buffer) -> list[memoryview]:
-    """The parts that :func:`pack` put together, as views of the blob."""
+    """The inverse of :func:`pack`: the parts, as views of the blob."""
     view = memoryview(blob)
     (count,) = _LENGTH.unpack_from(view)
     parts: list[memoryview] = []

@@ -1,4 +1,4 @@
-"""The messages that were given up: kept with everything one needs to mend the cause and send them again."""
+"""Dead letters: messages that were given up, stored with their failure, so that they can be sent again."""
 
 from __future__ import annotations
 

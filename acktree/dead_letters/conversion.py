@@ -1,4 +1,4 @@
-"""From what a spout task gives up to a letter, and from a letter back to a message."""
+"""Converts a given-up record to a dead letter, and a dead letter to a message."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from acktree.texts import MOST_REASON, bounded
 from acktree.topology.model import Topology
 
 _TARGET: Final = b"acktree.target"
-"""Beside the schema of a payload that was emitted directly: the task it was for."""
+"""Metadata key in the schema of a payload that was emitted with ``emit_direct``: the target task."""
 
 
 def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None = None) -> DeadLetter:
     """The dead letter of a message that was given up."""
-    failure, place, values = record.failure, record.attempt, record.values
+    failure, attempt, values = record.failure, record.attempt, record.values
     if record.target is not None:
         metadata = {**(values.schema.metadata or {}), _TARGET: str(record.target).encode()}
         values = values.replace_schema_metadata(metadata)
@@ -27,10 +27,10 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         topology=topology.name,
         spout=record.component,
         task_id=record.task,
-        stream=place.stream,
+        stream=attempt.stream,
         root=record.root,
-        message_id_repr=_shown(place.message_id),
-        fields=topology.components[record.component].streams[place.stream].fields,
+        message_id_repr=_shown(attempt.message_id),
+        fields=topology.components[record.component].streams[attempt.stream].fields,
         payload=batch_to_bytes(values),
         reason=failure.reason,
         kind=failure.kind,
@@ -38,14 +38,14 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         component=failure.component,
         exception_type=failure.exception_types[0] if failure.exception_types else None,
         traceback=failure.traceback,
-        attempts=place.attempt,
-        first_emitted_ms=place.first_emitted_ms,
+        attempts=attempt.attempt,
+        first_emitted_ms=attempt.first_emitted_ms,
         dead_ms=record.dead_ms,
     )
 
 
 def _shown(message_id: object) -> str:
-    """Its ``repr``, bounded; but a verdict must not wait for ever for one that raises."""
+    """The bounded ``repr`` of a message id. Never raises: the verdict could not be dispatched."""
     try:
         return bounded(repr(message_id), MOST_REASON)
     except Exception as error:  # noqa: BLE001  # user code
@@ -53,36 +53,36 @@ def _shown(message_id: object) -> str:
 
 
 def refuse_foreign_letters(letters: Sequence[DeadLetter], topology: Topology, *, is_running: bool) -> None:
-    """See, before any letter is sent, that this topology runs and can take each of them.
+    """Check, before any letter is sent, that this topology is running and accepts each of them.
 
     Raises:
-        MisuseError: Says of which letter it is not so.
+        MisuseError: The topology is not running, or a letter does not fit it; names the letter.
     """
     if not is_running:
         raise MisuseError(
-            "the topology does not run, so nothing can be sent into it",
+            "the topology is not running, so nothing can be sent into it",
             f"redrive() of dead letters, topology {topology.name!r}",
-            "submit it again on the same checkpoint, and redrive then; the letters are as they were",
+            "submit it again on the same checkpoint, then redrive; the letters are unchanged",
         )
     for letter in letters:
         spout = topology.components.get(letter.spout)
         stream = spout.streams.get(letter.stream) if spout is not None else None
         if spout is None or letter.task_id not in spout.task_ids or stream is None:
-            here = "and no such task runs here"
+            here = "and this topology has no such task"
         elif tuple(stream.fields) != letter.fields:
             here = f"which has the fields {list(stream.fields)} now and had {list(letter.fields)}"
         else:
             continue
         raise MisuseError(
-            f"dead letter {letter.id} is of task {letter.task_id} of spout {letter.spout!r}, stream "
+            f"dead letter {letter.id} belongs to task {letter.task_id} of spout {letter.spout!r}, stream "
             f"{letter.stream!r}, {here}",
             f"redrive() of dead letters, topology {topology.name!r}",
-            "redrive it in the topology that gave it up, as that was; none of the letters was sent",
+            "redrive it in the topology that gave it up, with its spouts unchanged; no letter was sent",
         )
 
 
 def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
-    """What the spout task that gave it up needs to try it again. The letter must be stored."""
+    """The message that the letter's spout task sends again. The letter must be stored."""
     if letter.id is None:
         what = f"the letter of message {letter.message_id_repr} was not stored, and cannot be tried again"
         raise ProtocolError(what, "dead_letters/conversion.py", "this is a bug in acktree: please report it")

@@ -1,9 +1,9 @@
-"""Dead letters in a file for other programs: Parquet or JSON lines.
+"""Writes dead letters to a file for other programs: Parquet or JSON lines.
 
 Rules of this file
 ------------------
-1. Nothing is unpickled. A value that was pickled is in the payload, which is exported whole.
-2. The file gets its name when it is complete, and never takes the place of another one.
+1. Nothing is unpickled. A pickled value is in the payload, which is exported whole.
+2. The file gets its name when it is complete, and never replaces an existing file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from acktree.private_files import make_private_file
 __all__ = ["export_to"]
 
 _GROUP: Final = 1000
-"""So many letters are in memory at once."""
+"""The number of letters in memory at once."""
 
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "id": pa.int64(),
@@ -45,7 +45,7 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "redriven_ms": pa.timestamp("ms", "UTC"),
     "settled_ms": pa.timestamp("ms", "UTC"),
 }
-"""Everything else is text."""
+"""All other columns are text."""
 
 _SCHEMA: Final = pa.schema(
     [(name.removesuffix("_ms"), _TYPES.get(name, pa.string())) for name in COLUMNS]
@@ -54,7 +54,7 @@ _SCHEMA: Final = pa.schema(
 
 
 def export_to(path: Path, letters: Iterable[DeadLetter]) -> int:
-    """Write letters into a new file; returns how many."""
+    """Write letters to a new file; returns how many."""
     write = _FORMATS.get(path.suffix)
     if write is None:
         raise MisuseError(
@@ -62,7 +62,7 @@ def export_to(path: Path, letters: Iterable[DeadLetter]) -> int:
             f"export({str(path)!r})",
             f"give the file a name that ends with {' or '.join(_FORMATS)}",
         )
-    if path.exists():  # looked at again in the end; but rather refused before the work than after it
+    if path.exists():  # checked again at the end; this check refuses before the work is done
         raise _taken(path)
     half = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -71,14 +71,14 @@ def export_to(path: Path, letters: Iterable[DeadLetter]) -> int:
             count = write(file, iter(letters))
             file.flush()
             os.fsync(file.fileno())
-        os.link(half, path)  # unlike a rename it refuses to take another file's place
+        os.link(half, path)  # unlike a rename, it fails if the file exists
     except FileExistsError:
         raise _taken(path) from None
     except OSError as refused:
         raise MisuseError(
             f"dead letters cannot be exported to {path}: {refused}",
             f"export({str(path)!r})",
-            "see that its folder is there, can be written and has room; no file was made",
+            "check that its folder exists, is writable and has free space; no file was written",
         ) from refused
     finally:
         with suppress(OSError):
@@ -88,7 +88,7 @@ def export_to(path: Path, letters: Iterable[DeadLetter]) -> int:
 
 def _taken(path: Path) -> MisuseError:
     return MisuseError(
-        f"there is a file {path} already",
+        f"the file {path} exists already",
         f"export({str(path)!r})",
         "name another file, or move that one away",
     )
@@ -129,7 +129,7 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
-    """A value as JSON has it. What JSON has no word for is text; bytes and pickles say what they are."""
+    """A value as JSON: bytes and pickled values as objects, types that JSON does not have as text."""
     match value:
         case None | bool() | int() | str():
             plain: Any = value

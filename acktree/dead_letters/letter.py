@@ -1,4 +1,4 @@
-"""One message that was given up, with its payload and its story."""
+"""A dead letter: one message that was given up, with its payload and its failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DeadLetter", "Pickled"]
 
 @dataclass(frozen=True, slots=True)
 class Pickled:
-    """Stands for a value that can only be seen by unpickling it, which may run any code."""
+    """A placeholder for a pickled value, which is not shown because unpickling it may run any code."""
 
     size_bytes: int
 
@@ -25,14 +25,14 @@ class Pickled:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeadLetter:
-    """A message that will not be tried again by itself, as it was after its last attempt.
+    """A message that was given up, as it was after its last attempt. It is not tried again automatically.
 
-    Equal when all parts are equal, ``id`` included. Holding, comparing, printing or listing one runs no user
-    code: the payload stays bytes until ``values`` is asked for.
+    Equal when all attributes are equal, ``id`` included. Comparing, printing or listing one runs no user
+    code: the payload is bytes until ``values`` is read.
     """
 
     id: int | None
-    """Its number in the store: ascending, gaps allowed, never used twice. None before it is stored."""
+    """Its number in the store: ascending, with gaps, never reused. None before it is stored."""
     topology: str
     spout: str
     """The component id of the spout that emitted it."""
@@ -40,40 +40,40 @@ class DeadLetter:
     """The task of that spout."""
     stream: str
     root: int
-    """The root id of the last attempt: what makes storing it twice harmless."""
+    """The root id of the last attempt. With ``topology`` it identifies the letter, so it is stored once."""
     message_id_repr: str
-    """``repr`` of the user's message id. The id itself may be a handle of a connection that is gone."""
+    """``repr`` of the user's message id. The id itself may be a handle of a closed connection."""
     fields: tuple[str, ...]
     payload: bytes
     """The emitted values as Arrow IPC: a batch of one row."""
     reason: str
-    """Of the last failure, as are all parts down to ``traceback``."""
+    """The reason of the last failure; the attributes down to ``traceback`` describe the same failure."""
     kind: FailureKind
     cause: FailureCause
     component: str | None
-    """Where it failed; None when nobody knows, as for most timeouts."""
+    """The component in which it failed; None when unknown, as for most timeouts."""
     exception_type: str | None
-    """Qualified name, as ``builtins.ValueError``; None when no exception was raised."""
+    """Qualified name, such as ``builtins.ValueError``; None when no exception was raised."""
     traceback: str | None
     attempts: int
-    """How often it was tried, the first time included."""
+    """The number of attempts, the first one included."""
     first_emitted_ms: int
     """When the spout emitted it; milliseconds since 1970, UTC, as all times here."""
     dead_ms: int
     """When it was given up."""
     redriven_ms: int | None = None
-    """When it was last sent again on somebody's word; None when it never was."""
+    """When it was last sent again with ``redrive``; None when it never was."""
     settled_ms: int | None = None
-    """When the message that it was sent again as came to its end: acked, or dead again, as another letter.
-    None until then. One that was redriven and is neither open nor settled was lost with its driver: redrive
-    it again."""
+    """When the message that it was sent again as got its final verdict: acked, or given up again, as another
+    letter. None until then. A redriven letter that is neither open nor settled was lost when its driver died:
+    redrive it again."""
 
     @property
     def values(self) -> list[object]:
-        """What the spout emitted, one value per field, decoded anew at each call.
+        """The values that the spout emitted, one per field, decoded at each access.
 
-        Values that Arrow does not know were pickled, and are unpickled here: their classes must be
-        importable, and whoever can write to the store can run code in this process.
+        Values that Arrow cannot represent were pickled, and are unpickled here: their classes must be
+        importable. Anyone who can write to the store can thus run code in this process.
 
         Raises:
             MisuseError: A value cannot be unpickled in this process.
@@ -83,7 +83,7 @@ class DeadLetter:
 
     @property
     def plain_values(self) -> dict[str, object]:
-        """What can be seen of the values without unpickling any, by field; for the rest a ``Pickled``."""
+        """The values by field, with a ``Pickled`` placeholder for each pickled one. Unpickles nothing."""
         batch = batch_from_bytes(self.payload)
         pickled = pickled_fields(batch)
         columns = {name: decoded(batch.column(at)) for at, name in enumerate(self.fields)}
@@ -97,17 +97,17 @@ class DeadLetter:
         }
 
     def __repr__(self) -> str:
-        """All parts; of the payload only how large it is: it may be of any size, and a stranger's."""
+        """All attributes, but only the size of the payload: it may be large, and from an unknown sender."""
         shown = {part.name: repr(getattr(self, part.name)) for part in fields(self)}
         shown["payload"] = f"<{len(self.payload)} bytes>"
         return f"DeadLetter({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     def story(self) -> str:
-        """All of it for a person to read, in several lines. Unpickles nothing.
+        """All attributes as text of several lines. Unpickles nothing.
 
-        Characters that a terminal would obey are shown escaped: the words may be a stranger's.
+        Control characters are escaped: the text may come from an unknown sender.
         """
-        place = f"in {self.component!r}" if self.component else "nobody knows where"
+        where = f"in {self.component!r}" if self.component else "in an unknown component"
         after = f"after {self.attempts} attempt{'s' * (self.attempts != 1)}"
         redriven = "never" if self.redriven_ms is None else _utc(self.redriven_ms)
         if self.settled_ms is not None:
@@ -119,7 +119,7 @@ class DeadLetter:
             f"  emitted   {_utc(self.first_emitted_ms)}",
             f"  given up  {_utc(self.dead_ms)}, {after}",
             f"  redriven  {redriven}",
-            f"  {self.kind:<9} {self.cause}, {place}: {self.reason}",
+            f"  {self.kind:<9} {self.cause}, {where}: {self.reason}",
             *(f"  {name} = {value!r}" for name, value in self.plain_values.items()),
             *(f"  {line}" for line in (self.traceback or "").splitlines()),
         ]

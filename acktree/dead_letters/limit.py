@@ -1,11 +1,11 @@
-"""How many dead letters are too many: a circuit breaker that is told counts and times.
+"""The limit of dead letters: a circuit breaker over a sliding window of time.
 
 Rules of this file
 ------------------
-1. It is asked before letters are stored, and admits all of them or none. What it does not admit is never
-   stored, so a limit holds however many messages one micro-batch brings.
-2. Nothing here knows the time. It is told, and never goes back: a clock that is set back stands still.
-3. It forgets what is older than its window, a slice at a time, so it stays small: 65 pairs of numbers.
+1. The recorder asks it before letters are stored, and it admits all of them or none. Letters that are not
+   admitted are never stored, so one large micro-batch cannot exceed the limit.
+2. This file reads no clock: times are arguments. A time earlier than the last one is treated as the last one.
+3. Counts older than the window are dropped, slice by slice: it holds at most 65 slices.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 __all__ = ["SLICES", "LetterLimit"]
 
 SLICES: Final = 64
-"""Counts are kept by slices of the window: it is as long as said, and up to one slice longer."""
+"""The number of slices of the window. The effective window is up to one slice longer than configured."""
 
 
 class LetterLimit:
     """The limit of one spout.
 
-    Letters are too many when they are more than ``count`` in a window **and** at least ``ratio`` of all
-    messages that came to their end in it.
+    The limit is reached when a window has more than ``count`` dead letters **and** they are at least
+    ``ratio`` of all messages that were acked or given up in it.
 
     >>> limit = LetterLimit(count=2, ratio=0.5, window_ms=60_000)
     >>> limit.acked(2, at_ms=0)
@@ -32,30 +32,32 @@ class LetterLimit:
     """
 
     def __init__(self, count: int, ratio: float, window_ms: int) -> None:
-        """Nothing happened yet.
+        """Start with an empty window.
 
         Args:
-            count: So many letters in a window are never too many.
-            ratio: From 0 (``count`` alone decides) to 1 (only while nothing at all is acked).
+            count: The number of letters in a window that is always allowed.
+            ratio: From 0 (only ``count`` decides) to 1 (reached only if no message was acked).
+            window_ms: The length of the window.
         """
         self.count, self.ratio, self.window_ms = count, ratio, window_ms
         self._slices: deque[list[int]] = deque()  # [which slice, dead, acked], ascending
         self._now = -1
         self.dead_count = 0
-        """Letters admitted in the window as of the last time told."""
+        """Letters admitted in the window that ends at the last given time."""
         self.acked_count = 0
-        """Messages acked in it."""
+        """Messages acked in the same window."""
 
     def acked(self, n: int, at_ms: int) -> None:
-        """Note that ``n`` messages came to a good end."""
+        """Count ``n`` acked messages."""
         self._slice_of(at_ms)[2] += n
         self.acked_count += n
 
     def admit(self, n: int, at_ms: int) -> int | None:
-        """Count ``n`` more letters, unless that makes them too many.
+        """Count ``n`` more letters, unless they exceed the limit.
 
         Returns:
-            What :meth:`withdraw` asks for; None if they are too many, and then none is counted.
+            The slice that counted them, for :meth:`withdraw`; None if the limit is reached, and then none is
+            counted.
         """
         current = self._slice_of(at_ms)
         dead = self.dead_count + n
@@ -66,14 +68,14 @@ class LetterLimit:
         return current[0]
 
     def withdraw(self, n: int, admitted: int) -> None:
-        """Letters that were admitted could not be stored: they do not count."""
+        """Uncount letters that were admitted and could not be stored."""
         for counts in self._slices:
             if counts[0] == admitted:
                 counts[1] -= n
                 self.dead_count -= n
 
     def _slice_of(self, at_ms: int) -> list[int]:
-        """The slice of a time, once those that the window has left are forgotten."""
+        """Drop the slices that are older than the window, and return the slice of this time."""
         self._now = max(self._now, at_ms * SLICES // self.window_ms)
         while self._slices and self._slices[0][0] < self._now - SLICES:
             _, dead, acked = self._slices.popleft()

@@ -1,4 +1,4 @@
-"""What becomes of messages that are given up: letters, durably, unless they are too many."""
+"""Stores messages that are given up as dead letters, durably, up to the limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REASON_CHARS: Final = 200
 
 
 class DeadLetterRecorder:
-    """Between the spout tasks of one run and their dead letters. Any thread may call any method."""
+    """Records what the spout tasks of one run give up. Any thread may call any method."""
 
     def __init__(
         self,
@@ -30,9 +30,12 @@ class DeadLetterRecorder:
         config: Config,
         on_limit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Nothing was given up in this run yet: an earlier run's letters do not count.
+        """Start with an empty count: letters of earlier runs do not count against the limit.
 
         Args:
+            letters: The store.
+            topology: The topology whose messages are recorded.
+            config: Holds the limit.
             on_limit: Called once, when the limit is reached.
         """
         self._on_limit = on_limit
@@ -40,35 +43,35 @@ class DeadLetterRecorder:
         self._lock = Lock()
         self._limits: dict[str, LetterLimit] = {}
         self._reached: DeadLetterLimitError | None = None
-        # Roots whose storing failed in this run. They may be letters after all, and count as this run's then.
+        # Roots whose put failed in this run. The store may hold them anyway; they then count as new letters.
         self._in_doubt: set[int] = set()
 
     @property
     def limit_reached(self) -> DeadLetterLimitError | None:
-        """Why the topology must stop; None while there is no reason."""
+        """The error with which the topology must stop; None while the limit is not reached."""
         return self._reached
 
     def acked(self, spout: str, count: int, now_ms: int) -> None:
-        """Messages of a spout came to a good end."""
+        """Count acked messages of a spout, for the limit's ratio."""
         with self._lock:
             limit = self._limit_of(spout)
             if limit is not None:
                 limit.acked(count, now_ms)
 
     def record(self, records: Sequence[GivenUpRecord]) -> None:
-        """Make letters of what one spout task gave up, all or none; durable when this returns.
+        """Store the messages that one spout task gave up, all or none; durable when this returns.
 
-        What was a letter before does not count against the limit: what was redriven and is dead again, and
-        what a run stored that died before it had noted that its source was told.
+        Two kinds of messages do not count against the limit: redriven letters that failed again, and messages
+        whose letter is already stored, because the driver died before it journalled the spout's ``fail``.
 
         Raises:
-            DeadLetterLimitError: They are too many, or others were before; none was stored by this call. What
-                it names as ``buried`` is a letter nevertheless, and must not be tried again.
-            AcktreeError: The store refused them, or cannot be asked.
+            DeadLetterLimitError: The limit is reached, now or before; this call stored none of them. Roots in
+                its ``recorded`` have a letter from an earlier call, and must not be tried again.
+            AcktreeError: The store refused them, or cannot be read.
         """
         if not records:
             return
-        # Where there is no limit nobody needs to know.
+        # Only the limit needs to know which messages have a letter already.
         is_limited = self._config.dead_letter_limit_count is not None
         recorded = self.letters_among([record.root for record in records]) if is_limited else frozenset()
         fresh = self._fresh(records, recorded)
@@ -85,15 +88,15 @@ class DeadLetterRecorder:
             self._in_doubt.difference_update(record.root for record in records)
 
     def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
-        """Those of the roots that are dead letters of this topology."""
+        """The roots among these that have a dead letter of this topology."""
         return frozenset(self._letters.known_roots(self._topology.name, roots))
 
-    def settle(self, letter_ids: Sequence[int], now_ms: int) -> None:
-        """What these letters were sent again as came to its end."""
+    def mark_settled(self, letter_ids: Sequence[int], now_ms: int) -> None:
+        """Mark redriven letters as settled: their messages have a final verdict."""
         self._letters.mark_settled(letter_ids, now_ms)
 
     def _fresh(self, records: Sequence[GivenUpRecord], recorded: frozenset[int]) -> list[GivenUpRecord]:
-        """Those that count against the limit."""
+        """The records that count against the limit."""
         with self._lock:
             before = recorded - self._in_doubt
         return [
@@ -131,13 +134,13 @@ class DeadLetterRecorder:
     def _too_many(self, limit: LetterLimit, fresh: Sequence[GivenUpRecord]) -> DeadLetterLimitError:
         last = fresh[-1]
         failure = last.failure
-        blamed = "nobody knows where" if failure.component is None else f"in {failure.component!r}"
+        blamed = "in an unknown component" if failure.component is None else f"in {failure.component!r}"
         return DeadLetterLimitError(
             f"spout {last.component!r} gave up {limit.dead_count + len(fresh)} messages within "
             f"{limit.window_ms / 1000:g} s, while {limit.acked_count} were acked: more than "
             f"dead_letter_limit_count={limit.count} and dead_letter_limit_ratio={limit.ratio:g} allow",
-            f"topology {self._topology.name!r}; the last of {len(fresh)} that were not dead-lettered any "
-            f"more failed {blamed}: {printable(failure.reason[:_REASON_CHARS])}",
-            "mend what fails and submit again on the same checkpoint: what was not dead-lettered comes back "
-            "and is tried anew; if so many may fail, raise Config(dead_letter_limit_count=...)",
+            f"topology {self._topology.name!r}; the last of {len(fresh)} messages beyond the limit "
+            f"failed {blamed}: {printable(failure.reason[:_REASON_CHARS])}",
+            "fix the cause and submit again on the same checkpoint: messages that were not dead-lettered are "
+            "tried again; if this many failures are expected, raise Config(dead_letter_limit_count=...)",
         )

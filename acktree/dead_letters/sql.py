@@ -1,15 +1,15 @@
-"""Dead letters in a database that SQLAlchemy speaks to: PostgreSQL, and those that are like it.
+"""Dead letters in a database that SQLAlchemy supports: PostgreSQL and others.
 
 Rules of this file
 ------------------
-1. Nothing but SQLAlchemy Core and plain SQL: what a letter is worth must not depend on one database's
-   wits. So a letter that is there already is looked for; the unique constraint stops who comes between.
-2. No password, no statement and no parameter reaches an error: those are users' data. The driver's exception
-   is not chained either, since nobody knows what it quotes.
-3. What was committed is durable: where a session may say otherwise it is told not to.
+1. Only SQLAlchemy Core and standard SQL: the guarantee must not depend on features of one database. So
+   existing letters are found with a query; the unique constraint catches an insert made in between.
+2. No password, statement or parameter is part of an error: those are users' data. The driver's exception is
+   not chained either, because it may quote them.
+3. A commit is durable: ``synchronous_commit`` is switched on where a session has switched it off.
 
-Tables: ``acktree_dead_letters``, ``acktree_dead_letters_version``. Made when they are not there, so a user
-who may not make tables can be given them.
+Tables: ``acktree_dead_letters``, ``acktree_dead_letters_version``. They are created if missing; for a
+database user that may not create tables, an administrator can create them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from acktree.private_urls import masked_text, masked_url
 __all__ = ["SqlTable"]
 
 _MOST_WORDS: Final = 300
-"""Characters of what a driver says."""
+"""The most characters of a driver's error text in an error."""
 _TRIES: Final = 5
-"""So often something is tried anew because somebody else did a part of it just then."""
+"""The number of attempts when another process changes the tables at the same time."""
 
 _METADATA: Final = sa.MetaData()
 _VERSIONS: Final = sa.Table(
@@ -53,7 +53,7 @@ _LETTERS: Final = sa.Table(
     "acktree_dead_letters",
     _METADATA,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
-    # Where a text cannot be part of a constraint it is bounded.
+    # Bounded where a text of any length cannot be part of a constraint.
     sa.Column("topology", sa.Text().with_variant(sa.String(255), "mysql", "mariadb"), nullable=False),
     sa.Column("spout", _text(), nullable=False),
     sa.Column("task_id", sa.Integer, nullable=False),
@@ -76,7 +76,7 @@ _LETTERS: Final = sa.Table(
     sa.Column("redriven_ms", sa.BigInteger),
     sa.Column("settled_ms", sa.BigInteger),
     sa.UniqueConstraint("topology", "root", name="acktree_dead_letters_once"),
-    sqlite_autoincrement=True,  # an id is never used twice
+    sqlite_autoincrement=True,  # an id is never reused
 )
 _ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
 
@@ -86,15 +86,15 @@ _SYNCED: Final = sa.text(
 
 
 class SqlTable(Table):
-    """The tables behind one URL.
+    """The tables in the database of one URL.
 
     Args:
-        url: As SQLAlchemy has them, with a driver that blocks: ``postgresql+psycopg://me@host/letters``.
+        url: An SQLAlchemy URL with a blocking driver: ``postgresql+psycopg://me@host/letters``.
 
     Raises:
-        ConfigError: The URL cannot be read, or its driver is not installed.
-        CheckpointError: The tables are of a newer acktree.
-        ConnectorError: The database refused, or was not there; ``can_retry`` when it was not there.
+        ConfigError: The URL is invalid, or its driver is not installed.
+        CheckpointError: The tables belong to a newer acktree.
+        ConnectorError: The database refused, or is unreachable; ``can_retry`` when it is unreachable.
     """
 
     def __init__(self, url: str) -> None:
@@ -104,7 +104,7 @@ class SqlTable(Table):
         try:
             self._refuse_async(sa.make_url(url).get_dialect())
             _make_sqlite_private(sa.make_url(url))
-            # One connection is kept, and looked at before use: a server may have been restarted since.
+            # One connection is kept, and checked before use: the server may have been restarted.
             self._engine = sa.create_engine(
                 url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
             )
@@ -118,21 +118,21 @@ class SqlTable(Table):
             raise ConfigError(
                 f"dead letters cannot be stored at {self.place}: {self._words(error)}",
                 "Config(dead_letters_url=...)",
-                "give a URL as SQLAlchemy has them, and install its driver: pip install 'acktree[postgresql]'"
+                "give an SQLAlchemy URL, and install its driver: pip install 'acktree[postgresql]'"
                 " for postgresql+psycopg://me@host/db",
             ) from None
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _overwrite_what_is_deleted)
-        self._let_go = weakref.finalize(self, self._engine.dispose)
+        self._dispose = weakref.finalize(self, self._engine.dispose)
         try:
-            with self._told("open"):
+            with self._connector_errors("open"):
                 self._prepare()
         except BaseException:
-            self._let_go()
+            self._dispose()
             raise
 
     def insert(self, rows: Sequence[Row]) -> int:
-        with self._told("store dead letters in"):
+        with self._connector_errors("store dead letters in"):
             for left in reversed(range(_TRIES)):
                 try:
                     with self._begun() as connection:
@@ -148,16 +148,16 @@ class SqlTable(Table):
     def select(self, which: Which, after: int, most: int) -> list[Row]:
         tests = _where(which.conditions, which.ids)
         query = sa.select(*_ALL).where(_LETTERS.c.id > after, *tests).order_by(_LETTERS.c.id).limit(most)
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             return list(map(tuple, connection.execute(query)))
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             return _known_roots(connection, topology, roots)
 
     def count(self, which: Which) -> int:
         query = sa.select(sa.func.count()).select_from(_LETTERS)
-        with self._told("read"), self._connected() as connection:
+        with self._connector_errors("read"), self._connected() as connection:
             counts = (
                 connection.execute(query.where(*_where(which.conditions, ids))).scalar_one()
                 for ids in runs_of(which.ids)
@@ -165,12 +165,12 @@ class SqlTable(Table):
             return sum(map(int, counts))
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
-        with self._told("mark dead letters in"), self._begun() as connection:
+        with self._connector_errors("mark dead letters in"), self._begun() as connection:
             for run in runs_of(ids):
                 connection.execute(sa.update(_LETTERS).where(*_where((), run)).values(**marks))
 
     def delete(self, which: Which) -> int:
-        with self._told("delete dead letters from"), self._begun() as connection:
+        with self._connector_errors("delete dead letters from"), self._begun() as connection:
             gone = (
                 connection.execute(sa.delete(_LETTERS).where(*_where(which.conditions, ids))).rowcount
                 for ids in runs_of(which.ids)
@@ -179,7 +179,7 @@ class SqlTable(Table):
 
     def close(self) -> None:
         self._is_closed = True
-        self._let_go()
+        self._dispose()
 
     def _prepare(self) -> None:
         versions: list[int] = []
@@ -188,8 +188,8 @@ class SqlTable(Table):
                 versions = self._make_tables()
                 break
             except sa.exc.DatabaseError:
-                # Two drivers may begin at once. Where making tables is no transaction, each try finds what
-                # the other one has made.
+                # Two drivers may start at once. Where creating tables is not transactional, each attempt
+                # finds the tables that the other one has created.
                 if not left:
                     raise
         if versions != [VERSION]:
@@ -209,7 +209,7 @@ class SqlTable(Table):
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
-        if self._is_closed:  # an engine that was disposed of would connect anew
+        if self._is_closed:  # a disposed engine would connect again
             raise sa.exc.ResourceClosedError("the store is closed")
         with self._engine.connect() as connection:
             yield connection
@@ -222,8 +222,8 @@ class SqlTable(Table):
             yield connection
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Say what the database refused in our words."""
+    def _connector_errors(self, doing: str) -> Iterator[None]:
+        """Convert an error of the database to a ConnectorError."""
         try:
             yield
         except sa.exc.SQLAlchemyError as refused:
@@ -235,18 +235,15 @@ class SqlTable(Table):
         words = self._words(orig or refused)
         is_gone = False
         if state == "53100" or "No space left" in words:
-            fix = (
-                "free some space on the server; nothing was stored by this call, and no message was given up "
-                "by it"
-            )
+            fix = "free some space on the server; this call stored nothing and gave no message up"
         elif state.startswith("28") or "authentication" in words:
-            fix = "look at the user and the password in the URL, or where else the driver reads them"
+            fix = "check the user and the password in the URL, or where else the driver reads them"
         elif isinstance(refused, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError):
             is_gone = True
-            fix = "see that the database runs and can be reached; nothing was changed by this call"
+            fix = "check that the database is running and reachable; this call changed nothing"
         else:
             fix = (
-                "see what the database says, that its user may SELECT, INSERT, UPDATE and DELETE in "
+                "read the database's message; check that its user may SELECT, INSERT, UPDATE and DELETE in "
                 "acktree_dead_letters and acktree_dead_letters_version, and that the store is not closed"
             )
         return ConnectorError(f"{what}: {words}", "the store of dead letters", fix, can_retry=is_gone)
@@ -260,14 +257,14 @@ class SqlTable(Table):
             )
 
     def _words(self, error: BaseException) -> str:
-        """The first line of what a driver says: the others may quote a row, which is users' data."""
+        """The first line of a driver's error: the other lines may quote a row, which is users' data."""
         line = next(iter(str(error).splitlines()), "")
-        # Masked before it is cut: half a secret would not be recognised.
+        # Masked before it is cut: a part of a secret would not be recognised.
         return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
 
 
 def _make_sqlite_private(url: sa.URL) -> None:
-    """Make the file of an SQLite database, its owner's alone: SQLite would make it as the umask says."""
+    """Create the file of an SQLite database, readable only by its owner: SQLite would use the umask."""
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return
     named = url.database
@@ -275,7 +272,7 @@ def _make_sqlite_private(url: sa.URL) -> None:
         if url.query.get("mode") in {"memory", "ro", "rw"} or named == "file::memory:":
             return
         named = unquote(re.sub(r"^file:(//[^/]*(?=/))?", "", named).partition("?")[0])
-    with suppress(OSError):  # SQLite tells it better
+    with suppress(OSError):  # SQLite then raises a clearer error
         make_private_folder(Path(named).absolute().parent)
         make_private_file(Path(named))
 
@@ -295,7 +292,7 @@ def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int])
 
 
 def _new(connection: sa.Connection, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Those rows that are not there yet, each root once: the first story told is kept."""
+    """The rows that are not stored yet, each root once: the first row of a root is kept."""
     topology, root = COLUMNS.index("topology"), COLUMNS.index("root")
     first = {(row[topology], row[root]): row for row in reversed(rows)}
     known: set[tuple[str, int]] = set()

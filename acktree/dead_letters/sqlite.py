@@ -1,11 +1,11 @@
-"""Dead letters in an SQLite file: what there is without any database to set up.
+"""Dead letters in an SQLite file: the default store, which needs no database server.
 
 Rules of this file
 ------------------
-1. What was inserted outlives a power cut: only then may a spout be told of its dead message.
-2. A file that is not ours is refused and left as it was.
+1. Inserted letters survive a power cut. Only then may the spout's ``fail`` be called.
+2. A file of another program is refused and not changed.
 
-SQLite, since it is durable, in every Python, and can be opened by other programs while the topology runs.
+SQLite is durable, part of every Python, and lets other programs read the file while the topology runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from acktree.private_files import make_private_file, make_private_folder
 __all__ = ["IN_MEMORY", "SqliteTable"]
 
 IN_MEMORY: Final = ":memory:"
-"""No file: the letters go with the process."""
+"""No file: the letters are lost when the process ends."""
 
 _TABLES: Final = """
 CREATE TABLE acktree_dead_letters_version (version INTEGER NOT NULL);
@@ -57,26 +57,26 @@ CREATE TABLE dead_letters (
 
 _INSERT: Final = (
     f"INSERT INTO dead_letters ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - the names are our own
-    # Not OR IGNORE: that would swallow a missing column as well.
+    # Not OR IGNORE: that would also ignore a missing column.
     " ON CONFLICT (topology, root) DO NOTHING"
 )
 _BUSY_SECS: Final = 10
-"""So long a statement waits for another program that writes."""
+"""The longest wait of a statement for another program that writes."""
 _EMPTY_SECS: Final = 0.5
-"""So often a log that could not be emptied is tried again."""
+"""The pause between two attempts to empty the write-ahead log."""
 _OPENING: Final = threading.Lock()
-"""Held while this process opens a store: making the file, and its change to WAL, do not wait for others."""
+"""Held while this process opens a store: creating the file and changing it to WAL do not wait for a lock."""
 
 
 class SqliteTable(Table):
     """The table in one file.
 
     Args:
-        path: The file, or :data:`IN_MEMORY`. Made if missing, readable by its owner alone (0600), as is a
-            folder that has to be made for it (0700): payloads are users' data.
+        path: The file, or :data:`IN_MEMORY`. Created if missing, readable only by its owner (0600); a folder
+            created for it is private too (0700), because payloads are users' data.
 
     Raises:
-        CheckpointError: The file is of another program, or of a newer acktree.
+        CheckpointError: The file belongs to another program, or to a newer acktree.
         ConnectorError: It cannot be opened, or is damaged; ``can_retry`` when another process holds it.
     """
 
@@ -85,21 +85,21 @@ class SqliteTable(Table):
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._emptying: threading.Thread | None = None
-        with _OPENING, self._told("open"):
+        with _OPENING, self._connector_errors("open"):
             if self.place != IN_MEMORY:
-                # SQLite gives its -wal and -shm files the rights of this one. A file that is there is not
-                # even opened here: closing it would drop the locks that another store of ours has on it.
+                # SQLite gives its -wal and -shm files the permissions of this one. An existing file is not
+                # opened here: closing it would release the locks of another store of this process.
                 make_private_folder(Path(path).parent)
                 make_private_file(Path(path))
             # Autocommit: each BEGIN below is written out. One connection for all threads, behind the lock.
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False
             )
-            self._let_go = weakref.finalize(self, self._connection.close)
+            self._close_connection = weakref.finalize(self, self._connection.close)
             try:
                 self._prepare()
             except BaseException:
-                self._let_go()
+                self._close_connection()
                 raise
 
     def insert(self, rows: Sequence[Row]) -> int:
@@ -155,9 +155,9 @@ class SqliteTable(Table):
         return gone
 
     def _empty_log(self) -> bool:
-        """Deleted is gone: the write-ahead log holds no copy either. False while another program reads it."""
+        """Remove deleted letters from the write-ahead log too. False while another program reads it."""
         with self._reading() as connection:
-            connection.execute("PRAGMA busy_timeout = 0")  # nobody waits here for a program that reads
+            connection.execute("PRAGMA busy_timeout = 0")  # do not wait for a program that reads
             try:
                 is_busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             finally:
@@ -165,7 +165,7 @@ class SqliteTable(Table):
             return not is_busy
 
     def _empty_log_later(self) -> None:
-        """Try it again until the other program has left; :meth:`close` empties it too."""
+        """Retry in a thread until no other program reads the log; :meth:`close` empties it too."""
         with self._lock:
             if self._emptying is not None and self._emptying.is_alive():
                 return
@@ -178,7 +178,7 @@ class SqliteTable(Table):
     def close(self) -> None:
         self._closed.set()
         with self._lock:
-            self._let_go()
+            self._close_connection()
 
     def _prepare(self) -> None:
         tables = {
@@ -187,17 +187,17 @@ class SqliteTable(Table):
         }
         if tables and "acktree_dead_letters_version" not in tables:
             raise CheckpointError(
-                "this file is a database, and not one of dead letters",
+                "this file is a database, but not a store of dead letters",
                 f"dead letters in {self.place}",
                 "name another file for the dead letters",
             )
-        # Only now is anything written: a file that is not ours must stay as it was.
-        self._connection.execute("PRAGMA journal_mode = WAL")  # readers do not hinder us, nor we them
+        # The first write: a file of another program must not be changed.
+        self._connection.execute("PRAGMA journal_mode = WAL")  # readers do not block writers, nor vice versa
         self._connection.execute("PRAGMA synchronous = FULL")  # WAL's usual NORMAL may lose the last commits
         self._connection.execute("PRAGMA secure_delete = ON")  # purged payloads are overwritten
         with self._begun() as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                # Not executescript: it commits what is open, and two processes may open a new file at once.
+                # Not executescript: it commits the transaction; two processes may create the file at once.
                 for table in filter(str.strip, _TABLES.split(";\n")):
                     connection.execute(table)
                 connection.execute("INSERT INTO acktree_dead_letters_version VALUES (?)", (VERSION,))
@@ -229,17 +229,17 @@ class SqliteTable(Table):
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told(doing), self._begun() as connection:
+        with self._lock, self._connector_errors(doing), self._begun() as connection:
             yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told("read"):
+        with self._lock, self._connector_errors("read"):
             yield self._connection
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Say what SQLite or the system refused in our words."""
+    def _connector_errors(self, doing: str) -> Iterator[None]:
+        """Convert an error of SQLite or the operating system to a ConnectorError."""
         try:
             yield
         except (sqlite3.Error, OSError) as refused:
@@ -247,19 +247,19 @@ class SqliteTable(Table):
 
 
 def _empty_until_done(table: weakref.ref[SqliteTable], closed: threading.Event) -> None:
-    """Empty the write-ahead log as soon as nobody reads it, or until the store is closed or forgotten."""
+    """Empty the write-ahead log once no program reads it; end when the store is closed or collected."""
     while not closed.wait(_EMPTY_SECS):
         store = table()
         if store is None:
             return
-        with suppress(ConnectorError):  # a full disk: later
+        with suppress(ConnectorError):  # such as a full disk: retried later
             if closed.is_set() or store._empty_log():  # noqa: SLF001  # its own thread
                 return
         del store
 
 
 def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> tuple[str, list[object]]:
-    """A condition in SQL, and the values of its question marks."""
+    """A condition in SQL, and the values of its placeholders."""
     tests = [f"id IN ({', '.join('?' * len(ids))})"] if ids is not None else []
     values: list[object] = list(ids or ())
     for condition in conditions:
@@ -270,20 +270,20 @@ def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> tuple[
 
 
 def _explained(refused: Exception, what: str) -> ConnectorError:
-    code = getattr(refused, "sqlite_errorcode", 0) & 0xFF  # the low byte is the error, the rest its details
+    code = getattr(refused, "sqlite_errorcode", 0) & 0xFF  # the low byte is the error, the others its details
     is_full = code == sqlite3.SQLITE_FULL or getattr(refused, "errno", None) in {errno.ENOSPC, errno.EDQUOT}
     is_held = code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
     if is_full:
-        fix = "free some space; nothing was stored by this call, and no message was given up by it"
+        fix = "free some space; this call stored nothing and gave no message up"
     elif code == sqlite3.SQLITE_IOERR:
         fix = (
-            "look at the disk, its quota and the limit of file sizes; nothing was stored by this call, and "
-            "no message was given up by it"
+            "check the disk, its quota and the limit of file sizes; this call stored nothing and gave no "
+            "message up"
         )
     elif is_held:
-        fix = "end the program that holds the file, if it does not end by itself"
+        fix = "end the program that locks the file, unless it ends by itself"
     elif code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
-        fix = "the file is damaged, or no database: move it away, keep it, and try `sqlite3 FILE .recover`"
+        fix = "the file is damaged, or not a database: move it away, keep it, and try `sqlite3 FILE .recover`"
     else:
-        fix = "see that the file and its folder can be written, and that the store is not closed"
+        fix = "check that the file and its folder are writable, and that the store is not closed"
     return ConnectorError(f"{what}: {refused}", "the store of dead letters", fix, can_retry=is_held)

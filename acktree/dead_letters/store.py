@@ -1,11 +1,11 @@
-"""Where messages that were given up are kept: in SQLite beside the checkpoint, or in a database of yours.
+"""The store of dead letters: an SQLite file beside the checkpoint, or a database of the user's.
 
 Rules of this file
 ------------------
-1. When ``put`` returns, the letters are durable: only then may a spout be told of its dead message.
-2. ``put`` is idempotent by (topology, root). After a crash the same verdict comes again; it is one letter.
-3. Nothing is unpickled here. A letter whose class is gone can still be listed, counted, read and exported.
-4. Who names a letter that is not there is told so, and nothing is done to the others.
+1. When ``put`` returns, the letters are durable. Only then may the spout's ``fail`` be called.
+2. ``put`` is idempotent by (topology, root): a verdict that is repeated after a crash makes no second letter.
+3. This file unpickles nothing. A letter whose class is missing can still be listed, counted, read, exported.
+4. A call that names an unknown letter raises, and changes no other letter.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ def _wall_clock_ms() -> int:
 
 
 def _is_never_open(_: DeadLetter) -> bool:
-    """Where no topology runs."""
+    """The default where no topology is running: no redriven letter is open."""
     return False
 
 
 class DeadLetters:
-    """The dead letters in one place. Any thread may call any method, and other processes may read meanwhile.
+    """The dead letters of one store. Any thread may call any method, and other processes may read meanwhile.
 
-    Where filters may be given, those letters are meant that fit all of them; see ``Filters``.
+    A method with filters applies to the letters that match all of them; see ``Filters``.
 
     Args:
-        place: The path of an SQLite file, made if missing; or a URL as SQLAlchemy has them, which needs
+        place: The path of an SQLite file, created if missing; or an SQLAlchemy URL, which needs
             ``acktree[sql]`` (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
-        send: Sends letters into the topology again, for :meth:`redrive`; None where none runs.
-        is_open: Whether what a letter was sent again as is still on its way.
-        topology: Show and change the letters of this topology alone. None: those of all that share the place.
-        now_ms: The clock that redrives are marked by.
+        send: Sends letters into the running topology, for :meth:`redrive`; None where no topology is running.
+        is_open: Whether the message that a letter was sent again as has no final verdict yet.
+        topology: Read and change only the letters of this topology. None: of all topologies in the store.
+        now_ms: The clock for the time of a redrive.
 
     Raises:
-        CheckpointError: What is there is of another program, or of a newer acktree.
-        ConfigError: The URL cannot be read, or its driver is not installed.
-        ConnectorError: It cannot be opened, or is damaged. Any method may raise this one too, with the place
-            and what to do; ``can_retry`` when it may work later by itself.
+        CheckpointError: The file or table belongs to another program, or to a newer acktree.
+        ConfigError: The URL is invalid, or its driver is not installed.
+        ConnectorError: The store cannot be opened, or is damaged. Any method may raise it, with the location
+            and the fix; ``can_retry`` is True when a later call may succeed.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class DeadLetters:
 
     @property
     def place(self) -> str:
-        """Where they are, for people: without a password."""
+        """The location of the store, for display: without a password."""
         return self._table.place
 
     def put(self, letters: Iterable[DeadLetter]) -> int:
         """Store letters, all or none; durable when this returns.
 
-        A letter whose topology and root are in the store already is left as it stands there: the first story
-        told is kept. Letters are numbered in the order given; an ``id`` that they carry is ignored.
+        A letter whose topology and root are already stored is ignored: the first one is kept. Letters are
+        numbered in the order given; their own ``id`` is ignored.
 
         Returns:
-            How many were new.
+            The number of new letters.
         """
         return self._table.insert([row_of(letter) for letter in letters])
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
-        """Those of the roots that have a letter of this topology already: :meth:`put` would leave it be."""
+        """The roots among these that already have a letter of this topology; :meth:`put` ignores them."""
         return self._table.known_roots(topology, roots)
 
     def __iter__(self) -> Iterator[DeadLetter]:
@@ -100,14 +100,14 @@ class DeadLetters:
         return self.count()
 
     def find(self, **filters: Unpack[Filters]) -> Iterator[DeadLetter]:
-        """The letters that fit, lowest id first.
+        """The letters that match, lowest id first.
 
-        Letters stored meanwhile are seen too, and nobody is kept from storing them.
+        Letters stored during the iteration are included; the iteration does not block writers.
         """
         return self._pages(Which.of(filters, self._scope))
 
     def count(self, **filters: Unpack[Filters]) -> int:
-        """How many letters fit; all of them when no filter is given."""
+        """The number of letters that match; all letters without a filter."""
         return self._table.count(Which.of(filters, self._scope))
 
     def get(self, ids: Iterable[int]) -> list[DeadLetter]:
@@ -128,16 +128,17 @@ class DeadLetters:
         return [found[number] for number in asked]
 
     def redrive(self, ids: Iterable[int]) -> int:
-        """Send letters again, as new messages with a first attempt; returns how many were sent.
+        """Send letters again, as new messages at attempt 1; returns how many were sent.
 
-        A letter that is named twice is sent once. One that was sent before and has no verdict yet is not sent
-        a second time, and not counted.
+        A letter that is named twice is sent once. A letter that was sent before and has no final verdict yet
+        is not sent again, and not counted.
 
-        Their source is through with them and is told nothing: one that is acked is done, one that fails for
-        good becomes a dead letter again. Either way the letter stays, and is marked as settled then.
+        The spout's ``ack`` and ``fail`` are not called for them, since the first give-up was final. A message
+        that is given up again becomes another dead letter. The letter itself stays in the store, and is
+        marked as settled when its message has a final verdict.
 
         Raises:
-            MisuseError: One of them is not in the store, or the topology does not run; then none is sent.
+            MisuseError: A letter is not in the store, or the topology is not running; then none is sent.
         """
         send = self._send
         if send is None:
@@ -153,31 +154,31 @@ class DeadLetters:
         return len(letters)
 
     def _redrive(self, letters: Sequence[DeadLetter], send: Callable[[Sequence[DeadLetter]], None]) -> None:
-        # Marked first: one that is through at once is settled, and the mark must not come after that.
+        # Marked before the send: a fast verdict marks the letter as settled, and must not be overwritten.
         self.mark_redriven([letter.id for letter in letters if letter.id is not None], self._now_ms())
         try:
             send(letters)
         except BaseException:
-            with suppress(AcktreeError):  # what hindered the sending is the news
+            with suppress(AcktreeError):  # the error of the send is the one to raise
                 self._put_marks_back(letters)
             raise
 
     def mark_redriven(self, ids: Iterable[int], now_ms: int) -> None:
-        """Note that these letters were sent again at ``now_ms``; durable when this returns.
+        """Record that these letters were sent again at ``now_ms``; durable when this returns.
 
         Raises:
-            MisuseError: One of them is not in the store; then none is marked.
+            MisuseError: A letter is not in the store; then none is marked.
         """
         self._mark(ids, {"redriven_ms": now_ms, "settled_ms": None})
 
     def mark_settled(self, ids: Iterable[int], now_ms: int) -> None:
-        """Note that what these letters were sent again as has come to its end; purged ones need no note."""
+        """Record that the messages of redriven letters have a final verdict; purged letters are ignored."""
         self._table.mark(list(ids), {"settled_ms": now_ms})
 
     def purge(self, **filters: Unpack[Filters]) -> int:
-        """Delete the letters that fit, for good; returns how many.
+        """Delete the letters that match; returns how many. They cannot be restored.
 
-        ``purge(redriven=True, settled=True)`` deletes those whose redrive came to its end.
+        ``purge(redriven=True, settled=True)`` deletes the redriven letters whose message has a final verdict.
 
         Raises:
             MisuseError: No filter was given, or one of ``ids`` is not in the store; then none is deleted.
@@ -187,7 +188,7 @@ class DeadLetters:
             raise MisuseError(
                 "purge() without a filter would delete every dead letter",
                 f"dead letters in {self.place}",
-                "say which: purge(ids=[...]), purge(before=...); for all of them before= the present time",
+                "give a filter: purge(ids=[...]) or purge(before=...); for all, before= the current time",
             )
         if which.ids is not None:
             asked = list(filters["ids"])
@@ -196,21 +197,21 @@ class DeadLetters:
         return self._table.delete(which)
 
     def export(self, path: Path | str, **filters: Unpack[Filters]) -> int:
-        """Write the letters that fit into a new file for other programs; returns how many.
+        """Write the letters that match to a new file for other programs; returns how many.
 
-        ``.parquet``: a row each, times as timestamps. ``.jsonl``: a JSON object a line. Both hold every part
-        of a letter, the payload whole and what can be seen of the values. Unpickles nothing. The file is
-        readable by its owner alone, and it is there whole or not at all.
+        ``.parquet``: one row per letter, times as timestamps. ``.jsonl``: one JSON object per line. Both hold
+        all parts of a letter: the whole payload, and those values that are not pickled. Unpickles nothing.
+        Only the owner can read the file. It is written completely or not at all.
 
         Raises:
-            MisuseError: The name ends otherwise, there is a file of this name, or it cannot be written.
+            MisuseError: The name has another suffix, the file exists, or it cannot be written.
         """
         return export_to(Path(path), self.find(**filters))
 
     def close(self) -> None:
-        """Let go of the place; a second call does nothing.
+        """Close the store; a second call does nothing.
 
-        Every other method raises ConnectorError from now on.
+        Every other method raises ConnectorError afterwards.
         """
         self._table.close()
 
@@ -249,7 +250,7 @@ def _open(place: Path | str) -> Table:
     if place.startswith(_SQLITE) and "?" not in place:
         return SqliteTable(Path(place.removeprefix(_SQLITE)))
     try:
-        from acktree.dead_letters.sql import SqlTable  # noqa: PLC0415  # an extra, which most do not need
+        from acktree.dead_letters.sql import SqlTable  # noqa: PLC0415  # needs an optional dependency
     except ImportError as missing:
         raise ConfigError(
             f"dead letters in a database need SQLAlchemy, which cannot be imported: {missing}",

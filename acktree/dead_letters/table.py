@@ -1,4 +1,4 @@
-"""What a store of dead letters asks of the database that it lies in."""
+"""The interface between the store of dead letters and its database: columns, filters, operations."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = [
 ]
 
 VERSION: Final = 2
-"""Of the columns. Raise it with each change of them, and convert what older versions wrote."""
+"""The version of the columns. Raise it with each change of them, and convert older stores."""
 
 COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
 
 MOST_IDS: Final = 500
-"""Ids go into a statement by so many: databases bound how many values one may have."""
+"""The most ids in one statement: databases limit the number of values."""
 
 Row = tuple[Any, ...]
-"""A letter as columns: the parts of a ``DeadLetter`` in their order, ``fields`` as a JSON list."""
+"""A letter as columns: the attributes of a ``DeadLetter`` in their order, ``fields`` as a JSON list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a column must be."""
+    """A condition on one column."""
 
     column: str
     test: Literal["=", "<", ">=", "is null", "is not null"]
@@ -47,42 +47,43 @@ class Condition:
 
 
 class Filters(TypedDict, total=False):
-    """Which letters are meant: those that fit all of what is given."""
+    """Filters for letters: a letter matches if it matches all given ones."""
 
     ids: Iterable[int]
     topology: str
     spout: str
     component: str
-    """Where they failed, not who emitted them."""
+    """The component in which they failed, not the one that emitted them."""
     kind: FailureKind
     cause: FailureCause
     redriven: bool
     """Whether they were sent again at least once."""
     settled: bool
-    """Whether what they were sent again as came to its end."""
+    """Whether the messages that they were sent again as have a final verdict."""
     before: datetime | int
-    """Given up before that time: aware, or in milliseconds since 1970."""
+    """Given up before this time: an aware datetime, or milliseconds since 1970."""
     since: datetime | int
-    """Given up then or later."""
+    """Given up at this time or later."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Which:
-    """Filters, read: conditions, and ids if there were any."""
+    """Parsed filters: conditions, and the ids if any were given."""
 
     conditions: tuple[Condition, ...]
     ids: Sequence[int] | None
 
     @classmethod
     def of(cls, filters: Filters, scope: str | None) -> Which:
-        """Read filters.
+        """Parse filters.
 
         Args:
-            scope: The topology whose letters there are; None for any.
+            filters: The filters as given.
+            scope: Only letters of this topology match; None for any.
 
         Raises:
-            TypeError: There is no such filter.
-            MisuseError: A time without a time zone.
+            TypeError: A filter does not exist.
+            MisuseError: A time has no time zone.
         """
         unknown = filters.keys() - Filters.__annotations__
         if unknown:
@@ -108,49 +109,49 @@ class Which:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing was given but a scope."""
+        """Whether no filter was given, except a scope."""
         return self.ids is None and all(condition.column == "topology" for condition in self.conditions)
 
 
 class Table(Protocol):
-    """Letters in some database. Any thread may call any method.
+    """Letters in a database. Any thread may call any method.
 
-    Whatever the database refuses is a ConnectorError or CheckpointError, and changed nothing.
+    A method that the database refuses raises ConnectorError or CheckpointError, and changes nothing.
     """
 
     place: str
-    """For people: where it is, without a password."""
+    """The location, for display: without a password."""
 
     def insert(self, rows: Sequence[Row]) -> int:
-        """Store rows, all or none, durably; those whose topology and root are there stay as they are.
+        """Store rows, all or none, durably. A row whose topology and root are already stored is ignored.
 
-        Ids that rows carry are ignored. Returns how many were new.
+        The ids of the rows are ignored. Returns how many rows were new.
         """
 
     def select(self, which: Which, after: int, most: int) -> list[Row]:
-        """Rows that fit, with ids above ``after``, lowest first, at most so many.
+        """The first rows that match with an id above ``after``, lowest id first, at most ``most``.
 
-        ``which`` names no more ids than one statement takes: see :func:`runs_of`.
+        ``which`` has no more ids than fit into one statement: see :func:`runs_of`.
         """
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
-        """Those of the roots that have a letter of this topology."""
+        """The roots among these that have a letter of this topology."""
 
     def count(self, which: Which) -> int:
-        """How many fit."""
+        """The number of rows that match."""
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
-        """Set columns of rows, all or none; ids that are not there are passed over."""
+        """Set columns of rows, all or none; unknown ids are ignored."""
 
     def delete(self, which: Which) -> int:
-        """Delete what fits, all or none; returns how many."""
+        """Delete the rows that match, all or none; returns how many."""
 
     def close(self) -> None:
-        """Let go of the database; a second call does nothing, every other method raises from now on."""
+        """Close the connection. A second call does nothing; every other method raises afterwards."""
 
 
 def runs_of(ids: Sequence[int] | None) -> Iterator[Sequence[int] | None]:
-    """Ids as far as one statement takes them; None, for no ids at all, is one run."""
+    """Divide ids into parts that fit into one statement; None (no filter by id) is one part."""
     if ids is None:
         yield None
         return
@@ -161,13 +162,13 @@ def runs_of(ids: Sequence[int] | None) -> Iterator[Sequence[int] | None]:
 def row_of(letter: DeadLetter) -> Row:
     """A letter as columns."""
     parts: dict[str, Any] = {name: getattr(letter, name) for name in COLUMNS}
-    # A reason may quote a file name that is no UTF-8, or a NUL: some database would refuse the letter.
+    # A reason may contain a file name that is not UTF-8, or a NUL, which some databases refuse.
     row = {name: _storable(part) if isinstance(part, str) else part for name, part in parts.items()}
     return tuple((row | {"id": None, "fields": json.dumps(letter.fields)}).values())
 
 
 def letter_of_row(row: Row) -> DeadLetter:
-    """The letter that :func:`row_of` took apart."""
+    """The inverse of :func:`row_of`."""
     parts: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     parts["fields"] = tuple(json.loads(parts["fields"]))
     parts["kind"] = FailureKind(parts["kind"])
@@ -177,7 +178,7 @@ def letter_of_row(row: Row) -> DeadLetter:
 
 
 def _possible(ids: Iterable[object]) -> tuple[int, ...]:
-    """Those that could be some letter's, ascending, each once: databases refuse the others."""
+    """The valid ids, ascending, each once: databases refuse the others."""
     return tuple(sorted({number for number in ids if isinstance(number, int) and 0 < number < 2**63}))
 
 
@@ -190,8 +191,8 @@ def _ms(time: datetime | int) -> int:
         return int(time)
     if time.tzinfo is None:
         raise MisuseError(
-            f"{time} has no time zone, so nobody knows when it was",
+            f"{time} has no time zone, so it is ambiguous",
             "before= or since=, of dead letters",
-            "say datetime(..., tzinfo=UTC) or datetime.now().astimezone(), or milliseconds since 1970",
+            "give datetime(..., tzinfo=UTC), datetime.now().astimezone(), or milliseconds since 1970",
         )
     return int(time.timestamp() * 1000)

@@ -243,8 +243,8 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     """Make the thread of each spout task; none is started."""
     plan, held, config = run.plan, run.checkpoint, run.plan.config
     spout_host = SpoutHost(
-        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked, recorder.settle,
-        recorder.letters_among, run.threads.wake_task,
+        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
+        recorder.mark_settled,        recorder.letters_among, run.threads.wake_task,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

@@ -20,7 +20,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.tracking.deltas import Deltas, concat_deltas
-from acktree.core.tracking.ledger import Judged, Ledger, Settlement
+from acktree.core.tracking.ledger import Judged, Judgement, Ledger
 from acktree.core.tracking.sequence_sums import close
 from acktree.tasks.plan import Plan
 
@@ -53,7 +53,7 @@ class Verdicts:
 
     @classmethod
     def of(
-        cls, done: Sequence[tuple[int, Int64s]], settled: Settlement, reasons: tuple[bytes, ...]
+        cls, done: Sequence[tuple[int, Int64s]], settled: Judgement, reasons: tuple[bytes, ...]
     ) -> Verdicts:
         """The verdicts of a settlement, with only the reasons that are told."""
         used, failures = np.unique(settled.failures, return_inverse=True)
@@ -149,6 +149,6 @@ class Acker:
             ack_roots=closing.old_roots,
             ack_sums=closing.old_sums,
         )
-        settled = self.ledger.settle(scattered, clock_ms, is_first=is_first)
+        settled = self.ledger.judge(scattered, clock_ms, is_first=is_first)
         self.rows_left = settled.left.roots[settled.left.owners < 0]  # see tasks/spouts/verdict_batch.py
         return Verdicts.of(closing.done, settled, told.reasons), settled.change

@@ -398,7 +398,7 @@ class LocalTopology(RunningTopology):
             )
         spout_host = SpoutHost(
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
-            self._recorder.acked, self._recorder.settle,
+            self._recorder.acked, self._recorder.mark_settled,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)

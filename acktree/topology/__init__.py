@@ -1,4 +1,4 @@
-"""Topologies: written with a builder, checked once, then frozen."""
+"""Topologies: declared with a builder, validated once, then immutable."""
 
 from __future__ import annotations
 

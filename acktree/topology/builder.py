@@ -1,10 +1,10 @@
-"""The door: Storm's ``TopologyBuilder`` with Python's keywords.
+"""The topology builder: Storm's ``TopologyBuilder`` with Python's keywords.
 
 Rules of this file
 ------------------
-1. Nothing is refused while it is being written: components may come in any order. ``create_topology`` sees
-   the whole and refuses the first mistake, with the call it stands in and what to write instead.
-2. ``create_topology`` may be called again; a topology never changes after it was made.
+1. The declaring calls check nothing, so components may be declared in any order. ``create_topology`` checks
+   the whole topology and raises the first mistake, with the call that contains it and the fix.
+2. ``create_topology`` may be called again; a topology never changes after it was created.
 
 Source: Storm's ``TopologyBuilder``, ``BoltDeclarer`` and ``InputDeclarer``.
 """
@@ -28,10 +28,10 @@ __all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder"]
 
 
 class TopologyBuilder:
-    """Draw a topology.
+    """Declares a topology.
 
     Args:
-        name: What the topology is called in logs, the UI and error texts.
+        name: The name of the topology in logs, the UI and error texts.
 
         builder = TopologyBuilder("word-count")
         builder.set_spout("lines", Lines(), retry=Retry(max_attempts=5))
@@ -57,11 +57,11 @@ class TopologyBuilder:
         """Add a spout.
 
         Args:
-            id: What other components call it. Not ``__`` at the start and no colon.
-            spout: An instance; each task works on a deep copy of it, in the process that calls ``submit``.
-            parallelism: Number of tasks, each with a thread of its own.
-            retry: What becomes of a failed message. None: the spout's ``fail`` is called at each failure, as
-                in Storm.
+            id: The id by which other components refer to it; without ``__`` at the start and without a colon.
+            spout: An instance; each task uses a deep copy of it, in the process that calls ``submit``.
+            parallelism: Number of tasks, each with its own thread.
+            retry: The policy for failed messages. None: the spout's ``fail`` is called at each failure, as in
+                Storm.
             max_spout_pending: How many messages of each task of this spout may be open, in place of
                 ``Config(max_spout_pending=...)``. 0: any number.
             message_timeout_secs: After how long a message of this spout is TIMED_OUT, in place of
@@ -79,12 +79,12 @@ class TopologyBuilder:
         bolt: AnyBolt,
         parallelism: int = 1,
     ) -> BoltDeclarer:
-        """Add a bolt; chain what it reads to the result.
+        """Add a bolt; declare its inputs with the grouping methods of the result.
 
         Args:
-            id: What other components call it. Not ``__`` at the start and no colon.
-            bolt: An instance of Bolt, BasicBolt or ArrowBolt, or a function under ``@bolt``; each task works
-                on a pickled copy of it.
+            id: The id by which other components refer to it; without ``__`` at the start and without a colon.
+            bolt: An instance of Bolt, BasicBolt or ArrowBolt, or a function with ``@bolt``; each task uses a
+                pickled copy of it.
             parallelism: Number of tasks.
         """
         declared = Declared("set_bolt", id, bolt, parallelism)
@@ -92,15 +92,15 @@ class TopologyBuilder:
         return BoltDeclarer(declared)
 
     def create_topology(self) -> Topology:
-        """Check everything, number the tasks, and freeze.
+        """Validate the topology, number its tasks, and return it.
 
-        Tasks are numbered from 1, components sorted by id as plain strings, as in Storm. Unlike Storm's, the
-        acker has no number.
+        Tasks are numbered from 1, with components sorted by id as plain strings, as in Storm. Unlike in
+        Storm, the acker has no task id.
 
-        Bolts are pickled and spouts are copied once, to see that it can be done.
+        Bolts are pickled and spouts are copied once, to check that it is possible.
 
         Raises:
-            TopologyError: The first mistake found, with the call it stands in and what to write instead.
+            TopologyError: The first mistake found, with the call that contains it and the fix.
         """
         name, components = checked_components(self._name, self._declared)
         subscriptions = tuple(edge for component in components for edge in component.inputs)
@@ -108,21 +108,21 @@ class TopologyBuilder:
 
 
 class BoltDeclarer:
-    """What a bolt reads, and settings of its own. Every method returns the same declarer, to be chained.
+    """Declares the inputs and settings of a bolt. Every method returns the same declarer, for chaining.
 
-    Each grouping adds one input. ``component`` is the id of a spout or bolt, set before or after; ``stream``
-    is one of its output streams. A bolt may read many streams, each with one grouping.
+    Each grouping adds one input. ``component`` is the id of a spout or bolt, declared before or after;
+    ``stream`` is one of its output streams. A bolt may read many streams, each with one grouping.
     """
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
 
     def set_execute_timeout_secs(self, secs: float) -> BoltDeclarer:
-        """Give this bolt a limit of its own, in place of ``Config(execute_timeout_secs=...)``.
+        """Set an execute timeout for this bolt, which overrides ``Config(execute_timeout_secs=...)``.
 
         Args:
-            secs: How long one call of ``execute`` (of an ArrowBolt: of ``execute_batch``) may take before it
-                is interrupted and its tuple fails. More than 0. Set twice, the last counts.
+            secs: The time after which a call of ``execute`` (``execute_batch`` of an ArrowBolt) is
+                interrupted and its tuple fails. More than 0. The last call counts.
         """
         self._declared.settings["set_execute_timeout_secs"] = secs
         return self
@@ -132,11 +132,11 @@ class BoltDeclarer:
         return self._add(Input("shuffle_grouping", component, stream))
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """As ``shuffle_grouping``, which is local already where it can be."""
+        """The same as ``shuffle_grouping``, which is local where possible."""
         return self._add(Input("local_or_shuffle_grouping", component, stream))
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Any task, the author does not care; as ``shuffle_grouping``."""
+        """Any task; the same as ``shuffle_grouping``."""
         return self._add(Input("none_grouping", component, stream))
 
     def fields_grouping(
@@ -148,25 +148,25 @@ class BoltDeclarer:
     def partial_key_grouping(
         self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Equal values of these fields to the less used of two tasks: for keys of very unequal weight."""
+        """Equal values of these fields to the less used of two tasks: for very unevenly distributed keys."""
         return self._add(Input("partial_key_grouping", component, stream, fields))
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Everything to the bolt's lowest task."""
+        """All tuples to the bolt's lowest task."""
         return self._add(Input("global_grouping", component, stream))
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """A copy to every task; the message is done when all copies are."""
+        """A copy to every task; the message is acked when all copies are."""
         return self._add(Input("all_grouping", component, stream))
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Only what the source sends to a task by ``emit_direct``."""
+        """Only tuples that the source sends to a task with ``emit_direct``."""
         return self._add(Input("direct_grouping", component, stream))
 
     def custom_grouping(
         self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Whichever tasks an instance of the user's own grouping chooses."""
+        """The tasks that an instance of the user's own grouping chooses."""
         return self._add(Input("custom_grouping", component, stream, grouping))
 
     def _add(self, read: Input) -> BoltDeclarer:
@@ -175,15 +175,15 @@ class BoltDeclarer:
 
 
 class SpoutDeclarer:
-    """What ``set_spout`` returns: nothing can be chained to it, since a spout reads no stream."""
+    """The result of ``set_spout``. It has no grouping methods, since a spout reads no stream."""
 
     def __init__(self, where: str) -> None:
         self._where = where
 
-    if not TYPE_CHECKING:  # a type checker sees that there is no such method
+    if not TYPE_CHECKING:  # a type checker must see that there is no such method
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Answer a grouping chained to a spout with our words instead of Python's."""
+            """Raise TopologyError, not AttributeError, for a grouping that is chained to a spout."""
             if not name.endswith("_grouping"):
                 raise AttributeError(name)
             what = f"a spout is given an input, by {name}"

@@ -1,15 +1,15 @@
-"""What changed between two runs on one checkpoint, and whether the second may go on.
+"""Compares the topologies of two runs on one checkpoint, and decides whether the second run is allowed.
 
 Rules of this file
 ------------------
-1. A micro-batch is committed whole, so no tuple is under way between two runs. What crosses is: what bolts
-   remember (and hold), messages in the inbox, open roots, positions of spouts. A change that none of these
-   meets goes on.
-2. A change is refused if something would be lost, mixed up or forgotten in silence; and then it is said which
-   way leads out.
-3. Nothing is looked at but the two shapes and what waits: no file, no Spark.
+1. A micro-batch is committed whole, so no tuple is in transit between two runs. Four things are kept: what
+   bolts remember (held tuples included), messages in the inbox, open roots, positions of spouts. A change
+   that affects none of these is allowed.
+2. A change is refused if something would be lost, mixed up or dropped silently. The refusal says how to
+   proceed.
+3. The inputs are the two shapes and the spouts with messages in the inbox: no file, no Spark.
 
-The rows of the table in ``docs/running.md`` are these rules; each has its test.
+Each row of the table in ``docs/running.md`` is one of these rules; each has its test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from acktree.topology.shape import Part, Shape
 __all__ = ["CHECKPOINT", "Change", "changes"]
 
 CHECKPOINT: Final = "CHECKPOINT"
-"""Stands for the checkpoint's folder in a way out."""
+"""The placeholder for the checkpoint's folder in ``Change.way``."""
 _NEW: Final = "give the changed topology a new checkpoint"
 _DRAIN: Final = "submit it as it was and kill() it, which waits until nothing is open; then change it"
 _AGAIN: Final = f"stop, and `python -m acktree rebalance {CHECKPOINT}`"
@@ -31,12 +31,12 @@ _AGAIN: Final = f"stop, and `python -m acktree rebalance {CHECKPOINT}`"
 
 @dataclass(frozen=True)
 class Change:
-    """One difference.
+    """One difference between two shapes.
 
     Attributes:
-        what: What is different, and where.
-        refused: Why a run with it would be wrong; None: it goes on.
-        way: What to do about that.
+        what: The difference and the component.
+        refused: Why the change is refused; None when it is allowed.
+        way: What the user can do if it is refused.
     """
 
     what: str
@@ -45,11 +45,12 @@ class Change:
 
 
 def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]:
-    """What is different, and what of it may not go on.
+    """The differences between two shapes, refused and allowed ones.
 
     Args:
-        now: The shape with the task ids that components had before.
-        waiting: Spouts of which the inbox still has messages.
+        before: The shape of the last run.
+        now: The shape of this run; components that were there before keep their task ids.
+        waiting: Spouts that still have messages in the inbox.
     """
     if other := _another(before, now):
         return [other]
@@ -64,14 +65,14 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]
             found += _changed(name, old, new, is_waiting=name in waiting)
     if before.is_tracked != now.is_tracked:
         found.append(_tracked(before, now))
-    # What is refused already may be why the places differ, and its way out leads out of that too.
+    # Another refused change may be the reason why memory moved; its fix then also fixes that.
     if not any(change.refused for change in found):
         found += _moved(before, now)
     return found
 
 
 def _another(before: Shape, now: Shape) -> Change | None:
-    """Whether this is not a later run of what ran there, but another topology."""
+    """A refusal if this is another topology than the one that ran on the checkpoint."""
     own = "give this topology a checkpoint of its own"
     if before.name is not None and before.name != now.name:
         return Change(
@@ -85,7 +86,7 @@ def _another(before: Shape, now: Shape) -> Change | None:
     return Change(
         f"none of {_list(tuple(sorted(now.parts)))} was in the topology that ran on this checkpoint, which "
         f"had {_list(tuple(sorted(before.parts)))}",
-        "it is another topology, and what is kept of that one would never be used",
+        "it is another topology, and the state of the earlier one would never be used",
         f"{own}; or give its components the ids that they had",
     )
 
@@ -112,14 +113,15 @@ def _forgotten(name: str, what: str) -> Change:
     return Change(
         what,
         "what it remembers would be forgotten",
-        f"bring it back; or to forget it: `python -m acktree reset-state {CHECKPOINT} --component {name}`",
+        "restore it; or to delete its memory: "
+        f"`python -m acktree reset-state {CHECKPOINT} --component {name}`",
     )
 
 
 def _changed(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[Change]:
     if old.kind != new.kind:
         what = f"{name!r} is a {new.kind} and was a {old.kind}"
-        yield Change(what, "what is kept of it is another kind's", "give it another id")
+        yield Change(what, "the state kept under this id is that of the other kind", "give it another id")
     elif new.kind == "spout":
         yield from _changed_spout(name, old, new, is_waiting=is_waiting)
     else:
@@ -129,7 +131,7 @@ def _changed(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[C
 def _changed_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iterator[Change]:
     if old.is_frame or new.is_frame:
         if (old.is_frame, old.streams) != (new.is_frame, new.streams):
-            what = f"spout {name!r} is another DataFrame, or is none any more"
+            what = f"spout {name!r} has another DataFrame, or is no longer a DataFrameSpout"
             yield Change(what, "its position is Spark's, and rows of it may wait for their retry", _NEW)
         return
     if old.retries != new.retries and not new.redelivers:
@@ -138,7 +140,7 @@ def _changed_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Iter
         yield _unless_waiting(what, "may have failed already: lost, or tried twice", is_waiting=is_waiting)
     if old.redelivers != new.redelivers:
         what = f"spout {name!r} redelivers={new.redelivers} now, and had {old.redelivers}"
-        yield _unless_waiting(what, "would be brought back by nobody, or twice", is_waiting=is_waiting)
+        yield _unless_waiting(what, "would be delivered twice, or never again", is_waiting=is_waiting)
     yield from _streams_of_spout(name, old, new, is_waiting=is_waiting)
     if len(old.tasks) != len(new.tasks):
         yield _parallelism_of_spout(name, old, new, is_waiting=is_waiting)
@@ -153,7 +155,7 @@ def _streams_of_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> I
         if had is None:
             yield Change(f"stream {stream!r} of spout {name!r} is new")
         elif had != has:
-            yield _unless_waiting(what, "have the fields that they had", is_waiting=is_waiting)
+            yield _unless_waiting(what, "have the earlier fields", is_waiting=is_waiting)
 
 
 def _parallelism_of_spout(name: str, old: Part, new: Part, *, is_waiting: bool) -> Change:
@@ -161,7 +163,7 @@ def _parallelism_of_spout(name: str, old: Part, new: Part, *, is_waiting: bool) 
     if not old.redelivers and old.remembers:
         return Change(what, "each task has a position of its own, which cannot be divided", _NEW)
     if len(new.tasks) < len(old.tasks):
-        return _unless_waiting(what, "belong to tasks that are no more", is_waiting=is_waiting)
+        return _unless_waiting(what, "belong to tasks that no longer exist", is_waiting=is_waiting)
     return Change(what)
 
 
@@ -210,7 +212,8 @@ def _inputs(name: str, old: Part, new: Part, *, is_bound: bool) -> Change:
         f"bolt {name!r} reads {read.source!r} by {_grouping(read.grouping, read.fields)}, and read "
         f"{was.source!r} by {_grouping(was.grouping, was.fields)}",
         "what its tasks remember would not be where their tuples go",
-        f"group as before; or to forget it: `python -m acktree reset-state {CHECKPOINT} --component {name}`",
+        "group as before; or to delete its memory: "
+        f"`python -m acktree reset-state {CHECKPOINT} --component {name}`",
     )
 
 
@@ -221,13 +224,13 @@ def _tracked(before: Shape, now: Shape) -> Change:
         return Change(what)
     return Change(
         what,
-        f"what is open of spout {keeping[0]!r} would never have a verdict",
-        f"leave acker_executors as it was; or {_NEW}",
+        f"open messages of spout {keeping[0]!r} would never have a verdict",
+        f"leave acker_executors unchanged; or {_NEW}",
     )
 
 
 def _moved(before: Shape, now: Shape) -> Iterator[Change]:
-    """Whether Spark finds each memory where it left it."""
+    """A refusal if Spark would not find the memory of each bolt on the same level as before."""
     if before.state is None or now.state is None:
         return
     for bolt in sorted({bolt for level in before.state for bolt in level}):
@@ -235,16 +238,16 @@ def _moved(before: Shape, now: Shape) -> Iterator[Change]:
         at = next((at for at, level in enumerate(now.state) if bolt in level), None)
         if at != was:
             yield Change(
-                f"bolt {bolt!r} remembers on level {at} of those with memory now, and did on {was}",
-                "Spark keeps memory by the level's place",
-                f"{_AGAIN}, which lets memory go to any level",
+                f"bolt {bolt!r} is on stateful level {at} now, and was on {was}",
+                "Spark keeps memory by the position of the stateful level",
+                f"{_AGAIN}, which can move memory to any level",
             )
             return
     if len(before.state) != len(now.state):
         yield Change(
             f"{len(now.state)} levels have memory now, and {len(before.state)} had",
-            "Spark keeps memory by the level's place, and takes no new one",
-            f"{_AGAIN}, which lets memory go to any level",
+            "Spark keeps memory by the position of the stateful level, and cannot add one",
+            f"{_AGAIN}, which can move memory to any level",
         )
 
 

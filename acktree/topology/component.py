@@ -23,7 +23,7 @@ class Subscription:
         subscriber: Id of the bolt that reads.
         source: Id of the component that emits.
         stream: The stream of ``source``.
-        grouping: To which of the bolt's tasks each tuple goes.
+        grouping: Chooses the bolt's task for each tuple.
     """
 
     subscriber: str
@@ -34,22 +34,22 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A spout or bolt with its place in the topology.
+    """A spout or bolt of a topology, with its tasks and inputs.
 
     Attributes:
         id: As given to ``set_spout`` or ``set_bolt``.
         kind: ``"spout"`` or ``"bolt"``.
         is_dataframe: Whether it is a ``DataFrameSpout``: Spark reads its rows, and its task never emits.
-        user_object: The spout or bolt that the user gave, itself and not a copy: copy it for each task, never
-            run it. None in a plan, which travels without it.
+        user_object: The user's spout or bolt itself, not a copy: copy it for each task, never call its hooks.
+            None in a plan, which is sent to workers without it.
         parallelism: Number of tasks.
-        task_ids: Their numbers in the topology, ascending and without a gap.
+        task_ids: Their ids in the topology, ascending.
         streams: Stream id -> declaration, in the order declared; empty for a bolt that emits nothing.
-        remembers: Attributes that live on between micro-batches; empty for a stateless bolt.
+        remembers: Attributes that are kept between micro-batches; empty for a stateless bolt.
         tick_secs: The bolt's own tick interval. None: the configured one.
         execute_timeout_secs: The bolt's own limit of one call of ``execute``. None: the configured one.
-        retry: A spout's policy for failed messages. None: they go straight to ``fail``.
-        inputs: What a bolt reads, in the order written; empty for a spout.
+        retry: A spout's policy for failed messages. None: ``fail`` is called at each failure.
+        inputs: The subscriptions of a bolt, in the order declared; empty for a spout.
         max_spout_pending: A spout's own limit of open messages for each task; 0: none. None: the configured
             one.
         message_timeout_secs: A spout's own message timeout. None: the configured one.

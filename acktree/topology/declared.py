@@ -1,6 +1,6 @@
-"""What was written to the builder, word for word: nothing checked, nothing changed.
+"""The calls to the builder with their arguments, unchecked and unchanged.
 
-The checks come in ``create_topology``, where all of it is known, and can quote the call that they are about.
+``create_topology`` checks them when all calls are known, and quotes the call in its errors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Input:
 
     Attributes:
         method: ``"fields_grouping"`` and so on.
-        source: The component named, whatever it is.
-        stream: The stream named, whatever it is.
+        source: The given component, unchecked.
+        stream: The given stream, unchecked.
         argument: The fields or the custom grouping, for the methods that take one.
     """
 
@@ -45,12 +45,12 @@ class Declared:
 
     Attributes:
         method: ``"set_spout"`` or ``"set_bolt"``.
-        id: The id given, whatever it is.
-        user_object: The spout or bolt given, whatever it is.
-        parallelism: The parallelism given, whatever it is.
-        retry: The retry given to a spout, whatever it is.
-        inputs: Grows as groupings are chained.
-        settings: What was chained to it that is the component's own, by method, whatever it is.
+        id: The given id, unchecked.
+        user_object: The given spout or bolt, unchecked.
+        parallelism: The given parallelism, unchecked.
+        retry: The given retry, unchecked.
+        inputs: The chained groupings so far.
+        settings: Arguments of other chained methods, by method, unchecked.
     """
 
     method: Literal["set_spout", "set_bolt"]
@@ -76,7 +76,7 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """How an error speaks of it: ``bolt 'count'``."""
+        """Its name in errors: ``bolt 'count'``."""
         return f"{self.kind} {self.id!r}"
 
     @property
@@ -90,7 +90,7 @@ class Declared:
 
 
 def shown(value: object) -> str:
-    """A value as it may have been written: a class by its name, an object as its constructor's call."""
+    """A value as source code may show it: a class by its name, an object as a constructor call."""
     if value is None or isinstance(value, (str, bytes, int, float, list, tuple, set, dict)):
         return f"{value!r:.60}"
     name = getattr(value, "__name__", None)
@@ -98,6 +98,6 @@ def shown(value: object) -> str:
 
 
 def code_name(value: object) -> str:
-    """What the author would search for: the name of a class, or of a function under ``@bolt``."""
+    """The name in the user's code: of a class, or of a function with ``@bolt``."""
     name = getattr(value, "__name__", None)
     return name if isinstance(name, str) else type(value).__name__

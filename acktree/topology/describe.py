@@ -1,9 +1,9 @@
-"""A topology as a value that can be read, compared and drawn.
+"""A description of a topology, as a value that can be printed, compared and drawn.
 
 Rules of this file
 ------------------
-1. A description is data first: what JSON can hold, in one order. Text and drawing are made from it alone.
-2. It shows the levels, because what runs together is what a user cannot see in the program.
+1. A description is JSON data in a defined order. The text and the drawing are made only from this data.
+2. It shows the levels, because a user cannot see in the program which bolts run together.
 
 Source: ours, after Kafka Streams' ``Topology.describe()``.
 """
@@ -24,17 +24,17 @@ __all__ = ["Description", "describe"]
 
 @dataclass(frozen=True)
 class Description:
-    """What ``Topology.describe()`` returns; equal for topologies that are built alike.
+    """The result of ``Topology.describe()``; equal for equal topologies.
 
     Attributes:
-        data: ``name``, ``partitions``, ``components`` (id -> what it is, its tasks and streams),
+        data: ``name``, ``partitions``, ``components`` (id -> its kind, tasks, streams and settings),
             ``subscriptions`` and ``levels``; dicts, lists, strings and numbers only.
     """
 
     data: dict[str, Any]
 
     def __str__(self) -> str:
-        """Level by level: who runs, on which tasks, and what it reads."""
+        """Level by level: the components with their tasks and inputs."""
         lines = [f"topology {self.data['name']} on {_count(self.data['partitions'], 'partition')}"]
         for level in self.data["levels"]:
             lines.append(f"  {_title(level)}")
@@ -89,13 +89,13 @@ class Description:
 def describe(
     name: str, components: Mapping[str, Component], levels: Sequence[Level], partitions: int
 ) -> Description:
-    """Say what a topology is, as a value.
+    """Describe a topology.
 
     Args:
-        name: The topology's.
+        name: The topology's name.
         components: Component id -> component, sorted by id.
-        levels: From 0 upwards, for these partitions.
-        partitions: How many partitions a level has.
+        levels: From 0 upwards, for this number of partitions.
+        partitions: The number of partitions of a level.
     """
     spouts = [component.id for component in components.values() if component.kind == "spout"]
     return Description(
@@ -157,5 +157,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For Mermaid, whose quoted labels know entities and no backslash."""
+    """Escape text for a quoted label of Mermaid, which has entities and no backslash escapes."""
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")

@@ -1,23 +1,23 @@
-"""The ladder: which bolts run together, and where a shuffle stands between them.
+"""Levels: which bolts run together, and between which of them Spark shuffles.
 
 Rules of this file
 ------------------
-1. A task is hosted by exactly one partition, whatever level it is on: ``task_id % partitions``.
+1. A task runs in exactly one partition, on every level: ``task_id % partitions``.
 2. Two bolts share a level only if no tuple between them has to change its partition.
-3. A bolt that remembers never runs behind its own producer in one level: its tuples are grouped by task, and
-   sorted, by the shuffle in front of it.
-4. Where a component runs depends on the topology and the number of partitions, on nothing else.
+3. A stateful bolt is never on the level of its producer: the shuffle before its level groups its tuples by
+   task and sorts them.
+4. The level of a component depends only on the topology and the number of partitions.
 
-Level 0 is the source: the spouts' messages are spread over all partitions there. Each further level is one
-shuffle by target task. A bolt stands as low as its inputs let it:
+Level 0 is the source: the spouts' messages are distributed over all partitions there. Each further level
+begins with one shuffle by target task. A bolt is on the lowest level that its inputs allow:
 
     level(bolt) = max over its inputs of  level(source)      if the edge is fusable
                                           level(source) + 1  if not
 
-An input from a lower level than ``level(bolt) - 1``, or a fusable one from any lower level, is carried
-upwards by the shuffles in between.
+An input from a lower level than ``level(bolt) - 1``, or a fusable one from any lower level, is passed on by
+the levels in between.
 
-Source: ours. Storm has no levels: there every edge is a queue.
+Source: ours. Storm has no levels: every edge is a queue there.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Level", "host", "is_fusable", "levels_of"]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One storey: bolts that run one after the other on the frames of one partition.
+    """One level: bolts that run one after the other on the frames of one partition.
 
     Attributes:
         index: 0 for the source level, then upwards.
-        bolts: Component ids in the order to run them: who feeds another comes first. Empty only in level 0.
-        stateful: Whether some bolt of it remembers. Never true of level 0.
+        bolts: Component ids in the order in which they run, producers first. Empty only on level 0.
+        stateful: Whether it has a stateful bolt. Always false for level 0.
     """
 
     index: int
@@ -56,15 +56,16 @@ def host(task_id: int, partitions: int) -> int:
 
 
 def is_fusable(edge: Subscription, source: Component, target: Component, partitions: int) -> bool:
-    """Whether the target may run in the source's level.
+    """Whether the target may run on the source's level.
 
-    It may when every partition that emits hosts a task that may be chosen, and nothing is remembered there.
+    This is so if the target is stateless, its grouping accepts any task, and every partition in which the
+    source emits hosts one of the target's tasks.
 
     Args:
-        edge: The subscription; its grouping must leave the choice of the task to us.
-        source: Who emits. A spout emits in all partitions, a bolt where its tasks are hosted.
-        target: Who reads; must remember nothing.
-        partitions: How many partitions a level has.
+        edge: The subscription.
+        source: The component that emits: a spout in all partitions, a bolt in those of its tasks.
+        target: The bolt that reads.
+        partitions: The number of partitions of a level.
     """
     if edge.grouping.crosses or target.remembers:
         return False
@@ -72,14 +73,14 @@ def is_fusable(edge: Subscription, source: Component, target: Component, partiti
 
 
 def levels_of(sources_first: Sequence[Component], partitions: int) -> tuple[Level, ...]:
-    """Put every bolt on its level.
+    """Compute the level of every bolt.
 
     Args:
         sources_first: All components, each after those that it reads.
-        partitions: How many partitions a level has, at least 1.
+        partitions: The number of partitions of a level, at least 1.
 
     Returns:
-        The levels from 0 upwards, without a gap; level 0 may be empty, no other is.
+        The levels from 0 upwards, without a gap; only level 0 may be empty.
 
     Raises:
         ConfigError: Less than one partition.

@@ -1,10 +1,10 @@
-"""The finished topology: a frozen, validated graph that knows its tasks and its levels.
+"""The validated topology: an immutable graph with its tasks and levels.
 
 Rules of this file
 ------------------
-1. Nothing here can be wrong: ``create_topology`` refused it before.
-2. Whatever could be in two orders is in one: components by id, bolts behind what they read, subscribers by
-   id. The same topology written in another order has the same tasks, levels and description.
+1. A ``Topology`` is always valid: ``create_topology`` checks it before it is made.
+2. All orders are defined: components by id, bolts after the components that they read, subscribers by id. The
+   same topology declared in another order has the same tasks, levels and description.
 
 Source: Storm's ``StormTopology`` and ``GeneralTopologyContext``.
 """
@@ -26,7 +26,7 @@ __all__ = ["Component", "Kind", "Subscription", "Topology"]
 
 @dataclass(frozen=True)
 class Topology:
-    """What ``create_topology`` returns, and what ``submit`` and ``LocalCluster`` run.
+    """The result of ``create_topology``, which ``submit`` and ``LocalCluster`` run.
 
     Attributes:
         name: As given to ``TopologyBuilder``.
@@ -45,24 +45,24 @@ class Topology:
 
     @cached_property
     def bolts(self) -> tuple[Component, ...]:
-        """The bolts, each behind the bolts that it reads; by id where that leaves a choice."""
+        """The bolts, each after the bolts that it reads; otherwise by id."""
         return tuple(component for component in self._sources_first if component.kind == "bolt")
 
     @cached_property
     def tasks(self) -> Mapping[str, tuple[int, ...]]:
-        """Component id -> its task ids, ascending: what every task's context knows."""
+        """Component id -> its task ids, ascending; part of every task's context."""
         return {component.id: component.task_ids for component in self.components.values()}
 
     def subscribers(self, component: str, stream: str) -> tuple[Subscription, ...]:
-        """Who reads a stream, by id of the reader. Empty when nobody does."""
+        """The subscriptions to a stream, by id of the subscriber. Empty if there are none."""
         return self._readers.get((component, stream), ())
 
     def component_of(self, task_id: int) -> Component:
-        """The component that a task belongs to. KeyError for a number that is no task's."""
+        """The component of a task. KeyError for an unknown task id."""
         return self._by_task[task_id]
 
     def levels(self, partitions: int) -> tuple[Level, ...]:
-        """The levels of this topology on so many partitions, from the source upwards; see ``levels.py``.
+        """The levels of this topology on that number of partitions, source first; see ``levels.py``.
 
         Raises:
             ConfigError: Less than one partition.
@@ -70,12 +70,12 @@ class Topology:
         return levels_of(self._sources_first, partitions)
 
     def describe(self, partitions: int = 2) -> Description:
-        """What runs where: print it, compare it in a test, or draw it with ``.mermaid()``."""
+        """A description of components, tasks and levels: print it, compare it, draw it (``.mermaid()``)."""
         return describe(self.name, self.components, self.levels(partitions), partitions)
 
     @cached_property
     def _sources_first(self) -> tuple[Component, ...]:
-        """All components, each behind what it reads; the smallest id first where that leaves a choice."""
+        """All components, each after those that it reads; otherwise by id."""
         sorter = TopologicalSorter(
             {each.id: {edge.source for edge in each.inputs} for each in self.components.values()}
         )

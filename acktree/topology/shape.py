@@ -1,10 +1,10 @@
-"""What of a topology a checkpoint is bound to: its shape, which the next run is compared with.
+"""The shape of a topology: the part of it that a checkpoint depends on. The next run is compared with it.
 
 Rules of this file
 ------------------
-1. A task's number is for ever: memory, messages and dead letters are found by it. A component that was there
-   keeps its numbers, a new one is given numbers that nobody had.
-2. Only what something in a checkpoint depends on is in a shape: no code, no settings, no retry policy.
+1. A task id is permanent: memory, messages and dead letters are found by it. A component of the last run
+   keeps its task ids; a new one gets ids that were never used.
+2. A shape contains only what the contents of a checkpoint depend on: no code, no settings, no retry policy.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ANY_TASK: Final = frozenset({"shuffle", "local_or_shuffle", "none"})
 
 @dataclass(frozen=True)
 class Input:
-    """What a bolt reads.
+    """A subscription of a bolt.
 
     Attributes:
-        source: Who emits.
-        stream: On which stream.
-        grouping: Storm's word for how tasks are chosen; ``shuffle`` for all that may choose any.
-        fields: What a fields or partial key grouping goes by.
+        source: The component that emits.
+        stream: Its stream.
+        grouping: The name of the grouping; ``shuffle`` for all groupings that may choose any task.
+        fields: The fields of a fields or partial key grouping.
     """
 
     source: str
@@ -48,12 +48,12 @@ class Part:
 
     Attributes:
         tasks: Its task ids, ascending.
-        remembers: Attributes that live on, sorted.
+        remembers: Attributes that are saved, sorted.
         streams: Stream -> fields.
-        inputs: What a bolt reads, sorted.
-        redelivers: Whether a spout's queue brings back what was open; True for a bolt.
+        inputs: The subscriptions of a bolt, sorted.
+        redelivers: Whether a spout's queue delivers open messages again; True for a bolt.
         is_frame: Whether it is a ``DataFrameSpout``.
-        retries: Whether a spout has a ``Retry``; what it says may change from run to run.
+        retries: Whether a spout has a ``Retry``; its arguments may change from run to run.
     """
 
     kind: Kind
@@ -67,7 +67,7 @@ class Part:
 
     @classmethod
     def of(cls, component: Component) -> Part:
-        """The part that a component is."""
+        """The part of a component."""
         spout = component.user_object
         inputs = (Input(edge.source, edge.stream, *_choice_of(edge.grouping)) for edge in component.inputs)
         return cls(
@@ -83,7 +83,7 @@ class Part:
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Part:
-        """Read what :meth:`Shape.to_json` made of one."""
+        """Read what :meth:`Shape.to_json` wrote of one."""
         inputs = tuple(
             Input(one["source"], one["stream"], one["grouping"], tuple(one["fields"]))
             for one in read["inputs"]
@@ -102,15 +102,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Shape:
-    """All components, and where Spark keeps what they remember.
+    """All components, and the levels on which Spark keeps their memory.
 
     Attributes:
-        parts: Component id -> what it is.
-        state: The remembering bolts of each level that has some, from the source upwards: Spark finds their
-            memory by that place. None when Spark keeps nothing yet, so that any places will do.
+        parts: Component id -> its part.
+        state: The stateful bolts of each stateful level, from the source upwards: Spark finds their memory by
+            this position. None while Spark keeps no memory; then any position is allowed.
         is_tracked: Whether messages have verdicts.
         tasks_given: The highest task id that any component ever had.
-        name: The topology's; None where an earlier acktree did not note it.
+        name: The topology's name; None in a shape of an earlier acktree that did not store it.
     """
 
     parts: Mapping[str, Part]
@@ -123,7 +123,7 @@ class Shape:
     def of(
         cls, topology: Topology, partitions: int, *, is_tracked: bool, before: Shape | None = None
     ) -> Shape:
-        """The shape of a topology whose tasks have the numbers that they shall have."""
+        """The shape of a topology whose task ids are final (see :func:`numbered`)."""
         parts = {name: Part.of(component) for name, component in topology.components.items()}
         state = tuple(
             tuple(bolt for bolt in level.bolts if topology.components[bolt].remembers)
@@ -135,7 +135,7 @@ class Shape:
         return cls(parts, state, is_tracked, given, topology.name)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it; :meth:`from_json` reads it."""
+        """The shape as JSON values; :meth:`from_json` reads it."""
         return asdict(self)
 
     @classmethod
@@ -151,7 +151,7 @@ class Shape:
         )
 
     def with_part(self, name: str, part: Part | None) -> Shape:
-        """With another part in the place of one, or with none there."""
+        """The shape with the part of one component replaced, or removed if ``part`` is None."""
         parts = {other: its for other, its in self.parts.items() if other != name}
         if part is None:
             return replace(self, parts=parts)
@@ -159,13 +159,12 @@ class Shape:
 
 
 def numbered(topology: Topology, before: Shape) -> Topology:
-    """The topology with the task ids of an earlier run: who was there keeps its own.
+    """The topology with its task ids: components of the last run keep theirs, new tasks get unused ids.
 
-    A component with fewer tasks than before loses its last ones; one with more is given new ones, as a new
-    component is.
+    A component with fewer tasks than before loses its last ids; one with more gets new ids.
 
     Raises:
-        CheckpointError: A spout would be given a task id that no root can name.
+        CheckpointError: A spout would get a task id that does not fit into a root id.
     """
     given = before.tasks_given
     components: dict[str, Component] = {}
@@ -178,8 +177,8 @@ def numbered(topology: Topology, before: Shape) -> Topology:
         given += fresh
         if component.kind == "spout" and tasks[-1] > MAX_SPOUT_TASK:
             raise CheckpointError(
-                f"spout {name!r} would have task {tasks[-1]}, and a spout's tasks end at {MAX_SPOUT_TASK}: "
-                f"{before.tasks_given} were given on this checkpoint, and none is given twice",
+                f"spout {name!r} would get task id {tasks[-1]}, and a spout's highest is {MAX_SPOUT_TASK}: "
+                f"{before.tasks_given} ids were used on this checkpoint, and none is reused",
                 f"topology {topology.name!r}",
                 "give it a new checkpoint",
             )

@@ -1,7 +1,7 @@
-"""Whether what the user gave can get to where it will run.
+"""Checks that the user's objects can be pickled or copied.
 
 A bolt or a custom grouping is pickled to the workers; a spout is deep-copied for each of its tasks, in the
-process that calls ``submit``. Both are tried once, here, where the attribute that refuses can be named.
+process that calls ``submit``. Both are tried once here, so that the error can name the attribute at fault.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _LONGEST: Final = 160
 
 
 def check_travels(user_object: object, owner: str, where: str) -> None:
-    """Copy a spout, or pickle anything else, and throw the copy away.
+    """Copy a spout, or pickle any other object, and discard the result.
 
     Args:
         user_object: A spout, bolt or custom grouping.
-        owner: What an error calls it: ``"bolt 'count' (Count)"``.
-        where: The call that it was given to.
+        owner: Its name in errors: ``"bolt 'count' (Count)"``.
+        where: The call that it was passed to.
 
     Raises:
-        TopologyError: It cannot be copied or pickled, and which attribute is to blame.
+        TopologyError: It cannot be copied or pickled; names the attribute at fault.
     """
     if isinstance(user_object, DataFrameSpout):
-        return  # it stays where it is: Spark knows the rows
+        return  # it is not copied: Spark reads its rows
     copied = isinstance(user_object, Spout)
     travel: Callable[[object], object] = copy.deepcopy if copied else cloudpickle.dumps
     refusal = _refusal(travel, user_object)

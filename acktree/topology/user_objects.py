@@ -1,10 +1,10 @@
-"""Whether a spout or bolt keeps its contract, as far as that shows before it runs.
+"""Checks that a spout or bolt fulfils its contract, as far as this can be checked before it runs.
 
 Rules of this file
 ------------------
-1. A hook that would be called wrongly, or never, is refused: Python would say so in the first micro-batch, in
-   a worker, or (a generator, a coroutine) not at all.
-2. The contract is read from the base classes; no second list of hooks is kept here.
+1. A hook with wrong parameters is refused: Python would raise only in the first micro-batch, in a worker. A
+   hook that is a generator or a coroutine is refused: Python would never run its body.
+2. The contract is read from the base classes; this file has no second list of hooks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BOLTS: Final = (Bolt, BasicBolt, ArrowBolt)
 
 
 def checked_object(declared: Declared) -> Spout | AnyBolt:
-    """The spout or bolt that was given, once it is known to be one, with hooks that can be called."""
+    """The given spout or bolt, after checking that it is one and that its hooks can be called."""
     given = declared.user_object
     call = f"{declared.method}({declared.id!r}, "
     if isinstance(given, type):
@@ -64,7 +64,7 @@ def checked_object(declared: Declared) -> Spout | AnyBolt:
 
 
 def checked_streams(declared: Declared, user_object: Spout | AnyBolt) -> dict[str, StreamDeclaration]:
-    """The output streams. A spout must have one: there is nothing else that it could do."""
+    """The output streams. A spout must have at least one."""
     streams = declare_streams(user_object.outputs, declared.owner)
     if isinstance(user_object, Spout) and not streams:
         class_name = type(user_object).__name__
@@ -79,7 +79,7 @@ def checked_streams(declared: Declared, user_object: Spout | AnyBolt) -> dict[st
 
 
 def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple[str, ...]:
-    """The attributes that live on."""
+    """The attributes that are kept between micro-batches."""
     names: object = user_object.remembers
     class_name = type(user_object).__name__
     if isinstance(names, str):
@@ -146,13 +146,13 @@ def _check_keep_alive(declared: Declared, spout: Spout) -> None:
 
 
 def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
-    """Refuse a hook that cannot be called as the contract calls it."""
+    """Refuse a hook that cannot be called with the arguments of the contract."""
     for name, contract in inspect.getmembers(base, inspect.isfunction):
         own = getattr(user_object, name)
         if getattr(own, "__func__", None) is contract:
             continue  # not overridden
         what = f"{name} of {declared.owner}"
-        place = f"{type(user_object).__name__}.{name}"
+        method = f"{type(user_object).__name__}.{name}"
         if not callable(own):
             raise declared.mistake(
                 f"{what} is {shown(own)}, not a method",
@@ -160,17 +160,17 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
             )
         if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
             raise declared.mistake(
-                f"{what} is async, and nobody would await it", f"write {place} without `async`"
+                f"{what} is async, and is never awaited", f"write {method} without `async`"
             )
         if inspect.isgeneratorfunction(own):
-            fix = f"call collector.emit([...]) in {place} instead of yield"
+            fix = f"call collector.emit([...]) in {method} instead of yield"
             if base is BasicBolt:
                 fix += "; or use a function under @bolt, which may yield"
             raise declared.mistake(f"{what} has a yield, so calling it would run nothing", fix)
         try:
             inspect.signature(own).bind(*list(inspect.signature(contract).parameters)[1:])
         except ValueError:
-            continue  # something built in that tells nobody what it takes
+            continue  # a builtin without a signature
         except TypeError:
             wanted = list(inspect.signature(contract).parameters)
             given = ", ".join(inspect.signature(own).parameters)

@@ -1,11 +1,11 @@
-"""Everything that can be wrong with a drawn topology, and what to write instead.
+"""Validates a declared topology.
 
 Rules of this file
 ------------------
-1. The first mistake is raised. Its three lines name the component, quote the call and say what to write.
-2. First each component alone, in the order written; then what it reads; then the graph; then, since it costs
-   time, whether it can travel.
-3. What is checked here is checked nowhere else.
+1. The first mistake is raised. The error names the component, quotes the call and gives the fix.
+2. The order of the checks: each component alone, in the order declared; its inputs; the graph; and last,
+   since it takes time, whether the user's objects can be pickled.
+3. These checks are made nowhere else.
 
 Source: Storm's ``StormCommon.validateStructure``, which checks a third of this. Storm checks a fields
 grouping against the union of all the source's streams, and allows cycles.
@@ -48,17 +48,17 @@ _WITHOUT_ARGUMENT: Final[Mapping[str, Grouping]] = {
 
 
 def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str, list[Component]]:
-    """Turn what was written into components, or raise the first mistake.
+    """Convert the declarations to components, or raise the first mistake.
 
     Args:
-        name: The topology's, as given.
+        name: The topology's name, as given.
         declared: Every ``set_spout`` and ``set_bolt``, in the order written.
 
     Returns:
         The name, and the components sorted by id, with their tasks numbered.
 
     Raises:
-        TopologyError: See the tests, one for each.
+        TopologyError: The first mistake. There is a test for each kind.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         what = f"the topology is called {name!r:.60}"
@@ -109,7 +109,7 @@ def _checked_id(each: Declared, earlier: Mapping[str, Declared]) -> str:
 
 
 def _component(each_id: str, each: Declared) -> Component:
-    """A component without its inputs and task ids; what is wrong with it alone is refused."""
+    """Check a component alone; returns it without inputs and task ids."""
     user_object = checked_object(each)
     tasks = each.parallelism
     if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
@@ -160,7 +160,7 @@ def _checked_message_timeout(each: Declared) -> float | None:
 
 
 def _checked_execute_timeout(each: Declared) -> float | None:
-    """What was chained to the bolt, if anything was."""
+    """The execute timeout that was chained to the bolt, if any."""
     method = "set_execute_timeout_secs"
     if method not in each.settings:
         return None
@@ -173,7 +173,7 @@ def _checked_execute_timeout(each: Declared) -> float | None:
 
 
 def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Component]) -> Component:
-    """The component with what it reads; what it cannot read is refused."""
+    """Check the inputs of a component, and add them to it."""
     if alone.kind == "bolt" and not each.inputs:
         what = f"{each.owner} reads no stream"
         sources = [other for other in sorted(components) if other != alone.id and components[other].streams]
@@ -255,11 +255,11 @@ def _checked_key(each: Declared, written: Input, fields: Sequence[str]) -> tuple
     if not given:
         fix = f"list some of {list(fields)!r}; if it does not matter who gets what, use shuffle_grouping"
         raise each.mistake(f"{what} names no field", fix, written)
-    for place, name in enumerate(given):
+    for position, name in enumerate(given):
         if name not in fields:
             unknown = f"{what} names field {name!r:.60}, which the stream does not have"
             raise each.mistake(unknown, nearest(name, fields), written)
-        if name in given[:place]:
+        if name in given[:position]:
             raise each.mistake(f"{what} names field {name!r} twice", "name it once", written)
     return tuple(given)
 
@@ -280,7 +280,7 @@ def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) ->
 
 
 def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Declared]) -> None:
-    """Refuse a stream that one bolt reads directly and another does not: neither emit could serve both."""
+    """Refuse a stream that one bolt reads by direct grouping and another by another grouping."""
     first: dict[tuple[str, str], tuple[str, bool]] = {}
     for component in components:
         each = by_id[component.id]
@@ -298,7 +298,7 @@ def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Dec
 
 
 def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Declared]) -> None:
-    """Refuse a topology in which a tuple could come back to where it was."""
+    """Refuse a topology with a cycle."""
     try:
         TopologicalSorter(
             {each.id: sorted({edge.source for edge in each.inputs}) for each in components.values()}
@@ -313,6 +313,6 @@ def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Decla
         declared = by_id[reader.id]
         raise declared.mistake(
             f"the topology has a cycle: {path}",
-            "take out one of these edges; what must go round goes out by a queue, in by a spout",
+            "remove one of these edges; for a loop, write to a queue and read it with a spout",
             declared.inputs[reader.inputs.index(edge)],
         ) from None

@@ -114,8 +114,8 @@ def test_a_builtin_that_tells_nobody_what_it_takes_is_given_the_benefit_of_the_d
     ("decorate", "says"),
     [
         (lambda: bolt(lambda tup: None), "without parentheses"),
-        (lambda: bolt()(threading.Thread), "no function"),
-        (lambda: bolt()(5), "no function"),
+        (lambda: bolt()(threading.Thread), "not a function"),
+        (lambda: bolt()(5), "not a function"),
         (lambda: bolt()(lambda: None), "called with one tuple"),
         (lambda: bolt()(lambda tup, collector: None), "called with one tuple"),
     ],
@@ -135,5 +135,5 @@ def test_an_async_function_is_refused_for_nobody_would_await_it():
         yield [1]
 
     for function in (later, later_still):
-        with pytest.raises(TopologyError, match="nobody would await"):
+        with pytest.raises(TopologyError, match="is never awaited"):
             bolt()(function)

@@ -70,10 +70,10 @@ def test_replace_with_an_unknown_setting_is_refused_alike():
         ("topology.workers", "Spark decides how many workers"),
         ("topology.worker.childopts", "Spark starts and places"),
         ("topology.tasks", "as many tasks as its parallelism"),
-        ("topology.max.task.parallelism", "settled by create_topology"),
+        ("topology.max.task.parallelism", "fixed by create_topology"),
         ("topology.trident.batch.emit.interval.millis", "no Trident"),
         ("topology.kryo.register", "no Kryo"),
-        ("nimbus.seeds", "daemon of Storm's"),
+        ("nimbus.seeds", "daemon of Storm"),
     ],
 )
 def test_a_setting_of_storms_that_means_nothing_here_is_refused_with_the_reason(key, why):

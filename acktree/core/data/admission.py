@@ -1,12 +1,12 @@
-"""Batches and schemas from outside, as they are taken in: files, DataFrames and what users make themselves.
+"""Checks and normalises batches and schemas from outside: from files, DataFrames and user code.
 
 Rules of this file
 ------------------
-1. Metadata that begins with ``acktree`` is ours alone: it says which columns are pickled. It is removed here,
-   at every entrance, so that no reader has to ask who wrote it.
-2. A type that Arrow can hold but not rearrange (a view, a run-end encoding) becomes the plain type of the
-   same values. A type whose schema cannot be written and read again is refused.
-3. What comes in is not copied, unless its type changes.
+1. Metadata keys that begin with ``acktree`` are reserved: they mark pickled columns. They are removed from
+   all data from outside, so that a reader can trust them.
+2. A type that Arrow can store but not filter or take from (a view, a run-end encoding) is converted to the
+   plain type of the same values. A type whose schema cannot be written and read again is refused.
+3. Data is copied only if its type changes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from acktree.texts import error_text
 __all__ = ["OURS", "admitted", "admitted_schema", "fitted"]
 
 OURS: Final = b"acktree"
-"""Metadata keys that begin so are the engine's own."""
+"""The prefix of metadata keys that are reserved for the engine."""
 
 
 def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    """A batch from outside without metadata of ours and with types that can travel.
+    """A batch from outside without reserved metadata, and with types that can be sent.
 
-    Called at each entrance: ``emit_batch`` of spouts and bolts, and the rows of a DataFrame.
+    Called by ``emit_batch`` of spouts and bolts, and for the rows of a DataFrame.
 
     Args:
-        where: The entrance, as an error names it.
+        batch: The batch from outside.
+        where: The call, as an error names it.
 
     Raises:
         MisuseError: A column is malformed, or its type cannot be written and read again.
@@ -62,13 +63,15 @@ def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """A batch in the declared types, by the rule that holds for single values.
+    """Convert a batch to the declared types, by the same rule as for single values.
 
     Args:
-        schema: Named as the batch is, in its order.
+        batch: The batch to convert.
+        schema: The declared types, with the names and order of the batch's columns.
+        where: The call, as an error names it.
 
     Raises:
-        MisuseError: Some value is not what its declared type holds without loss.
+        MisuseError: A declared type cannot represent a value without loss.
     """
     columns = [_fitted(column, field, where) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -88,12 +91,12 @@ def _fitted(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
             f"values of type {column.type} do not fit field {field.name!r}, declared as {field.type}: "
             f"{error_text(cause)}",
             f"{where}, field {field.name!r}",
-            "emit values that this type holds without loss, or declare another type, or only the name",
+            "emit values that this type can represent, or declare another type, or only the name",
         ) from cause
 
 
 def _is_rewriting(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast only writes the same values in another way, or raises."""
+    """Whether a cast between these types keeps all values or raises."""
     types = pa.types
     if types.is_integer(given):
         return bool(types.is_integer(wanted))
@@ -111,7 +114,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _is_plain(schema: pa.Schema, where: str) -> bool:
-    """Whether nothing is to be done: no metadata, and only types that are neither nested nor views."""
+    """Whether the schema needs no change: no metadata, and no nested types or views."""
     try:
         return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)
     except Exception as cause:  # Arrow knows types that pyarrow does not, such as an interval of months
@@ -128,7 +131,7 @@ def _field(field: pa.Field) -> pa.Field:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:  # noqa: C901, PLR0911  # a case for each kind of type
-    """The type of the same values that Arrow can rearrange."""
+    """The type for the same values that Arrow can filter and take from."""
     types = pa.types
     if types.is_string_view(kind):
         return pa.string()
@@ -150,7 +153,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:  # noqa: C901, PLR0911  # a case f
         return pa.struct([_field(field) for field in kind])
     if types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _plain(kind.value_type), kind.ordered)
-    return kind  # a union rearranges as it is
+    return kind  # a union needs no conversion
 
 
 def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
@@ -161,7 +164,7 @@ def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
         return column if column.type == field.type else _cast(column, field.type)
     except Exception as cause:
         raise MisuseError(
-            f"a column of type {column.type} cannot travel: {error_text(cause)}",
+            f"a column of type {column.type} cannot be sent: {error_text(cause)}",
             f"{where}, field {field.name!r}",
             f"cast it before: column.cast({field.type})",
         ) from cause
@@ -171,7 +174,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     cast = column.cast(kind)
     try:
         cast.validate()
-    except pa.ArrowInvalid:  # some releases of Arrow make one offset too few of a list view
+    except pa.ArrowInvalid:  # some releases of Arrow write one offset too few for a list view
         return pa.array(column.to_pylist(), kind)
     return cast
 

@@ -1,4 +1,4 @@
-"""Batches put together, and single rows taken out of them."""
+"""Joins batches, and takes single rows out of a batch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["alone", "joined"]
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema as one.
+    """Join batches of one schema into one.
 
     Raises:
-        MisuseError: One batch cannot hold them: 2 GiB in a column, or more different values than a dictionary
-            has numbers for. The batches are as they were.
+        MisuseError: One batch cannot hold them: a column has more than 2 GiB, or a dictionary has more
+            distinct values than its index type allows. The batches are unchanged.
     """
     try:
         whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -29,9 +29,9 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
-    """One row as a batch that holds no byte of its neighbours: each buffer and dictionary is its own.
+    """Copy one row into a batch of its own, which shares no buffer or dictionary with the other rows.
 
-    For what outlives the batch, or is read by others: dead letters, parked rows, exports.
+    For data that is kept longer than the batch or read by others: dead letters, parked rows, exports.
     """
     columns = [_alone(column, row) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -43,7 +43,7 @@ def _alone(column: pa.Array, row: int) -> pa.Array:
 
 
 def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case for each kind of type
-    """The same values; a dictionary, wherever it is nested, keeps only what is used."""
+    """The same values; each dictionary, also a nested one, keeps only the values that are used."""
     kind = column.type
     if not _has_dictionary(kind):
         return column
@@ -69,8 +69,8 @@ def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case 
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
     used = column.indices.drop_null().unique()
     values = _own_dictionaries(column.dictionary.take(used))
-    places = {index: at for at, index in enumerate(used.to_pylist())}
-    indices = [None if index is None else places[index] for index in column.indices.to_pylist()]
+    positions = {index: at for at, index in enumerate(used.to_pylist())}
+    indices = [None if index is None else positions[index] for index in column.indices.to_pylist()]
     return pa.DictionaryArray.from_arrays(
         pa.array(indices, column.type.index_type), values, ordered=column.type.ordered
     )
@@ -92,5 +92,5 @@ def _too_much(batches: Sequence[pa.RecordBatch], reason: str) -> MisuseError:
     return MisuseError(
         f"{len(batches)} batches do not fit into one: {reason}",
         f"columns {batches[0].schema.names}",
-        "declare a type with more room: pa.large_string(), or a dictionary with wider numbers",
+        "declare a larger type: pa.large_string(), or a dictionary with a wider index type",
     )

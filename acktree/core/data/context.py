@@ -1,4 +1,4 @@
-"""What a task is told about itself and its topology: Storm's ``TopologyContext``."""
+"""What a task knows about itself and its topology: Storm's ``TopologyContext``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-# One per process, on purpose: a worker process outlives the micro-batches it serves, a bolt does not.
+# One per process, on purpose: a worker process lives for many micro-batches, a bolt object does not.
 _cached: dict[tuple[str, str, Hashable], Any] = {}
 _inherited: list[Mapping[tuple[str, str, Hashable], Any]] = []
 
 
 def forget_inherited() -> None:
-    """Let ``cached`` begin anew. Called in a forked child, which must not use its parent's connections.
+    """Empty the cache of ``cached``. Called in a forked child, which must not use its parent's connections.
 
-    What the parent has cached is kept, out of reach: if it were let go of here, the child could close it, and
-    a goodbye over a socket that both have ends the parent's connection too.
+    The parent's objects are kept alive in ``_inherited``: a finaliser in the child could close a socket that
+    both processes share, and thereby the parent's connection.
     """
     _inherited.append(dict(_cached))
     _cached.clear()
@@ -25,13 +25,13 @@ def forget_inherited() -> None:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Where this copy of a spout or bolt stands.
+    """The identity of a task: its component, its id and index, and the tasks of the topology.
 
     Attributes:
         topology_name: Name given to the builder.
         component_id: Id given to ``set_spout`` or ``set_bolt``.
         task_id: This task's number in the topology, from 1.
-        task_index: This task's place among its component's tasks, from 0.
+        task_index: This task's index among its component's tasks, from 0.
         tasks: The task ids of every component, ascending.
         open_message_ids: Of a spout with ``redelivers = False``: the ids of the messages that an earlier run
             left open. acktree brings them back and tells their verdicts; the spout must not emit them again.
@@ -47,19 +47,20 @@ class TaskContext:
     max_spout_pending: int | None = None
 
     def task_ids(self, component: str) -> tuple[int, ...]:
-        """The tasks of a component, ascending. KeyError for a component that is not there."""
+        """The tasks of a component, ascending. KeyError for an unknown component."""
         return self.tasks[component]
 
     def cached(self, key: Hashable, factory: Callable[[], _T]) -> _T:
-        """What ``factory`` made the first time this process was asked for ``key``.
+        """The object that ``factory`` made for ``key`` at the first call in this process.
 
-        For what is dear to make and may be shared by the tasks of a component: connections, models, tables.
-        ``prepare`` may run in every micro-batch; a worker process stays. Never put what must be remembered
-        here: another process will not have it. A level that runs again after a worker died runs in a forked
-        child, which calls ``factory`` itself and is given nothing of its parent's. Two threads that ask first
-        at the same moment may both make one; both are given the same, and the other is let go.
+        For objects that are expensive to make and may be shared by the tasks of a component: connections,
+        models, tables. ``prepare`` may run in every micro-batch, but a worker process is reused. Do not store
+        state here: other processes do not have it. A level that runs again after a worker died runs in a
+        forked child, which calls ``factory`` itself and gets no object of its parent. If two threads make the
+        first call at the same time, ``factory`` may run twice; both get the same object, and the other object
+        is dropped.
         """
-        place = (self.topology_name, self.component_id, key)
-        if place not in _cached:
-            _cached.setdefault(place, factory())
-        return _cached[place]  # type: ignore[no-any-return]  # what factory made
+        full_key = (self.topology_name, self.component_id, key)
+        if full_key not in _cached:
+            _cached.setdefault(full_key, factory())
+        return _cached[full_key]  # type: ignore[no-any-return]  # what factory made

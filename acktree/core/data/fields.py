@@ -1,11 +1,12 @@
-"""What a component says it emits: streams, and the fields of each.
+"""The declared outputs of a component: its streams, and the fields of each.
 
 Rules of this file
 ------------------
 1. ``outputs`` is read once, when the topology is created, and becomes a mapping stream -> declaration.
-2. What could be meant in two ways is refused: a plain string is a field to one reader and its letters to
-   another; a set has no order.
-3. A :class:`pyarrow.Schema` is known by its shape, so that declaring a topology does not import pyarrow.
+2. Ambiguous declarations are refused: a plain string could mean one field or a field per letter; a set has
+   no order.
+3. A :class:`pyarrow.Schema` is recognised by its module and attributes, so that declaring a topology does not
+   import pyarrow.
 
 Source: Storm's ``OutputFieldsDeclarer`` and ``tuple/Fields``. Storm checks none of this before it runs.
 """
@@ -19,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 from acktree.errors import MisuseError, TopologyError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # for annotations only: `import acktree` must stay quick
+    import pyarrow as pa  # for annotations only: `import acktree` must stay fast
 
 __all__ = ["DEFAULT_STREAM", "Outputs", "StreamDeclaration", "declare_streams"]
 
 DEFAULT_STREAM: Final = "default"
-"""The stream that is meant when none is named."""
+"""The stream that is used when none is named."""
 
 FieldNames: TypeAlias = "Sequence[str] | pa.Schema"
 Outputs: TypeAlias = "FieldNames | Mapping[str, FieldNames]"
@@ -38,9 +39,9 @@ class StreamDeclaration:
     """One output stream of a component.
 
     Attributes:
-        name: Stream id; ``default`` unless said.
-        fields: Names of the values of a tuple, in order. May be empty: a tuple that is only a signal.
-        schema: Types of the fields, where the component declared them; values are cast to them and must fit.
+        name: Stream id; ``default`` unless declared otherwise.
+        fields: Names of the values of a tuple, in order. May be empty: the tuple is then only a signal.
+        schema: Types of the fields, if the component declares them; values are cast to them and must fit.
             None: any Python values.
     """
 
@@ -62,8 +63,8 @@ def declare_streams(outputs: object, owner: str) -> dict[str, StreamDeclaration]
         Stream id -> declaration, in the order written. Empty for a component without output.
 
     Raises:
-        TopologyError: A plain string or anything else that is no list of names, a name that is no string, is
-            empty, begins with ``__`` or is there twice.
+        TopologyError: ``outputs`` is a plain string or otherwise not a list of names; or a name is not a
+            string, is empty, begins with ``__`` or occurs twice.
 
     >>> declare_streams(["word", "count"], "bolt 'count'")["default"].fields
     ('word', 'count')
@@ -100,8 +101,8 @@ def _declare(stream: str, fields: object, owner: str) -> StreamDeclaration:
 
 
 def _admitted(stream: str, schema: pa.Schema, owner: str) -> pa.Schema:
-    """The schema without metadata of ours, and with types that can travel."""
-    # Local: whoever declares a schema has imported pyarrow, and `import acktree` must not.
+    """The schema without reserved metadata, and with types that can be sent."""
+    # Local: the caller that declares a schema has imported pyarrow, and `import acktree` must not import it.
     from acktree.core.data.admission import admitted_schema  # noqa: PLC0415
 
     try:
@@ -127,12 +128,12 @@ def _names(stream: str, names: Sequence[object], owner: str) -> tuple[str, ...]:
 
 
 def _is_schema(value: object) -> TypeGuard[Any]:
-    """Whether this is a ``pyarrow.Schema``, told without importing it."""
+    """Whether this is a ``pyarrow.Schema``; checked without importing pyarrow."""
     return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "names")
 
 
 def _shown(value: object) -> str:
-    text = " ".join(repr(value).split())  # a repr of several lines would break the three of an error
+    text = " ".join(repr(value).split())  # an error has three lines, so a repr must not have several
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # what fits on the line
 
 

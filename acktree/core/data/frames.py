@@ -1,9 +1,9 @@
-"""What travels between levels: frames of tuples, and the rows of the one schema that carries everything.
+"""The data sent between levels: frames of tuples, and the one row schema of the whole query.
 
-A :class:`Frame` is a batch of tuples of one stream on their way to the tasks of one subscriber in one
-partition. On the wire it is one :class:`WireRow`: the JVM moves two binary values and never sees a tuple.
-Everything else that crosses the ladder (messages to the acker, ticks, verdicts, statistics) is a row of the
-same schema, told apart by its :class:`Kind`.
+A :class:`Frame` is a batch of tuples of one stream for the tasks of one subscriber in one partition. On the
+wire it is one :class:`WireRow`: the JVM moves two binary values and never sees a tuple. All other data
+between levels (deltas for the acker, ticks, statistics) is sent as rows of the same schema, with another
+:class:`Kind`.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from acktree.errors import MisuseError
 
 SMALL: Final = 1 << 13
 SMALL_BYTES: Final = 1 << 20
-"""Frames of at most so many tuples and bytes are put together."""
+"""Frames with at most this many tuples and bytes are joined."""
 FULL: Final = 1 << 16
 FULL_BYTES: Final = 1 << 24
-"""With at most so many tuples and bytes in one."""
+"""The most tuples and bytes of a joined frame."""
 SINK_LEVEL: Final = 1 << 20
-"""The ``level`` of rows that are for the driver: above every level of every ladder."""
+"""The ``level`` of rows for the driver: higher than any level of a topology."""
 
 
 class Kind(IntEnum):
-    """What a wire row is."""
+    """The kind of a wire row."""
 
     CHUNK = 0
-    """A slice of an inbox chunk, to be read where it is used. For the source level."""
+    """A reference to a slice of an inbox chunk, which the source level reads."""
     FRAME = 1
     """Tuples for a bolt."""
     TICK = 2
     """A tick is due for the tasks of a component in a partition."""
     DELTAS = 3
-    """A message to the acker."""
+    """Deltas for the acker."""
     CLOCK = 4
-    """The micro-batch's clock, and what of the inbox it runs over, for the driver in every micro-batch."""
+    """The micro-batch's clock and its last inbox entry, for the driver in every micro-batch."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
     EMITTED = 10
-    """Everything that a component emitted on a stream, for whoever debugs; to the driver."""
+    """All tuples that a component emitted on a stream, for the driver; sent with ``debug`` only."""
     ROWS = 8
-    """Rows of a DataFrame, to become messages. For the source level."""
+    """Rows of a DataFrame, from which the source level makes messages."""
     PAYLOADS = 9
-    """What rows of a DataFrame held, by root: kept beside the acker while they are open."""
+    """Values of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 
@@ -65,13 +65,13 @@ class WireRow(NamedTuple):
     """One row between two operators.
 
     Attributes:
-        partition: Where the level that consumes it must see it.
-        level: The level that consumes it; every other passes it on untouched.
+        partition: The target partition in the level that consumes it.
+        level: The level that consumes it; all other levels pass it on unchanged.
         kind: A :class:`Kind`.
-        source: The task it comes from; with ``sequence`` the order in which user code sees frames.
+        source: The task that sent it; frames are processed in the order (``source``, ``sequence``).
         sequence: Its number among the rows of that source in this micro-batch.
         clock_ms: The micro-batch's clock.
-        head: What it is about.
+        head: Metadata; the format depends on the kind.
         body: The data.
     """
 
@@ -90,13 +90,13 @@ class Frame:
     """Tuples of one stream for one subscriber in one partition.
 
     Attributes:
-        component: Who emitted them.
-        stream: On which stream.
-        subscriber: The bolt they are for.
+        component: The component that emitted them.
+        stream: The stream.
+        subscriber: The bolt that receives them.
         source_tasks: The task that emitted each, shape (n,), or one task for all.
-        sequence: Order among the frames of the first of those tasks in this micro-batch.
+        sequence: The order among the frames of the first of those tasks in this micro-batch.
         tasks: The subscriber's task for each tuple, shape (n,), or one task for all.
-        values: A column per field, n rows.
+        values: One column per field, n rows.
         lineage: Their roots and edges, n rows.
     """
 
@@ -114,11 +114,11 @@ class Frame:
 
     @property
     def source(self) -> int:
-        """The first task that emitted any: with ``sequence`` the order among frames."""
+        """The task that emitted the first tuple; frames are ordered by (``source``, ``sequence``)."""
         return self.source_tasks if isinstance(self.source_tasks, int) else int(self.source_tasks[0])
 
     def head(self) -> bytes:
-        """All but the values; :meth:`from_wire` reads it."""
+        """Everything except the values; :meth:`from_wire` reads it."""
         named = json.dumps((self.component, self.stream, self.subscriber)).encode()
         return pack(named, *_packed(self.source_tasks), *_packed(self.tasks), self.lineage.to_bytes())
 
@@ -138,7 +138,7 @@ class Frame:
         )  # fmt: skip
 
     def by_task(self) -> Iterator[tuple[int, Frame]]:
-        """The tuples for each task, in order; tasks ascending."""
+        """Divide the frame by target task; tasks ascending, tuples in order."""
         if isinstance(self.tasks, int):
             yield self.tasks, self
             return
@@ -154,10 +154,10 @@ class Frame:
 
 
 def put_together(frames: Iterable[Frame]) -> list[Frame]:
-    """The same tuples in few frames: small ones of one stream for one subscriber become one.
+    """Join small frames of one stream for one subscriber, to reduce the work that is done once per frame.
 
-    What is done once a frame is done for each pair of tasks otherwise. Tuples of one stream stay in their
-    order; streams come one after the other, in the order in which they first came.
+    Without it there would be a frame for each pair of tasks. Tuples of one stream keep their order; streams
+    follow each other in the order of their first frames.
     """
     streams: dict[tuple[str, str, str], list[Frame]] = {}
     for frame in filter(len, frames):
@@ -180,13 +180,13 @@ def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:
             yield group
             group, rows, size = [], 0, 0
         group.append(frame)
-        rows += len(frame) if is_small else FULL  # a large one stays alone
+        rows += len(frame) if is_small else FULL  # a large frame is not joined
         size += more
     yield group
 
 
 def _in_few(frames: Sequence[Frame]) -> list[Frame]:
-    """These as one frame; as several if one batch cannot hold their values."""
+    """Join frames into one, or into several if one batch cannot hold their values."""
     if len(frames) == 1:
         return [*frames]
     try:
@@ -208,7 +208,7 @@ def _one(frames: Sequence[Frame]) -> Frame:
 
 
 def _together(tasks: Sequence[Int32s | int], frames: Sequence[Frame]) -> Int32s | int:
-    """One task for all if there is one, else the task of each tuple of some frames."""
+    """One task if all frames have the same, else the task of each tuple."""
     if all(isinstance(task, int) and task == tasks[0] for task in tasks):
         return tasks[0]
     each = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
@@ -225,7 +225,7 @@ def _unpacked(single: Buffer, part: Buffer) -> Int32s | int:
 
 
 def _grouped(tasks: Int32s) -> Iterator[tuple[int, Int64s]]:
-    """Each different task, ascending, and its rows."""
+    """Each distinct task, ascending, and its rows."""
     order = np.argsort(tasks, kind="stable")
     starts = starts_of_runs(tasks[order])
     for first, end in pairwise(starts.tolist()):

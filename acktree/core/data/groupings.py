@@ -1,16 +1,16 @@
-"""Groupings: to which tasks of a subscriber the copies of a tuple go.
+"""Groupings: choose the tasks of a subscriber that get a copy of a tuple.
 
 Rules of this file
 ------------------
-1. A grouping is a frozen declaration; a :class:`Chooser` is that declaration at work for one source task, one
-   stream and one subscriber. State (a custom grouping's, a partial key's counts) belongs to the chooser.
-2. No choice is random: Spark runs tasks again, and the second run must choose as the first did. Where Storm
-   draws, we take the row's mix, which follows from its parent's edge and its place among its siblings.
-3. A choice cannot depend on how rows were cut into batches.
-4. What user code does wrong for one row refuses that row; its neighbours go on.
+1. A grouping is a frozen declaration. A :class:`Chooser` applies it for one source task, one stream and one
+   subscriber, and holds its state (a custom grouping's attributes, the counts of a partial key).
+2. No choice is random: Spark may run a task again, and the second run must make the same choices. Where Storm
+   draws a random number, the row's mix is used; it is derived from the parent's edge and the row's ordinal.
+3. A choice does not depend on how rows were divided into batches.
+4. An error of user code for one row refuses only that row.
 
-Source: Storm's ``grouping`` package and ``daemon/GrouperFactory``. Ours that differ: the hash of a fields
-grouping, and shuffle, which is a well mixed choice for each tuple instead of a shuffled ring.
+Source: Storm's ``grouping`` package and ``daemon/GrouperFactory``. Two groupings differ: fields grouping uses
+another hash, and shuffle chooses by the mix of each tuple instead of a shuffled ring.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ __all__ = [
 ]
 
 _SECOND: Final = np.uint64(0x9E3779B97F4A7C15)
-"""Makes the second candidate of a partial key independent of the first."""
+"""A constant that makes the second candidate of a partial key independent of the first."""
 
 
 class CustomGrouping(ABC):
-    """The user's own grouping; an instance is given to ``custom_grouping``.
+    """The base class of users' groupings; pass an instance to ``custom_grouping``.
 
-    It travels to the workers by pickle. Every source task has its own copy for each stream and subscriber.
+    It is pickled to the workers. Every source task has its own copy for each stream and subscriber.
     """
 
     def prepare(self, context: TaskContext, stream: str, target_task_ids: Sequence[int]) -> None:
-        """Learn where tuples may go.
+        """Receive the target tasks.
 
-        Called once on each copy before its first ``choose_tasks``, and again in a new process or micro-batch
-        on a new copy: what is counted in attributes may start afresh at any micro-batch.
+        Called once on each copy before its first ``choose_tasks``. A new process or micro-batch may use a new
+        copy, so attributes may start again at any micro-batch.
 
         Args:
             context: The task whose tuples are grouped.
@@ -72,10 +72,10 @@ class CustomGrouping(ABC):
 
     @abstractmethod
     def choose_tasks(self, task_id: int, values: Sequence[object]) -> list[int]:
-        """Name the tasks that get a copy of one tuple.
+        """Return the tasks that get a copy of one tuple.
 
-        Called for each tuple in the order emitted. A task named twice gets two copies; an empty list means
-        that this subscriber gets none. An exception, or a task that is no target, fails the tuple.
+        Called for each tuple in the order emitted. A task named twice gets two copies; with an empty list
+        this subscriber gets none. An exception, or a task that is not a target, fails the tuple.
         Do not block. When a micro-batch runs again, the same tuples in the same order must be sent as before.
 
         Args:
@@ -86,11 +86,11 @@ class CustomGrouping(ABC):
 
 @dataclass(frozen=True)
 class Grouping:
-    """How one subscriber shares out the tuples of one stream.
+    """How the tuples of one stream are distributed to the tasks of one subscriber.
 
     Attributes:
-        name: As Storm calls it.
-        crosses: Whether its tuples may have to go to any partition, so that a shuffle must carry them.
+        name: Storm's name.
+        crosses: Whether its tuples may have to go to another partition, which needs a shuffle by Spark.
     """
 
     name: ClassVar[str]
@@ -107,7 +107,7 @@ class Shuffle(Grouping):
 
 @dataclass(frozen=True)
 class LocalOrShuffle(Grouping):
-    """As shuffle: with us a shuffle is local wherever the level allows it."""
+    """The same as shuffle, which is local wherever the level allows it."""
 
     name = "local_or_shuffle"
     crosses = False
@@ -115,7 +115,7 @@ class LocalOrShuffle(Grouping):
 
 @dataclass(frozen=True)
 class NoneGrouping(Grouping):
-    """The author does not care: as shuffle, as in Storm."""
+    """Any task: the same as shuffle, as in Storm."""
 
     name = "none"
     crosses = False
@@ -123,7 +123,7 @@ class NoneGrouping(Grouping):
 
 @dataclass(frozen=True)
 class Fields(Grouping):
-    """Equal values of these fields go to the same task: on every run, machine and hash seed."""
+    """Equal values of these fields go to the same task, on every run and machine, with any hash seed."""
 
     name = "fields"
     fields: tuple[str, ...]
@@ -131,7 +131,7 @@ class Fields(Grouping):
 
 @dataclass(frozen=True)
 class PartialKey(Grouping):
-    """Each value of these fields has two tasks, and goes to the one that was used less so far."""
+    """Each value of these fields has two candidate tasks, and goes to the one that was used less so far."""
 
     name = "partial_key"
     fields: tuple[str, ...]
@@ -139,28 +139,28 @@ class PartialKey(Grouping):
 
 @dataclass(frozen=True)
 class Global(Grouping):
-    """Everything to the subscriber's lowest task."""
+    """All tuples go to the subscriber's lowest task."""
 
     name = "global"
 
 
 @dataclass(frozen=True)
 class All(Grouping):
-    """A copy to every task."""
+    """Every task gets a copy."""
 
     name = "all"
 
 
 @dataclass(frozen=True)
 class Direct(Grouping):
-    """The producer names the task in ``emit_direct``; nothing is chosen here."""
+    """The producer names the task in ``emit_direct``; there is nothing to choose."""
 
     name = "direct"
 
 
 @dataclass(frozen=True)
 class Custom(Grouping):
-    """The user's own choice."""
+    """The tasks that the user's grouping returns."""
 
     name = "custom"
     grouping: CustomGrouping
@@ -168,12 +168,12 @@ class Custom(Grouping):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The copies that a batch's tuples are sent as.
+    """The chosen tasks for the tuples of a batch: one entry per copy.
 
     Attributes:
-        rows: The row that each copy is of, ascending, shape (m,); None when each row has exactly one copy.
-        tasks: The task that each copy goes to, shape (m,).
-        refused: Rows that got no copy because choosing failed, and with which exception.
+        rows: The row of each copy, ascending, shape (m,); None when each row has exactly one copy.
+        tasks: The target task of each copy, shape (m,).
+        refused: Rows that got no copy because choosing failed, and the exception of each.
     """
 
     rows: Int64s | None
@@ -182,10 +182,10 @@ class Choice:
 
 
 class Chooser(ABC):
-    """A grouping at work for one source task, stream and subscriber.
+    """Applies a grouping for one source task, stream and subscriber.
 
     Attributes:
-        needs_mixes: Whether it looks at the mixes; they cost more than most choices.
+        needs_mixes: Whether it uses the mixes; they cost more than most choices.
     """
 
     needs_mixes = False
@@ -196,7 +196,7 @@ class Chooser(ABC):
 
         Args:
             batch: The tuples emitted, n rows.
-            mixes: A well mixed number for each row that is the same whenever it is emitted again, shape (n,).
+            mixes: A mixed number for each row, the same when the row is emitted again, shape (n,).
         """
 
 
@@ -209,44 +209,44 @@ def make_chooser(
     context: TaskContext,
     stream: str,
 ) -> Chooser:
-    """Set a grouping to work.
+    """Make the chooser of a grouping.
 
     Args:
-        grouping: What the subscription says.
+        grouping: The grouping of the subscription.
         fields: The fields of the stream.
         targets: The tasks that may be chosen, at least one; for a fused shuffle those of this partition.
         source_task: The task that emits.
-        context: That task's, for a custom grouping.
+        context: The context of that task, for a custom grouping.
         stream: The stream it emits on.
 
     Raises:
-        ProtocolError: No target, or a field that the stream does not have: ``create_topology`` refuses both.
-        Exception: What a custom grouping's ``prepare`` raised.
+        ProtocolError: No target, or a field that the stream does not have; ``create_topology`` refuses both.
+        Exception: A custom grouping's ``prepare`` raised it.
     """
-    place = f"{grouping.name} grouping of component {context.component_id!r}, stream {stream!r}"
+    where = f"{grouping.name} grouping of component {context.component_id!r}, stream {stream!r}"
     tasks = np.array(sorted(targets), dtype=np.int32)
     if not len(tasks):
-        raise ProtocolError("a grouping has no task to choose from", place, _REPORT)
+        raise ProtocolError("a grouping has no task to choose from", where, _REPORT)
     match grouping:
         case Shuffle() | LocalOrShuffle() | NoneGrouping():
             return _ByMix(tasks) if len(tasks) > 1 else _One(tasks[0])
         case Fields(names) | PartialKey(names):
             unknown = [name for name in names if name not in fields]
             if unknown:
-                raise ProtocolError(f"a grouping on {unknown}, of fields {list(fields)}", place, _REPORT)
-            key = _Key(tuple(names), place)
+                raise ProtocolError(f"a grouping on {unknown}, of fields {list(fields)}", where, _REPORT)
+            key = _Key(tuple(names), where)
             return _ByHash(tasks, key) if isinstance(grouping, Fields) else _ByTwoHashes(tasks, key)
         case Global():
             return _One(tasks[0])
         case All():
             return _Every(tasks)
         case Custom(declared):
-            # A copy: all source tasks of this process were given the same instance, and it may count.
+            # A copy: all source tasks of this process have the same instance, and it may have state.
             own = copy.deepcopy(declared)
             own.prepare(context, stream, tasks.tolist())
-            return _ByUser(own, source_task, frozenset(tasks.tolist()), place)
+            return _ByUser(own, source_task, frozenset(tasks.tolist()), where)
         case _:
-            return _NotRouted(place)
+            return _NotRouted(where)
 
 
 _REPORT: Final = "report it with the topology's describe(): this is a bug in acktree"
@@ -254,7 +254,7 @@ _REPORT: Final = "report it with the topology's describe(): this is a bug in ack
 
 @dataclass(frozen=True)
 class _ByMix(Chooser):
-    """Each row's mix says which."""
+    """The task is chosen by the mix of each row."""
 
     tasks: Int32s
     needs_mixes = True
@@ -265,7 +265,7 @@ class _ByMix(Chooser):
 
 @dataclass(frozen=True)
 class _One(Chooser):
-    """The one task there is."""
+    """All tuples go to one task."""
 
     task: np.int32
 
@@ -275,10 +275,10 @@ class _One(Chooser):
 
 @dataclass(frozen=True)
 class _Key:
-    """The fields that a grouping goes by."""
+    """The key fields of a grouping."""
 
     fields: tuple[str, ...]
-    place: str
+    where: str
 
     def hashes(self, batch: pa.RecordBatch) -> tuple[Int64s | None, UInt64s, dict[int, Exception]]:
         """The rows that have a hash (None for all), the hash of each, and why the others have none."""
@@ -288,7 +288,7 @@ class _Key:
         try:
             return None, hash_rows(batch, self.fields), {}
         except MisuseError:
-            pass  # some row's fault: look closer, which is slow but seldom
+            pass  # some row has no hash: find it, which is slow but rare
         hashes: dict[int, np.uint64] = {}
         refused: dict[int, Exception] = {}
         self._by_halves(batch, 0, hashes, refused)
@@ -297,7 +297,7 @@ class _Key:
     def _by_halves(
         self, batch: pa.RecordBatch, first: int, hashes: dict[int, np.uint64], refused: dict[int, Exception]
     ) -> None:
-        """Hash rows, the first of which has this number, down to those that have no hash."""
+        """Hash rows (the first has the number ``first``) by bisection, to find those without a hash."""
         from acktree.core.data.values import hash_rows  # noqa: PLC0415  # as above
 
         count = batch.num_rows
@@ -308,12 +308,12 @@ class _Key:
                 self._by_halves(batch.slice(0, count // 2), first, hashes, refused)
                 self._by_halves(batch.slice(count // 2), first + count // 2, hashes, refused)
                 return
-            refused[first] = MisuseError(reason.what, f"{self.place} on {list(self.fields)}", reason.fix)
+            refused[first] = MisuseError(reason.what, f"{self.where} on {list(self.fields)}", reason.fix)
 
 
 @dataclass(frozen=True)
 class _ByHash(Chooser):
-    """The hash of the key says which."""
+    """The task is chosen by the hash of the key."""
 
     tasks: Int32s
     key: _Key
@@ -324,7 +324,7 @@ class _ByHash(Chooser):
 
 
 class _ByTwoHashes(Chooser):
-    """The hash of the key names two different tasks; the one chosen less often so far, the first if equal."""
+    """The hash of the key gives two tasks; the one chosen less often so far is taken, the first if equal."""
 
     def __init__(self, tasks: Int32s, key: _Key) -> None:
         self._tasks = tasks
@@ -335,21 +335,21 @@ class _ByTwoHashes(Chooser):
         rows, hashes, refused = self._key.hashes(batch)
         n = len(self._tasks)
         firsts = hashes % np.uint64(n)
-        # One to n - 1 places further, so never the first again; with one task there is no other.
+        # One to n - 1 steps after the first, so it is another task, unless there is only one.
         steps = mix64(hashes ^ _SECOND) % np.uint64(max(n - 1, 1)) + np.uint64(1)
         seconds = (firsts + steps) % np.uint64(n)
         chosen = list(map(self._less_used, firsts.tolist(), seconds.tolist()))
         return Choice(rows, self._tasks[chosen], refused)
 
     def _less_used(self, first: int, second: int) -> int:
-        place = first if self._used[first] <= self._used[second] else second
-        self._used[place] += 1
-        return place
+        chosen = first if self._used[first] <= self._used[second] else second
+        self._used[chosen] += 1
+        return chosen
 
 
 @dataclass(frozen=True)
 class _Every(Chooser):
-    """Each task for each row; the copies of a row stand together."""
+    """Each row goes to each task; the copies of a row are adjacent."""
 
     tasks: Int32s
 
@@ -360,12 +360,12 @@ class _Every(Chooser):
 
 @dataclass(frozen=True)
 class _ByUser(Chooser):
-    """What the user's grouping says, checked."""
+    """The tasks are chosen by the user's grouping, and checked."""
 
     grouping: CustomGrouping
     source_task: int
     targets: frozenset[int]
-    place: str
+    where: str
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the user decides
         # Local for the same reason as in _Key.
@@ -385,15 +385,15 @@ class _ByUser(Chooser):
         return Choice(np.array(rows, dtype=np.int64), np.array(tasks, dtype=np.int32), refused)
 
     def _checked(self, named: Iterable[int]) -> list[int]:
-        call = f"{type(self.grouping).__qualname__}.choose_tasks, {self.place}"
+        call = f"{type(self.grouping).__qualname__}.choose_tasks, {self.where}"
         try:
             tasks = [index(task) for task in named]
         except TypeError as cause:
-            what = f"a custom grouping chose {named!r:.80}, which is no list of task ids"
+            what = f"a custom grouping chose {named!r:.80}, which is not a list of task ids"
             raise MisuseError(what, call, "return a list of ints, empty for no task") from cause
         strangers = [task for task in tasks if task not in self.targets]
         if strangers:
-            what = f"a custom grouping chose {strangers}, which are no tasks of the subscriber"
+            what = f"a custom grouping chose {strangers}, which are not tasks of the subscriber"
             fix = f"choose from the target_task_ids that prepare was given: {sorted(self.targets)}"
             raise MisuseError(what, call, fix)
         return tasks
@@ -401,9 +401,9 @@ class _ByUser(Chooser):
 
 @dataclass(frozen=True)
 class _NotRouted(Chooser):
-    """Direct: the tuple comes with its task, so asking for one is our mistake."""
+    """Direct grouping: the producer names the task, so a call is a bug in acktree."""
 
-    place: str
+    where: str
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # never chooses
-        raise ProtocolError("asked to choose where the producer names the task", self.place, _REPORT)
+        raise ProtocolError("asked to choose where the producer names the task", self.where, _REPORT)

@@ -1,21 +1,23 @@
-"""Hashes of values that are the same everywhere: what fields groupings stand on.
+"""Hashes of values that are equal in all processes: the basis of fields groupings.
 
 Rules of this file
 ------------------
-1. A hash never depends on the machine, the process (``PYTHONHASHSEED``), the Python or our release. A
-   topology that is started again must find each key's memory at the task where it left it, so golden tests
-   pin these numbers; whoever changes one moves every key of every running topology.
-2. Values that Python calls equal hash alike: ``1 == 1.0 == True == Decimal(1)``, ``{1, 2} == {2, 1}``, two
-   times of day that are one instant. Beyond that, arrays and lists hash by content; a tuple is not a list.
-3. Whole columns and single values agree: :func:`hash_columns` is :func:`hash_row` of each row, only faster.
-4. What has no stable content (an open file, an object with an identity) is refused, never hashed by address.
+1. A hash never depends on the machine, the process (``PYTHONHASHSEED``), or the releases of Python and
+   acktree. A restarted topology must find the memory of each key at the same task. Golden tests pin these
+   numbers: a change would move every key of every running topology.
+2. Values that are equal in Python have equal hashes: ``1 == 1.0 == True == Decimal(1)``,
+   ``{1, 2} == {2, 1}``, two datetimes of one instant. Arrays and lists hash by content; a tuple and a
+   list have different hashes.
+3. Columns and single values agree: :func:`hash_columns` equals :func:`hash_row` of each row, but is faster.
+4. A value without stable content (an open file, an object compared by identity) is refused; it is never
+   hashed by its address.
 
-Numbers are mixed, so that numpy can do a column at once: what fits in an int64 by its value, else what is
-exactly a double by its bits, else by the residue modulo 2**61 - 1. Everything else is a tag and canonical
-bytes through blake2b; containers hash the hashes of what they hold.
+Numbers are mixed, so that numpy can hash a whole column: an int64 by its value, else a number that is exactly
+a double by its bits, else by the residue modulo 2**61 - 1. All other values are hashed with blake2b over a
+tag and canonical bytes; containers over the hashes of their items.
 
-Source: Storm's ``grouping/FieldsGrouping`` (arrays by content); the residue is Python's own rule for numbers
-("Hashing of numeric types"). Types are recognised by name, so that nothing is imported to look at a value.
+Source: Storm's ``grouping/FieldsGrouping`` (arrays by content); the residue is Python's rule for numbers
+("Hashing of numeric types"). Types are recognised by name, so that no module is imported for it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ __all__ = [
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-# One key for each way of a number: else an int would hash as the double that has its bits.
+# One key for each form of a number: otherwise an int would hash as the double with the same bits.
 _INTEGER: Final = 0x8C61A5D3F0B7294E
 _DOUBLE: Final = 0x37E90BC4D2586FA1
 _EXACT: Final = 0xD1B54A32D192ED03
@@ -59,20 +61,20 @@ _MODULUS: Final = (1 << 61) - 1
 _INT64_END: Final = 1 << 63
 _TEXTS: Final = frozenset({str, bytes})
 _VIEWS: Final = frozenset({"string_view", "binary_view"})
-"""Arrow can neither filter nor encode these; not every release of it casts them."""
+"""Arrow can neither filter nor dictionary-encode these; some releases cannot cast them."""
 _SHORT: Final = 64
-"""Texts up to this length are remembered with their hash; 65,536 of them cost at most about 15 MB."""
+"""The hashes of texts up to this length are cached; 65,536 of them take at most about 15 MB."""
 
 
 def stable_hash(value: object) -> int:
-    """One number for a value: unsigned, 64 bits, the same on every machine and in every release.
+    """The hash of a value: unsigned, 64 bits, the same on every machine and in every release.
 
-    Knows None, numbers (bool, int, float, Decimal, Fraction, numpy's), str, bytes and bytearray, list, tuple,
-    set, frozenset, dict, datetime, date, time, timedelta, UUID, Enum, numpy arrays, and dataclasses (by name
-    and the fields they compare). Subclasses hash as what they extend, as they compare equal to it.
+    Supports None, numbers (bool, int, float, Decimal, Fraction, numpy's), str, bytes and bytearray, list,
+    tuple, set, frozenset, dict, datetime, date, time, timedelta, UUID, Enum, numpy arrays, and dataclasses
+    (by name and the fields they compare). A subclass hashes as its base class: the two compare equal.
 
     Raises:
-        MisuseError: The value, or one inside it, has no content that is the same everywhere.
+        MisuseError: The value, or one inside it, has no hash that is equal in all processes.
 
     >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True)
     True
@@ -83,7 +85,7 @@ def stable_hash(value: object) -> int:
 
 
 def hash_row(values: Iterable[object]) -> int:
-    """One number for several values in order; what fields groupings take modulo the number of tasks."""
+    """The hash of several values in order; fields groupings take it modulo the number of tasks."""
     return reduce(lambda row, value: _mix((row + _GOLDEN & _MASK) ^ stable_hash(value)), values, _ROW)
 
 
@@ -96,17 +98,17 @@ def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
     """:func:`hash_row` of each row of a table.
 
     Args:
-        columns: The columns in order, each of length n; as Arrow stores them, so no pickled ones
-            (``values.hash_rows`` knows those).
-        n: The number of rows; needed where there is no column.
+        columns: The columns in order, each of length n; native Arrow columns only (``values.hash_rows`` also
+            accepts pickled ones).
+        n: The number of rows; needed if there is no column.
 
-    Costs a dictionary encoding for each column of texts: 300,000 of 5,000 different ones take about 15 ms.
+    Costs a dictionary encoding for each column of texts: 300,000 with 5,000 distinct texts take about 15 ms.
     """
     return combine_hashes([hash_column(column) for column in columns], n)
 
 
 def combine_hashes(hashes: Iterable[UInt64s], n: int) -> UInt64s:
-    """Fold the hashes of the columns, each of shape (n,), into one per row. The order of columns counts."""
+    """Combine the hashes of the columns, each of shape (n,), into one per row. The order matters."""
     rows = np.full(n, _ROW, dtype=np.uint64)
     for column in hashes:
         rows += np.uint64(_GOLDEN)
@@ -116,7 +118,7 @@ def combine_hashes(hashes: Iterable[UInt64s], n: int) -> UInt64s:
 
 def hash_column(column: pa.Array) -> UInt64s:
     """:func:`stable_hash` of each value of an Arrow column, shape (n,)."""
-    # Local: importing acktree must not import pyarrow; whoever holds an Arrow array has paid for it.
+    # Local: importing acktree must not import pyarrow; a caller with an Arrow array has imported it.
     import pyarrow as pa  # noqa: PLC0415
 
     if str(column.type) in _VIEWS:
@@ -136,7 +138,7 @@ def hash_column(column: pa.Array) -> UInt64s:
 
 
 def _hash_distinct(column: pa.Array) -> UInt64s:
-    """Hash each different value once. Nested types have no dictionary, so those go value by value."""
+    """Hash each distinct value once; nested types, which cannot be dictionary-encoded, value by value."""
     import pyarrow as pa  # noqa: PLC0415  # local for the same reason as in hash_column
 
     try:
@@ -148,8 +150,8 @@ def _hash_distinct(column: pa.Array) -> UInt64s:
 
 
 def known_hash(value: object) -> int:
-    """As :func:`stable_hash`, remembering short texts: the same words come in every batch."""
-    # Only exact types, which are never equal to each other: what equals a text may be another kind of thing.
+    """:func:`stable_hash` with a cache for short texts, because the same texts occur in every batch."""
+    # Only exact types: an instance of a subclass may equal a text and have another hash.
     if type(value) in _TEXTS and len(value) <= _SHORT:  # type: ignore[arg-type]  # a text has a length
         return _hash_short_text(value)
     return stable_hash(value)
@@ -164,7 +166,7 @@ def _hash_short_text(value: str | bytes) -> int:
 
 
 def _mix(value: int) -> int:
-    """``ids.mix64`` of one number; numpy would take ten times as long for a single one."""
+    """``ids.mix64`` of one number; numpy takes ten times as long for a single number."""
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
     return value ^ (value >> 31)
@@ -176,7 +178,7 @@ def _hash_integers(values: Int64s) -> UInt64s:
 
 def _hash_doubles(values: npt.NDArray[np.float64]) -> UInt64s:
     hashes = mix64(values.view(np.uint64) ^ np.uint64(_DOUBLE))
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a value like any other
+    with np.errstate(invalid="ignore"):  # a signalling NaN must not warn
         integral = (values == np.floor(values)) & (values >= -_INT64_END) & (values < _INT64_END)
     hashes[integral] = _hash_integers(values[integral].astype(np.int64))
     hashes[np.isnan(values)] = _NAN
@@ -209,7 +211,7 @@ def _hash_ratio(value: Any) -> int:  # noqa: ANN401
         double = float("nan")
     if double == value:
         return _hash_float(double)
-    # Fermat's inverse; it is 0 where the modulus divides the denominator, and no double or Decimal is there.
+    # Fermat's inverse; 0 if the modulus divides the denominator, which no double or Decimal can equal.
     return _hash_residue(value.numerator * pow(value.denominator, _MODULUS - 2, _MODULUS))
 
 
@@ -222,7 +224,7 @@ def _hash_decimal(value: Any) -> int:  # noqa: ANN401
         return _hash_int(int(value))
     if value == float(value):
         return _hash_float(float(value))
-    # Never as an int: Decimal("1e999999999") is short, and its digits would fill the memory.
+    # Not via int: Decimal("1e999999999") is small, but its digits as an int would fill the memory.
     sign, digits, exponent = value.as_tuple()
     mantissa = reduce(lambda number, digit: (number * 10 + digit) % _MODULUS, digits, 0)
     return _hash_residue((-mantissa if sign else mantissa) * pow(10, exponent, _MODULUS))
@@ -233,10 +235,10 @@ def _hash_residue(residue: int) -> int:
 
 
 def _hash_numpy(value: Any) -> int:  # noqa: ANN401
-    if value.dtype.kind in "mM":  # as datetime and timedelta; nanoseconds would come out as ints
+    if value.dtype.kind in "mM":  # as datetime and timedelta; tolist() gives ints for nanoseconds
         value = value.astype(f"{value.dtype.kind}8[us]")
     plain = value.tolist()
-    # A long double has no Python twin and stays what it is.
+    # A long double has no Python equivalent, and tolist() returns it unchanged.
     return _refuse(plain) if isinstance(plain, np.generic) else stable_hash(plain)
 
 
@@ -252,7 +254,7 @@ _NAN: Final = _digest(b"nan", b"")
 
 
 def _hash_text(value: str) -> int:
-    # Unbound, so that a subclass is taken for its characters; lone surrogates are text too.
+    # Unbound, so that a subclass cannot override it; lone surrogates are allowed.
     return _digest(b"s", str.encode(value, "utf-8", "surrogatepass"))
 
 
@@ -285,10 +287,10 @@ def _hash_duration(value: Any) -> int:  # noqa: ANN401
 
 
 def _hash_moment(value: Any) -> int:  # noqa: ANN401
-    """A datetime or a time: with an offset as the instant in UTC, without one as the clock shows it."""
-    if value != value:  # noqa: PLR0124  # pandas' NaT says that it is a datetime, and equals nothing
+    """A datetime or a time: with an offset as the instant in UTC, without one as local clock time."""
+    if value != value:  # noqa: PLR0124  # pandas' NaT is a datetime that does not equal itself
         return _NAN
-    offset = value.replace(fold=0).utcoffset()  # Python's == and hash() ignore the fold as well
+    offset = value.replace(fold=0).utcoffset()  # Python's == and hash() ignore the fold too
     days = value.toordinal() if hasattr(value, "toordinal") else 0
     seconds = value.hour * 3600 + value.minute * 60 + value.second
     tag = b"datetime" if days else b"time"
@@ -299,7 +301,7 @@ def _hash_moment(value: Any) -> int:  # noqa: ANN401
 
 
 def _hash_enum(value: Any) -> int:  # noqa: ANN401
-    # Without the module: a class of the user's program is in __main__ here and in a named module elsewhere.
+    # Without the module: a class of the main program is in __main__ here, and in a named module elsewhere.
     return _digest(b"enum", f"{type(value).__qualname__}.{value.name}".encode())
 
 
@@ -310,7 +312,7 @@ def _hash_dataclass(value: Any) -> int:  # noqa: ANN401
 
 def _refuse(value: object) -> int:
     raise MisuseError(
-        f"a {type(value).__module__}.{type(value).__qualname__} has no hash that is the same everywhere",
+        f"a {type(value).__module__}.{type(value).__qualname__} has no hash that is equal in all processes",
         "hashing a value",
         "group by text, numbers, dates, or tuples or dataclasses of those: emit such a key as a field",
     )

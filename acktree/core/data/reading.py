@@ -1,6 +1,6 @@
-"""Columns of Arrow read as Python values, whatever is in them.
+"""Decodes Arrow columns to Python values.
 
-A column is decoded whole. If Python cannot hold some value of it, only who reads that value is told.
+A column is decoded as a whole. A value that Python cannot represent raises an error only when it is read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from acktree.texts import error_text
 __all__ = ["Column", "PartlyReadable", "Unreadable", "decoded"]
 
 Column: TypeAlias = "Sequence[Any] | pa.Array"
-"""The values of one field: decoded, or as Arrow holds them; :func:`decoded` makes the one of the other."""
+"""The values of one field: decoded, or an Arrow array, which :func:`decoded` decodes."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Stands for a value that Arrow holds and Python cannot: a date after the year 9999, broken UTF-8."""
+    """A placeholder for a value that Python cannot represent: a date after the year 9999, invalid UTF-8."""
 
     kind: str
     reason: str
@@ -31,19 +31,19 @@ class Unreadable:
         return f"<{self.kind} that Python cannot hold>"
 
     def error(self, where: str) -> MisuseError:
-        """What whoever reads it is told."""
+        """The error to raise when the value is read."""
         return MisuseError(
             f"a value of Arrow type {self.kind} cannot be read as a Python value: {self.reason}",
             where,
-            "emit a value that Python has, or read the column as Arrow with an ArrowBolt",
+            "emit a value that Python can represent, or read the column as Arrow with an ArrowBolt",
         )
 
 
 class PartlyReadable(Sequence[Any]):
-    """A column some of whose values Python cannot hold: to read one of those raises MisuseError, no other.
+    """A column with values that Python cannot represent: reading one of those raises MisuseError.
 
     Attributes:
-        cells: The values, and an :class:`Unreadable` for each that has none.
+        cells: The values, with an :class:`Unreadable` for each that cannot be represented.
     """
 
     def __init__(self, cells: Sequence[Any], where: str) -> None:
@@ -52,7 +52,7 @@ class PartlyReadable(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.cells)
 
-    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: a place or a slice
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: an index or a slice
         if isinstance(row, slice):
             return [self[each] for each in range(*row.indices(len(self)))]
         cell = self.cells[row]
@@ -62,25 +62,26 @@ class PartlyReadable(Sequence[Any]):
 
 
 def decoded(column: Column, where: str = "a batch") -> Sequence[Any]:
-    """The values of a column as they were emitted; about 0.04 us each.
+    """Decode a column to the emitted values; about 0.04 us each.
 
     Args:
+        column: Decoded values, which are returned as they are, or an Arrow array.
         where: The component, stream and field, as an error names them.
 
     Returns:
-        A list; if Python cannot hold some value, a :class:`PartlyReadable`.
+        A list, or a :class:`PartlyReadable` if Python cannot represent some value.
     """
     if not isinstance(column, pa.Array):
-        has_gaps = Unreadable in map(type, column) if len(column) == 1 else False  # a held tuple's
+        has_gaps = Unreadable in map(type, column) if len(column) == 1 else False  # of a held tuple
         return PartlyReadable(column, where) if has_gaps else column
     try:
         values: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001  # an extension type's own code, a time zone's, pyarrow's
+    except Exception:  # noqa: BLE001  # from pyarrow, or the code of an extension type or a time zone
         return PartlyReadable([_cell(column.slice(row, 1)) for row in range(len(column))], where)
     return values
 
 
-def _cell(column: pa.Array) -> Any:  # noqa: ANN401  # whatever was emitted
+def _cell(column: pa.Array) -> Any:  # noqa: ANN401  # any emitted value
     try:
         return column.to_pylist()[0]
     except Exception as error:  # noqa: BLE001  # as above

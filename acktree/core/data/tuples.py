@@ -1,9 +1,9 @@
-"""The tuple that a bolt is given.
+"""The tuple that a bolt receives.
 
-A tuple is a place: row ``row`` of the ``rows`` it came with. Its values stand there in columns, which are
-decoded when somebody first reads them; and what it still owes (its edges, the copies made from it, whether it
-was acked) is kept there for all tuples of a frame together, not in the object. Two handles of one tuple are
-therefore always of one mind, and a handle costs next to nothing.
+A ``Tuple`` is a reference to row ``row`` of its frame's ``rows``. The rows hold the values in columns, which
+are decoded at the first access, and the tracking state (edges, copies made from it, whether it was acked) of
+all tuples of the frame. Two ``Tuple`` objects for one row therefore always have the same state, and creating
+one is cheap.
 
 Source: Storm's ``tuple/Tuple`` and ``tuple/Fields``.
 """
@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 
 class Rows(Protocol):
-    """What the tuples of one frame have in common, and who keeps account of them."""
+    """The values and the tracking state of the tuples of one frame."""
 
     @property
     def component(self) -> str:
-        """Who emitted them."""
+        """The component that emitted them."""
 
     @property
     def stream(self) -> str:
@@ -31,20 +31,20 @@ class Rows(Protocol):
 
     @property
     def columns(self) -> Mapping[str | int, Sequence[Any]]:
-        """Field, or its place -> its values, a row each: the fields that were read so far."""
+        """Field name, or its index -> its values, one per row; only the fields that were read so far."""
 
     @property
     def values(self) -> Sequence[tuple[Any, ...]]:
         """The values of each row."""
 
     def read(self, field: str) -> Sequence[Any]:
-        """The values of one field, a row each; from now on they are among the columns."""
+        """The values of one field, one per row; adds them to ``columns``."""
 
     def task_of(self, row: int) -> int:
         """The task that emitted a row."""
 
     def attempt_of(self, row: int) -> int:
-        """Which attempt of its message a row belongs to."""
+        """The attempt of its message that a row belongs to."""
 
     def anchors_of(self, row: int) -> dict[int, int]:
         """Root -> edge of a row."""
@@ -53,15 +53,15 @@ class Rows(Protocol):
 class Tuple:
     """One tuple of a stream.
 
-    ``tup["word"]``, ``tup[0]``, ``len(tup)`` and iteration give values. A tuple that was not acked yet is an
-    ordinary value: keep it in an attribute that the bolt ``remembers`` and ack it in a later micro-batch.
+    ``tup["word"]``, ``tup[0]``, ``len(tup)`` and iteration give values. A tuple that is not acked yet can be
+    stored in an attribute that the bolt ``remembers``, and acked in a later micro-batch.
     """
 
     __slots__ = ("_columns", "_row", "_rows")
 
     def __init__(self, rows: Rows, row: int) -> None:
         self._rows = rows
-        # Here too, because reading a value is what everybody does.
+        # A direct reference, because reading a value is the most frequent operation.
         self._columns: Mapping[Any, Sequence[Any]] = rows.columns
         self._row = row
 
@@ -92,24 +92,24 @@ class Tuple:
 
     @property
     def attempt(self) -> int:
-        """1 the first time its message is tried, 2 the next; the latest if it hangs on several messages."""
+        """The attempt of its message, from 1; the highest if it is anchored to several messages."""
         return self._rows.attempt_of(self._row)
 
     @property
     def anchors(self) -> dict[int, int]:
-        """Root id -> edge id: Storm's MessageId. Empty when nothing tracks this tuple."""
+        """Root id -> edge id: Storm's MessageId. Empty when this tuple is untracked."""
         return self._rows.anchors_of(self._row)
 
     @property
     def is_tick(self) -> bool:
-        """Whether this came from the clock and not from a component."""
+        """Whether this is a tick tuple, which no component emitted."""
         return self._rows.component == "__system"
 
-    def __getitem__(self, field: str | int | slice) -> Any:  # noqa: ANN401  # a value is whatever was emitted
+    def __getitem__(self, field: str | int | slice) -> Any:  # noqa: ANN401  # any emitted value
         try:
             return self._columns[field][self._row]
         except (KeyError, TypeError):
-            pass  # not read before, not there, or a slice
+            pass  # not read before, unknown, or a slice
         if isinstance(field, slice):
             return self.values[field]
         name = field if isinstance(field, str) else self.fields[field]
@@ -131,14 +131,14 @@ class Tuple:
         return {field: self[field] for field in self.fields}
 
     def __reduce__(self) -> tuple[type[Tuple], tuple[Rows, int]]:
-        """A copy is another handle of the same tuple; whether one may travel, the rows say."""
+        """Copy or pickle a reference to the same tuple; the rows decide whether they can be pickled."""
         return Tuple, (self._rows, self._row)
 
     def _shown(self, field: str) -> str:
-        """A value as text: in a ``repr`` whatever the value's own does."""
+        """The ``repr`` of a value, or the type of the exception that it raises."""
         try:
             return repr(self[field])
-        except Exception as error:  # noqa: BLE001  # user code; or a value that Python cannot hold
+        except Exception as error:  # noqa: BLE001  # user code; or a value that Python cannot represent
             return f"<{type(error).__name__}>"
 
     def __repr__(self) -> str:

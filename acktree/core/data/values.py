@@ -1,19 +1,20 @@
-"""The value codec: rows of Python values to an Arrow batch, and back.
+"""The value codec: converts rows of Python values to an Arrow batch, and back.
 
 Rules of this file
 ------------------
-1. Without a schema the round trip is the identity, type included: a column is native only when all its values
-   are of exactly one type that Arrow gives back as it was; any other column holds pickled values.
-2. With a schema a value fits when it comes back equal (lists may go in as tuples or arrays, structs may leave
-   fields out, floats may be rounded to the width declared). Arrow alone would cut 1.5 to 1 in silence.
-3. None is null in every column, so nobody has to ask which form a column has.
-4. A batch without columns would forget how many rows it has: one hidden column of nulls counts them.
+1. Without a schema, decoding returns equal values of the same types. A column is native only when all its
+   values have exactly one type that Arrow returns unchanged; any other column holds pickled values.
+2. With a schema, a value fits when decoding returns an equal value. Tuples and arrays are accepted as lists,
+   structs may omit fields, floats may be rounded to the declared width. Arrow alone would silently truncate
+   1.5 to 1.
+3. None is null in every column, native or pickled.
+4. An Arrow batch without columns does not store its number of rows; a hidden column of nulls does.
 
-Whatever is done with a value may run its user's code (``__eq__``, ``__reduce__``, a time zone), and pyarrow
-raises what it likes: every such call is guarded, and what is raised becomes a MisuseError.
+Encoding or decoding a value may run user code (``__eq__``, ``__reduce__``, a time zone), and pyarrow raises
+many types of exceptions. Every such call is guarded, and its exceptions become MisuseErrors.
 
-Whether a column is native may change from one batch of a stream to the next; :func:`hash_rows` is the same
-for both, or a key would go to another task when it travels in other company.
+A column may be native in one batch of a stream and pickled in the next. :func:`hash_rows` returns the same
+hash for both forms; otherwise a key would change its task with the other values of its batch.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ _FAITHFUL: Final[Mapping[type, pa.DataType]] = {
     bool: pa.bool_(),
     bytes: pa.binary(),
 }
-"""The types that Arrow gives back as they were; exactly these, no subclasses."""
+"""The types that Arrow returns unchanged; exactly these, no subclasses."""
 _ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
-"""Types whose values always travel, unless a schema says otherwise."""
+"""Types whose values can always be encoded without a schema."""
 LOOKED_AT: Final = 8 << 10
-"""A text or bytes of more than this are worth being weighed; a quick look is not for them."""
+"""The longest text or bytes value that a quick look accepts; the size of a longer one must be counted."""
 _LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
-    # What is not ASCII may be a lone surrogate.
+    # A text that is not ASCII may contain a lone surrogate.
     pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
     pa.int64(): lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
     pa.float64(): lambda value: type(value) is float,
@@ -87,15 +88,15 @@ def encode_rows(
 
     Args:
         fields: Names of the stream's fields, in order.
-        rows: The values of each tuple, as many as there are fields. Neither kept nor changed.
-        schema: The stream's declared types, named as fields are; None where only names were declared.
+        rows: The values of each tuple, one for each field. Neither kept nor changed.
+        schema: The stream's declared types, named as ``fields``; None where only names were declared.
 
     Raises:
-        MisuseError: A row has another number of values than there are fields, a value does not fit its
-            declared type, or it cannot be pickled. Names the field and shows the value.
+        MisuseError: The number of values of a row is not the number of fields, a value does not fit its
+            declared type, or a value cannot be pickled. Names the field and shows the value.
 
-    A native value costs about 0.1 us and a pickled one about 1 us; but about 100 us for one whose class was
-    defined in the user's own program, since the class has to travel with it.
+    A native value costs about 0.1 us, a pickled one about 1 us. A value whose class is defined in the user's
+    main program costs about 100 us, because the class is pickled with it.
 
     >>> batch = encode_rows(["word", "count"], [["a", 1], ["b", (2, 3)]])
     >>> [str(kind) for kind in batch.schema.types], decode_rows(batch)
@@ -108,7 +109,7 @@ def encode_rows(
             f"a tuple with the fields {list(fields)}",
             "emit one value for each field that `outputs` declares, in that order",
         )
-    # Not zip(*rows): that makes an iterator a row, and with them ten times the work.
+    # Not zip(*rows): it makes one iterator per row, and takes ten times as long.
     columns = [list(map(itemgetter(i), rows)) for i in range(len(fields))]
     return encode_columns(fields, columns, len(rows), schema)
 
@@ -116,7 +117,7 @@ def encode_rows(
 def encode_columns(
     fields: Sequence[str], columns: Sequence[Sequence[object]], count: int, schema: pa.Schema | None = None
 ) -> pa.RecordBatch:
-    """:func:`encode_rows` of what stands in columns already: one for each field, each of ``count`` values."""
+    """:func:`encode_rows` for columns of values: one for each field, each of ``count`` values."""
     if not fields:
         return pa.RecordBatch.from_arrays([pa.nulls(count)], schema=_NO_FIELDS)
     if schema is not None:
@@ -128,9 +129,9 @@ def encode_columns(
 
 
 def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
-    """A look at one tuple's values that says True for most that fit, and for none that does not, or is large.
+    """Make a fast check of one tuple's values: True means that they fit and are small; False means unknown.
 
-    Where it says False only :func:`encode_rows` knows; that takes a hundred times as long.
+    Where the check returns False, only :func:`encode_rows` decides; that takes a hundred times as long.
 
     Args:
         schema: The stream's declared types; None where only names were declared.
@@ -142,10 +143,10 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
     looks = [] if schema is None else [_LOOKS.get(kind, _cannot_tell) for kind in schema.types]
 
     def fits_anywhere(values: Sequence[object]) -> bool:
-        for value in values:  # for so few, all() of a generator takes three times as long
+        for value in values:  # with few values, all() of a generator takes three times as long
             kind = type(value)
             if kind is str or kind is bytes:
-                if len(value) > LOOKED_AT:  # type: ignore[arg-type]  # mypy does not follow ``kind``
+                if len(value) > LOOKED_AT:  # type: ignore[arg-type]  # mypy does not narrow by ``kind``
                     return False
             elif kind not in _ANYWHERE:
                 return False
@@ -165,7 +166,7 @@ def _cannot_tell(value: object) -> bool:  # noqa: ARG001
 
 
 def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
-    """The columns of the fields, pickled ones decoded: the others are decoded when somebody reads them.
+    """The columns of the fields, the pickled ones decoded; native columns stay Arrow arrays.
 
     Raises:
         MisuseError: A pickled value cannot be unpickled in this process.
@@ -181,7 +182,7 @@ def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:
     """The values of each field, as they were emitted.
 
     Raises:
-        MisuseError: A value cannot be unpickled in this process, or Python has no such value.
+        MisuseError: A value cannot be unpickled in this process, or cannot be represented in Python.
     """
     columns = zip(unpickled_columns(batch), batch.schema.names, strict=False)  # a hidden column has no values
     return [[*values] if isinstance(values, PartlyReadable) else values
@@ -189,13 +190,13 @@ def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:
 
 
 def decode_rows(batch: pa.RecordBatch) -> list[tuple[object, ...]]:
-    """The values of each tuple, in order; undoes :func:`encode_rows`, raises as :func:`decode_columns`."""
+    """The values of each tuple: the inverse of :func:`encode_rows`. Raises as :func:`decode_columns`."""
     columns = decode_columns(batch)
     return list(zip(*columns, strict=True)) if columns else [()] * batch.num_rows
 
 
 def rows_to_show(batch: pa.RecordBatch) -> Iterator[Sequence[object]]:
-    """:func:`decode_rows` for people to read: of a row that cannot be read, why."""
+    """:func:`decode_rows` for display: a row that cannot be decoded is replaced by the reason."""
     try:
         yield from decode_rows(batch)
     except MisuseError as error:
@@ -214,15 +215,15 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
         fields: Names of fields that the batch has; their order counts.
 
     Raises:
-        MisuseError: A value has no hash that is the same everywhere, or cannot be unpickled here.
+        MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
     """
-    places = [batch.schema.get_field_index(name) for name in fields]
-    hashes = [_hash_field(batch.schema.field(place), batch.column(place)) for place in places]
+    columns = [batch.schema.get_field_index(name) for name in fields]
+    hashes = [_hash_field(batch.schema.field(column), batch.column(column)) for column in columns]
     return combine_hashes(hashes, batch.num_rows)
 
 
 def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
-    """:func:`hash_rows`, and for a row without such a hash one of its bytes; for names, not for choices."""
+    """:func:`hash_rows`; a row without such a hash gets one of its bytes. For ids, not for choosing tasks."""
     try:
         return hash_rows(batch, fields)
     except MisuseError:
@@ -234,13 +235,13 @@ def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
 
 
 def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as an ``ArrowBolt`` is given it: pickled columns become what Arrow infers from their values.
+    """The batch as an ``ArrowBolt`` receives it: pickled columns get the type that Arrow infers.
 
-    Here types may widen (a tuple becomes a list, 1 beside 2.5 becomes 1.0). The hidden column of a batch
-    without fields stays, because the number of rows is all that such a batch says.
+    Types may widen here (a tuple becomes a list, 1 beside 2.5 becomes 1.0). The hidden column of a batch
+    without fields stays, because it holds the number of rows.
 
     Raises:
-        MisuseError: Arrow has no one type for the values of a field.
+        MisuseError: Arrow finds no common type for the values of a field.
     """
     if not any(_mark_of(field) == _PICKLE for field in batch.schema):
         return batch
@@ -250,7 +251,7 @@ def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
-    """The fields whose values were pickled: what else is in a batch can be read without running anything."""
+    """The fields whose values are pickled; all other fields can be read without running user code."""
     return frozenset(field.name for field in batch.schema if _mark_of(field) == _PICKLE)
 
 
@@ -288,24 +289,24 @@ def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.A
 
 
 def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """A column as one array: Arrow has room for 2 GiB in it."""
+    """Make one Arrow array of a column; an array holds at most 2 GiB."""
     try:
         array = pa.array(column, kind)
-    except pa.ArrowCapacityError:  # one value alone
+    except pa.ArrowCapacityError:  # a single value is too large
         array = None
     if isinstance(array, pa.Array):
         return array
     raise MisuseError(
-        f"a column of more than 2 GiB (values: {len(column)}), which is all that Arrow has room for",
+        f"a column of more than 2 GiB (values: {len(column)}), the limit of an Arrow column",
         f"field {name!r}",
-        "put what is so large into a file or a store, and emit where it is",
+        "write large values to a file or a store, and emit their location",
     )
 
 
 def _kinds(column: Sequence[object]) -> set[type]:
-    """The exact types in a column, None's apart."""
+    """The exact types in a column, except that of None."""
     types = [*map(type, column)]
-    if types and types.count(types[0]) == len(types):  # nearly always, and quicker than to make a set of them
+    if types and types.count(types[0]) == len(types):  # nearly always true, and faster than a set
         del types[1:]
     return {*types} - {type(None)}
 
@@ -325,7 +326,7 @@ def _pickled_alone(name: str, value: object) -> bytes:
         return durable.dumps_by_value(value)
     except Exception as cause:
         raise MisuseError(
-            f"{short_repr(value)} cannot be pickled, so it cannot travel: {error_text(cause)}",
+            f"{short_repr(value)} cannot be pickled, so it cannot be sent: {error_text(cause)}",
             f"field {name!r}",
             "emit what it was made from (a path, an id, plain values) and make it again in the bolt",
         ) from cause
@@ -341,7 +342,7 @@ def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",
             f"field {field.name!r}",
-            "install the module of its class on the workers too, and let its instances survive pickle",
+            "install the module of its class on the workers too, and make its instances picklable",
         ) from cause
 
 
@@ -355,14 +356,14 @@ def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
             f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
             f"{error_text(cause)}",
             f"field {field.name!r}",
-            "group by text, numbers or dates that Python has, and whose code raises nothing",
+            "group by text, numbers or dates of Python's own types",
         ) from cause
 
 
 def _hash_values(field: pa.Field, column: pa.Array) -> UInt64s:
     if _mark_of(field) != _PICKLE:
         return hash_column(column)
-    distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are equal values: each once
+    distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are unpickled once
     hashes = hash_values(_unpickled(field, distinct.dictionary))
     taken: UInt64s = hashes[distinct.indices.to_numpy()]
     return taken
@@ -376,15 +377,15 @@ def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
         array = pa.array(values)
     except Exception as cause:
         raise MisuseError(
-            f"Arrow has no one type for the values of field {field.name!r}: {error_text(cause)}",
+            f"Arrow finds no common type for the values of field {field.name!r}: {error_text(cause)}",
             "the input of an ArrowBolt",
             "emit values of one type, declare it (outputs = pa.schema([...])), or read it with a Bolt",
         ) from cause
     if not isinstance(array, pa.Array):  # in chunks
         raise MisuseError(
-            f"field {field.name!r} holds more than the 2 GiB that Arrow has room for in a column",
+            f"field {field.name!r} holds more than 2 GiB, the limit of an Arrow column",
             "the input of an ArrowBolt",
-            "put what is so large into a file or a store, and emit where it is",
+            "write large values to a file or a store, and emit their location",
         )
     return pa.field(field.name, array.type), array
 
@@ -393,7 +394,7 @@ def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
 
 
 def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
-    """Values as a column of a declared type. MisuseError when one does not fit in the sense of rule 2."""
+    """Encode values as a column of a declared type. MisuseError when one does not fit (rule 2)."""
     reason: Exception | None = None
     try:
         array = pa.array(column, field.type)
@@ -407,7 +408,7 @@ def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
     raise MisuseError(
         f"{value} does not fit field {field.name!r}, declared as {declared}",
         f"field {field.name!r}",
-        "emit a value that this type holds without loss, or declare another type, or only the name",
+        "emit a value that this type can represent, or declare another type, or only the name",
     ) from reason
 
 
@@ -419,9 +420,9 @@ def _fits_alone(field: pa.Field, value: object) -> bool:
 
 
 def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool:
-    """Whether the array holds every value of the column, and nulls only where they may be."""
+    """Whether the array holds every value of the column, and nulls only where the field is nullable."""
     if not isinstance(array, pa.Array) or array.type != field.type:
-        return False  # more than 2 GiB come out in chunks, more than 128 texts in a wider dictionary
+        return False  # Arrow makes chunks of more than 2 GiB, and a wider dictionary for more than 128 texts
     if array.null_count and not field.nullable:
         return False
     kinds = _kinds(column)
@@ -433,13 +434,13 @@ def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool
 
 
 def _is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
-    """Whether a value came back from Arrow as what it was, in the sense of rule 2."""
+    """Whether Arrow returned an equal value, in the sense of rule 2."""
     if isinstance(back, list | tuple):
         items = list(given.items()) if isinstance(given, Mapping) else given
-        # No length is compared: Arrow drops no items, it only takes other things (a text, a set) for lists.
+        # Lengths are not compared: Arrow drops no items. But it accepts other types (text, sets) as lists.
         return isinstance(items, list | tuple | np.ndarray) and all(map(_is_same, items, back))
     if isinstance(back, dict) and isinstance(given, Mapping):
         return given.keys() <= back.keys() and all(_is_same(given.get(key), back[key]) for key in back)
     if isinstance(back, float) and isinstance(given, float | np.floating):
-        return isfinite(back) or not isfinite(given)  # rounding is asked for, a number made infinite is not
+        return isfinite(back) or not isfinite(given)  # rounding is allowed, an overflow to infinity is not
     return bool(given == back)

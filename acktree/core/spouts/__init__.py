@@ -1,4 +1,4 @@
-"""What a spout task keeps about its messages: those that are open, and when a failed one is due again.
+"""The state of a spout task: its open messages, and when a failed one is emitted again.
 
 Runs in the driver. Pure.
 """

@@ -1,19 +1,19 @@
-"""Pending: what one spout task has emitted with a message id and has no verdict for yet.
+"""The open messages of a spout task: emitted with a message id, and without a verdict so far.
 
 Rules of this file
 ------------------
-1. Each open message leaves exactly once, and only because :meth:`Pending.close` named it.
-2. Nothing here knows the time or has an opinion on a verdict: ``now_ms`` arrives as an argument, and whether
-   a closed message is acked, retried or given up is for others to say.
-3. The unit is the segment, never the message: no loop of Python runs once a message.
+1. Each open message is removed exactly once, and only by :meth:`Pending.close`.
+2. This file reads no clock and does not see verdicts: ``now_ms`` is an argument, and the caller decides
+   whether a closed message is acked, retried or given up.
+3. The unit is the segment, never the message: no Python loop runs once per message.
 
-A spout task numbers its tracked tuples one after the other, and a run of them goes into one chunk of the
-inbox, row after row: that run is a *segment*. It is kept as it came (a list of message ids, or an array that
-stays an array) with one flag a message. So 10,000 messages are one entry, and a verdict finds its message by
-subtraction. The price: message ids that were closed are let go with the last open one of their segment.
+A spout task numbers its tracked tuples consecutively, and writes consecutive messages to consecutive rows of
+one chunk of the inbox. These messages are a *segment*. It holds the message ids as they were added (a list or
+an array) and one flag for each message. So 10,000 messages are one entry, and the index of a message in its
+segment is a subtraction. The cost: message ids of closed messages are freed only with their whole segment.
 
-Source: the ``pending`` map of Storm's ``SpoutExecutor``, which rotates because time lives there; ours does
-not, because the acker alone says TIMED_OUT.
+Source: the ``pending`` map of Storm's ``SpoutExecutor``. Storm's map rotates because it also times messages
+out; this one does not, because only the acker decides TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from acktree.errors import ProtocolError
 __all__ = ["Closed", "IdArray", "MessageIds", "Pending"]
 
 MessageIds = Sequence[object] | npt.NDArray[Any]
-"""Message ids of a run of tuples: any objects, or an array. What came as an array is handed back as one."""
+"""Message ids of consecutive tuples: any objects, or an array. An array is returned as an array."""
 
 
 class IdArray(Sequence[object]):
-    """Message ids that came as an array, as a sequence: Python objects are made of those that are looked at.
+    """A sequence over an array of message ids; makes a Python object only for an id that is accessed.
 
-    ``numpy.asarray`` of one copies nothing. Equal to any sequence of the same ids.
+    ``numpy.asarray`` of it copies nothing. It is equal to any sequence of the same ids.
 
     >>> ids = IdArray(np.arange(3))
     >>> ids[1], list(ids), ids == [0, 1, 2], bool(ids), np.asarray(ids).sum()
@@ -51,17 +51,17 @@ class IdArray(Sequence[object]):
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array.view()
-        self._array.flags.writeable = False  # others of the same emit are still open
+        self._array.flags.writeable = False  # the array also holds ids of messages that are still open
 
     def __len__(self) -> int:
         return len(self._array)
 
     @overload
-    def __getitem__(self, place: int) -> object: ...
+    def __getitem__(self, position: int) -> object: ...
     @overload
-    def __getitem__(self, place: slice) -> IdArray: ...
-    def __getitem__(self, place: int | slice) -> object:
-        return IdArray(self._array[place]) if isinstance(place, slice) else self._array.item(place)
+    def __getitem__(self, position: slice) -> IdArray: ...
+    def __getitem__(self, position: int | slice) -> object:
+        return IdArray(self._array[position]) if isinstance(position, slice) else self._array.item(position)
 
     def __iter__(self) -> Iterator[object]:
         return iter(self._array.tolist())
@@ -86,53 +86,53 @@ class Closed:
 
     Attributes:
         message_ids: The user's ids, by sequence, length n: an array where one was added, else a list.
-        chunk: The chunk of the inbox that holds them; ``rows`` are places in it, so that a message can be
-            read again and emitted anew.
+        chunk: The chunk of the inbox that holds them; ``rows`` are rows of it, from which a message can be
+            read and emitted again.
     """
 
     message_ids: list[object] | npt.NDArray[Any]
     chunk: int
     _segment: _Segment
-    _places: Int64s
+    _positions: Int64s
 
     @property
     def sequences(self) -> Int64s:
-        """Ascending, shape (n,)."""
-        return self._places + self._segment.start
+        """The sequences, ascending, shape (n,)."""
+        return self._positions + self._segment.start
 
     @property
     def rows(self) -> Int64s:
-        """Row in the chunk of each, shape (n,)."""
-        return self._places + self._segment.first_row
+        """The row of each in the chunk, shape (n,)."""
+        return self._positions + self._segment.first_row
 
     @property
     def attempts(self) -> Int32s:
-        """Which attempt each was, from 1, shape (n,)."""
+        """The attempt of each, from 1, shape (n,)."""
         attempts = self._segment.attempts
-        return np.ones(len(self._places), np.int32) if attempts is None else attempts[self._places]
+        return np.ones(len(self._positions), np.int32) if attempts is None else attempts[self._positions]
 
     @property
     def first_emitted_ms(self) -> Int64s:
         """When the first attempt of each message was emitted, shape (n,)."""
         emitted_ms = self._segment.first_emitted_ms
         if isinstance(emitted_ms, int):
-            return np.full(len(self._places), emitted_ms, dtype=np.int64)
-        return emitted_ms[self._places]
+            return np.full(len(self._positions), emitted_ms, dtype=np.int64)
+        return emitted_ms[self._positions]
 
     def waited_ms(self, now_ms: int) -> int:
-        """How long all of them have waited, together."""
+        """The sum of the times since the first emit of each."""
         emitted_ms = self._segment.first_emitted_ms
         if isinstance(emitted_ms, int):
-            return (now_ms - emitted_ms) * len(self._places)
-        return int((now_ms - emitted_ms[self._places]).sum())
+            return (now_ms - emitted_ms) * len(self._positions)
+        return int((now_ms - emitted_ms[self._positions]).sum())
 
     def message_sequence(self) -> Sequence[Any]:
-        """The message ids as a sequence of Python objects, which are made only where somebody looks."""
+        """The message ids as a sequence of Python objects, made on access."""
         ids = self.message_ids
         return IdArray(ids) if isinstance(ids, np.ndarray) else ids
 
     def message_list(self) -> list[Any]:
-        """The message ids as Python objects, also where they were an array."""
+        """The message ids as a list of Python objects."""
         ids = self.message_ids
         return ids.tolist() if isinstance(ids, np.ndarray) else ids
 
@@ -151,7 +151,7 @@ class Pending:
     __slots__ = ("_by_chunk", "_done", "_open_count", "_segments", "_starts", "_unused")
 
     def __init__(self) -> None:
-        self._segments: list[_Segment] = []  # ascending, never empty of open messages
+        self._segments: list[_Segment] = []  # ascending; each has at least one open message
         self._starts: list[int] = []  # the first sequence of each
         self._by_chunk: dict[int, dict[int, _Segment]] = {}  # chunk -> start -> segment
         self._done: dict[int, None] = {}  # a set that keeps the order
@@ -173,18 +173,18 @@ class Pending:
 
         Args:
             first_sequence: Sequence of the first; higher than any sequence that was added before.
-            message_ids: One a message, length n. Copied, so the caller may use the list or array again.
-                Equal ids may be open at the same time. None at all (n = 0) opens nothing, and the chunk,
-                if nothing else is open in it, is done.
-            attempts: Which attempt each is, shape (n,); None when all are the first.
-            chunk: The chunk of the inbox that holds them. A chunk may have several segments; add them all
-                before asking :meth:`chunks_done`.
-            first_row: Row in that chunk of the first.
+            message_ids: One for each message, length n. Copied, so the caller may reuse the list or array.
+                Equal ids may be open at the same time. An empty list opens nothing; a chunk without open
+                messages is then done.
+            attempts: The attempt of each, shape (n,); None when all are first attempts.
+            chunk: The chunk of the inbox that holds them. A chunk may have several segments; add all of them
+                before calling :meth:`chunks_done`.
+            first_row: The row of the first message in that chunk.
             now_ms: When they were emitted.
             first_emitted_ms: When the first attempt of each was emitted, shape (n,); None when that is now.
 
         Raises:
-            ProtocolError: Sequences go back, or the lengths differ.
+            ProtocolError: The sequences are not higher than those before, or the lengths differ.
         """
         count = len(message_ids)
         if first_sequence < self._unused:
@@ -209,35 +209,35 @@ class Pending:
 
     @property
     def open_count(self) -> int:
-        """How many messages are open."""
+        """The number of open messages."""
         return self._open_count
 
     def has_room(self, limit: int | None, waiting: int = 0) -> bool:
-        """Whether the spout task may be asked for more.
+        """Whether the spout task may emit more messages.
 
         Args:
             limit: ``max_spout_pending``; None or 0, as in Storm: no limit.
-            waiting: Messages that wait for a retry; they count as open and are kept elsewhere.
+            waiting: Messages that wait for a retry; they count as open too.
         """
         return not limit or self._open_count + waiting < limit
 
     def oldest_ms(self) -> int | None:
-        """When the oldest open message was first emitted; None if nothing is open. Looks at each segment."""
+        """When the oldest open message was first emitted; None if none is open. Scans all segments."""
         return min((segment.oldest_ms() for segment in self._segments), default=None)
 
     def close(self, sequences: Int64s) -> list[Closed]:
-        """Take messages out, whatever their verdict; see :meth:`closing`."""
+        """Remove the messages that got a verdict; see :meth:`closing`."""
         return list(self.closing(sequences))
 
     def closing(self, sequences: Int64s) -> Iterator[Closed]:
-        """Take messages out, a segment each time the iterator is asked; others may go in between.
+        """Remove messages, a segment each time the iterator is advanced; others may be removed in between.
 
         Args:
-            sequences: Which ones, shape (n,), any order. One that was never added or is closed already is
-                passed over: a verdict may be told twice, and the second telling must find nothing.
+            sequences: Their sequences, shape (n,), any order. Sequences that were never added, or are closed
+                already, are ignored: a verdict may be delivered twice.
 
         Yields:
-            What was open among them, a segment at a time, ascending.
+            The messages that were open, one ``Closed`` for each segment, ascending.
 
         Costs one sort unless they are ascending, and a few numpy calls for each segment that they touch.
         """
@@ -247,7 +247,7 @@ class Pending:
         at = 0
         while at < len(wanted) and self._segments:
             index = bisect_right(self._starts, int(wanted[at])) - 1
-            if index < 0:  # below all that is open
+            if index < 0:  # lower than all open sequences
                 at = int(wanted.searchsorted(self._starts[0]))
                 continue
             segment = self._segments[index]
@@ -260,13 +260,13 @@ class Pending:
             else:
                 break
 
-    def _close_in(self, segment: _Segment, index: int, places: Int64s) -> list[Closed]:
+    def _close_in(self, segment: _Segment, index: int, positions: Int64s) -> list[Closed]:
         if segment.open_count < len(segment.message_ids):
-            places = places[segment.is_open[places]]
-        if not len(places):
+            positions = positions[segment.is_open[positions]]
+        if not len(positions):
             return []
-        closed = segment.take(places)
-        self._open_count -= len(places)
+        closed = segment.take(positions)
+        self._open_count -= len(positions)
         if segment.open_count == 0:
             del self._segments[index], self._starts[index]
             in_chunk = self._by_chunk[segment.chunk]
@@ -277,13 +277,13 @@ class Pending:
         return [closed]
 
     def open_in_chunk(self, chunk: int) -> Int64s:
-        """The rows of a chunk whose messages are open, by sequence; none for an unknown chunk."""
+        """The rows of a chunk whose messages are open, by sequence; empty for an unknown chunk."""
         segments = self._by_chunk.get(chunk, {}).values()
         rows = [segment.first_row + np.flatnonzero(segment.is_open) for segment in segments]
         return np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
 
     def chunks_done(self) -> list[int]:
-        """The chunks that lost their last open message since last asked, in the order they did."""
+        """The chunks whose last open message was closed since the last call, in that order."""
         done = list(self._done)
         self._done.clear()
         return done
@@ -299,14 +299,14 @@ class Pending:
                 yield from map(ids.__getitem__, places.tolist())
 
     def items(self) -> Iterator[tuple[int, object]]:
-        """Each open message as (sequence, message id), ascending. A loop over messages: for rare moments."""
+        """Each open message as (sequence, message id), ascending. Loops over all messages: call it rarely."""
         for segment in self._segments:
-            for place in np.flatnonzero(segment.is_open).tolist():
-                yield segment.start + place, segment.message_ids[place]
+            for position in np.flatnonzero(segment.is_open).tolist():
+                yield segment.start + position, segment.message_ids[position]
 
 
 class _Segment:
-    """A run of messages as it was added, with a flag for each that is still open. Places count from 0."""
+    """Messages that were added together, with a flag for each that is open. Positions count from 0."""
 
     __slots__ = (
         "attempts",
@@ -345,22 +345,22 @@ class _Segment:
         return int(self.first_emitted_ms[self.is_open].min())
 
     def emitted_by(self, moment_ms: int) -> Int64s:
-        """The places of the open messages whose first attempt was emitted at a moment or before it."""
+        """The positions of the open messages whose first attempt was emitted at ``moment_ms`` or before."""
         return np.flatnonzero(self.is_open & (self.first_emitted_ms <= moment_ms))
 
-    def take(self, places: Int64s) -> Closed:
-        """Close the messages at these places: open ones, ascending, at least one."""
-        self.is_open[places] = False
-        self.open_count -= len(places)
-        return Closed(self._ids_at(places), self.chunk, self, places)
+    def take(self, positions: Int64s) -> Closed:
+        """Close the messages at these positions: open ones, ascending, at least one."""
+        self.is_open[positions] = False
+        self.open_count -= len(positions)
+        return Closed(self._ids_at(positions), self.chunk, self, positions)
 
-    def _ids_at(self, places: Int64s) -> list[object] | npt.NDArray[Any]:
-        first, last = int(places[0]), int(places[-1])
-        if last - first == len(places) - 1:
+    def _ids_at(self, positions: Int64s) -> list[object] | npt.NDArray[Any]:
+        first, last = int(positions[0]), int(positions[-1])
+        if last - first == len(positions) - 1:
             return self.message_ids[first : last + 1]
         if isinstance(self.message_ids, np.ndarray):
-            return self.message_ids[places]
-        return list(itemgetter(*places.tolist())(self.message_ids))
+            return self.message_ids[positions]
+        return list(itemgetter(*positions.tolist())(self.message_ids))
 
 
 def _broken(what: str, chunk: int) -> ProtocolError:

@@ -2,14 +2,14 @@
 
 Rules of this file
 ------------------
-1. The policy is a value and the decision a function of its arguments: no clock and no chance, so that a
-   decision made again after a crash is the same decision.
-2. Jitter comes from the root id, which is as good as random from one message to the next and differs from
-   one attempt to the next.
-3. A give-up says why, in words that end up in the dead letter.
+1. The policy is a value and the decision a pure function: it reads no clock and draws no random number, so
+   the same decision is made again after a crash.
+2. Jitter is derived from the root id, which is as good as random between messages and differs between
+   attempts.
+3. ``GiveUp`` holds the reason, which is written to the dead letter.
 
-Storm has no such policy in its core: a spout that replays for ever, or never, writes its own. The shape is
-that of Storm's ``storm-kafka-client`` (``KafkaSpoutRetryExponentialBackoff``).
+Storm has no such policy in its core: each spout implements its own. This one has the form of the policy in
+Storm's ``storm-kafka-client`` (``KafkaSpoutRetryExponentialBackoff``).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from acktree.errors import ConfigError
 __all__ = ["GiveUp", "Retry", "RetryAt"]
 
 _WHERE: Final = "Retry(...), as given to set_spout"
-_MOST_DOUBLINGS: Final = 1023  # 2.0 ** 1024 is no float; every pause has met its longest well before
+_MOST_DOUBLINGS: Final = 1023  # 2.0 ** 1024 overflows; every pause is at its maximum well before
 
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
-    """Emit the message again, as a new attempt, at ``due_ms`` or as soon after as there is room."""
+    """Emit the message again, as a new attempt, at ``due_ms`` or when ``max_spout_pending`` allows it."""
 
     due_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Write the dead letter, then tell the spout with ``failure.final``."""
+    """Store the dead letter, then call the spout's ``fail`` with ``failure.final``."""
 
     why: str
 
@@ -51,22 +51,23 @@ class Retry:
     """
 
     max_attempts: int
-    """Attempts in all, the first one included: 1 means never again."""
+    """The number of attempts, the first one included: 1 means no retry."""
     backoff_secs: tuple[float, float] = (1.0, 60.0)
     """The pause after the first failure, which doubles with each further one, and the longest pause."""
     jitter: bool = True
-    """Shorten each pause by up to half, differently for each message, so that what failed together does not
-    come back together."""
+    """Shorten each pause by up to half, differently for each message, so that messages that failed at the
+    same time are not retried at the same time."""
     max_age_secs: float | None = None
-    """Do not try again what would then be older than this, counted from its first emit. None: no limit."""
+    """Give a message up if it would be older than this at its next attempt, counted from its first emit.
+    None: no limit."""
     final: tuple[type[BaseException], ...] = ()
-    """Exceptions (and their subclasses) after which trying again cannot help."""
+    """Exceptions (and their subclasses) after which a message is not tried again."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, before anything runs.
+        """Check the arguments.
 
         Raises:
-            ConfigError: Names the argument and the mend.
+            ConfigError: An argument is invalid; the error names it and the fix.
         """
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise _refused(
@@ -85,13 +86,13 @@ class Retry:
             raise _refused("final", self.final, "a tuple of exception types, such as (ValueError,)")
 
     def decide(self, failure: Failure, root: int, first_emitted_ms: int, now_ms: int) -> RetryAt | GiveUp:
-        """What follows this failure.
+        """Decide whether a failed message is tried again.
 
         Args:
             failure: The attempt that failed; ``failure.attempt`` counts from 1.
             root: The root id of that attempt. Any int; only the jitter depends on it.
             first_emitted_ms: When the first attempt of the message was emitted.
-            now_ms: When the failure is decided on; the pause begins here.
+            now_ms: The time of the decision; the pause begins here.
         """
         if self._is_final(failure):
             return GiveUp(f"{failure.exception_types[0]} is final: trying again cannot help")
@@ -114,7 +115,7 @@ class Retry:
         return round(pause)
 
     def _is_final(self, failure: Failure) -> bool:
-        """True if one of ``final`` was raised: by type, or by name where the exception stayed behind."""
+        """Whether one of ``final`` was raised: by type, or by name where the exception object is missing."""
         if not self.final or not failure.exception_types:
             return False
         if isinstance(failure.exception, self.final):
@@ -124,7 +125,7 @@ class Retry:
 
 
 def _share_of(root: int) -> float:
-    """A number from 0 to 1 that looks random and depends on the root id alone."""
+    """A pseudo-random number from 0 to 1 that depends only on the root id."""
     named = (root & (2**64 - 1)).to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") / 2**64
 

@@ -1,4 +1,4 @@
-"""Keyed state that bolts remember, and the interface of the store below it.
+"""Keyed state of stateful bolts, and the interface of the store below it.
 
-Runs in workers. Pure; the store itself belongs to whoever runs the level.
+Runs in workers. Pure; the caller of the level provides the store.
 """

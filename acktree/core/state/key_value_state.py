@@ -1,19 +1,19 @@
-"""A dict that outlives the micro-batch: saved by the keys that changed, read by the keys that are asked for.
+"""A dict that is kept between micro-batches: reads the keys that are accessed, saves the keys that changed.
 
-Keys lie in buckets by their stable hash, each bucket one blob of the state store. A call to the store costs
-about as much as pickling 30 KB, so a bucket is kept near a few hundred keys: when they grow past that, the
-number of buckets doubles. One changed key then writes one small bucket, whatever the size of the whole.
+Keys are distributed to buckets by their stable hash; each bucket is one blob of the state store. A call to
+the store costs about as much as pickling 30 KB, so a bucket has at most a few hundred keys on average: above
+that, the number of buckets is doubled. One changed key writes one small bucket, however large the state is.
 
 Rules of this file
 ------------------
-1. What was read or written lies in one flat dict, so a key that is there costs what it costs in a dict. Only
-   one that is not is hashed, to read its bucket, and only while there are buckets with keys to read.
-2. A key is noted before it changes, once in a micro-batch, and its bucket is read first. What has no stable
-   hash is refused there, where the tuple that wrote it is to blame.
-3. A bucket holds what was read until the micro-batch is saved: then it gets the values of the keys that were
-   noted, and new keys, which are hashed all at once.
-4. A value that was changed in place (``state.setdefault(k, []).append(x)``) is noticed when the micro-batch
-   ends, as ``shelve`` does with ``writeback``: what was read is pickled again and compared.
+1. All keys that were read or written are in one flat dict, so access to them costs what it costs in a dict.
+   Only a key that is not there is hashed, to read its bucket, and only while some buckets are unread.
+2. A key is noted before its first change in a micro-batch, and its bucket is read first. A key without a
+   stable hash is refused there, so the tuple that wrote it fails.
+3. A bucket is unchanged until the micro-batch is saved. It then gets the values of the noted keys, and the
+   new keys, which are hashed together.
+4. A value that was changed in place (``state.setdefault(k, []).append(x)``) is found when the micro-batch is
+   saved, as ``shelve`` does with ``writeback``: all values that were read are pickled again and compared.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 KEYS_PER_BUCKET: Final = 256
-"""The buckets are doubled when they hold more than this on average."""
+"""The number of buckets is doubled when they have more keys than this on average."""
 
 _HASHABLE: Final = frozenset({int, float, bool, str, bytes, type(None)})
-"""Exactly these types always have a stable hash; whether another key has one is seen when it is not there."""
+"""Exactly these types always have a stable hash; a key of another type is checked at its first use."""
 
 _UNCHANGING: Final = _HASHABLE | {complex}
 
 _hash_of: Final = lru_cache(maxsize=1024)(stable_hash)
-"""Who asks for a key, does not find it and sets it, should have it hashed once; equal keys hash alike."""
+"""Cached, so that a lookup followed by an insert of the same key hashes it once."""
 
 
 @dataclass(frozen=True)
 class _Shelf:
-    """Where a state lies, and how values become bytes."""
+    """The store of a state, and how its values are encoded."""
 
     store: StateStore
     dumps: Callable[[object], bytes]
@@ -57,28 +57,28 @@ class _Shelf:
 
 
 _NOWHERE: Final = _Shelf(MemoryStore(), pickle.dumps, pickle.loads)
-"""Where a state lies until it is bound: nothing is ever put there."""
+"""The store of an unbound state; it is always empty."""
 
 
 class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     """A mapping for ``remembers``: make it in ``prepare``, use it as a dict.
 
-    Keys are what a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …); equal keys
-    are one key, as in a dict. Values are anything that pickles, held tuples included. Iteration reads
-    everything, in no order that means anything. Outside a topology it is a plain dict in memory.
+    Keys are of the types that a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …);
+    equal keys are one key, as in a dict. Values can be anything picklable, held tuples included. Iteration
+    reads all keys, in no defined order. Outside a topology it is a plain dict in memory.
     """
 
     def __init__(self, initial: Mapping[K, V] | None = None) -> None:
         self._shelf = _NOWHERE
         self._bits = 0
         self._values: dict[K, V] = {}
-        self._unread = 0  # how many keys lie in buckets that were not read
-        self._noted: set[K] = set()  # what may have changed
-        self._new: dict[K, None] = {}  # what lies in no bucket yet; a dict, since sets have no order
+        self._unread = 0  # the number of keys in buckets that were not read
+        self._noted: set[K] = set()  # keys that may have changed
+        self._new: dict[K, None] = {}  # keys that are in no bucket yet; a dict, since sets have no order
         self._buckets: dict[int, dict[K, V]] = {}
         self._stored: dict[int, bytes] = {}
         self._stored_meta: bytes | None = None
-        self._total = 0  # how many keys the store held when this was bound
+        self._total = 0  # the number of keys in the store when this was bound
         self._is_taking_in = False
         self.update(initial or {})
 
@@ -86,7 +86,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         try:
             return self._values[key]
         except KeyError:
-            pass  # look further outside, or a refused key would be told as a consequence of this
+            pass  # continue outside of the handler: the error of a refused key must not be chained
         self._look_for(key)
         return self._values[key]
 
@@ -95,7 +95,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     @overload
     def get(self, key: K, default: V | D) -> V | D: ...
     def get(self, key: K, default: V | D | None = None) -> V | D | None:
-        # Not inherited: Mapping's own raises and catches a KeyError for each key that is not there.
+        # Not inherited: Mapping.get raises and catches a KeyError for each missing key.
         if key in self._values or self._look_for(key):
             return self._values[key]
         return default
@@ -125,12 +125,12 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         return f"KeyValueState({len(self)} keys)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is a plain one, with all its keys, that lies nowhere yet."""
+        """Copy or pickle it as an unbound state with all its keys."""
         return KeyValueState, (dict(self),)
 
     @property
     def is_bound(self) -> bool:
-        """Whether it lies in a state store already."""
+        """Whether it is bound to a state store."""
         return self._shelf is not _NOWHERE
 
     def clear(self) -> None:
@@ -141,13 +141,13 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
     def bind(
         self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
     ) -> None:
-        """Continue from what ``store`` holds; where it holds nothing, from what is here.
+        """Attach it to a store: continue from the store's content, or from its own if the store is empty.
 
         Called by the task between ``prepare`` and the first tuple.
         """
         self._stored_meta = store.get("meta")
         if self._stored_meta is None:
-            self._read_all()  # what still lies where this was bound before
+            self._read_all()  # keys that are still unread in the earlier store
             self._total = 0
         else:
             meta = json.loads(self._stored_meta)
@@ -159,10 +159,10 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._noted, self._buckets, self._stored = set(), {}, {}
 
     def save(self) -> None:
-        """Write what changed since :meth:`bind`; called by the task when its micro-batch ends."""
+        """Write the changes since :meth:`bind`; called by the task at the end of its micro-batch."""
         if not self.is_bound:
             raise ProtocolError(
-                "a state was saved that lies nowhere", repr(self), "bind it first: please report it"
+                "an unbound state was saved", repr(self), "this is a bug in acktree: please report it"
             )
         if len(self) > KEYS_PER_BUCKET << self._bits:
             self._double()
@@ -177,19 +177,19 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._new.clear()
 
     def _look_for(self, key: object) -> bool:
-        """Read the bucket of a key that is not here, or refuse the key; whether it is here now."""
+        """Read the bucket of a key that was not read; returns whether the key exists. May refuse the key."""
         if self._unread or type(key) not in _HASHABLE:
             self._read(_hash_of(key))
         return key in self._values
 
     def _note(self, key: K) -> None:
-        """The key is about to change, for the first time in this micro-batch."""
+        """Note a key before its first change in this micro-batch."""
         if key not in self._values and not self._look_for(key):
             self._new[key] = None
         self._noted.add(key)
 
     def _read(self, number: int) -> dict[K, V]:
-        """The bucket of this number, or of the keys with this hash."""
+        """The bucket of this number, or of keys with this hash; reads it if necessary."""
         self._repair()
         number &= (1 << self._bits) - 1
         bucket = self._buckets.get(number)
@@ -202,7 +202,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         return bucket
 
     def _take_in(self, number: int, blob: bytes) -> dict[K, V]:
-        """Make the keys of a stored bucket available. If this is interrupted, the next access repairs it."""
+        """Add the keys of a stored bucket. If an exception interrupts it, the next access repairs it."""
         bucket: dict[K, V] = self._shelf.loads(blob)
         self._stored[number] = blob
         self._is_taking_in = True
@@ -213,12 +213,12 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         return bucket
 
     def _repair(self) -> None:
-        """Finish what :meth:`_take_in` had begun, if an exception from outside interrupted it."""
+        """Complete a :meth:`_take_in` that an asynchronous exception has interrupted."""
         if not self._is_taking_in:
             return
         for bucket in self._buckets.values():
             for key, value in bucket.items():
-                if key not in self._noted:  # else it was changed or deleted since
+                if key not in self._noted:  # a noted key was changed or deleted since
                     self._values.setdefault(key, value)
         self._unread = self._total - sum(map(len, self._buckets.values()))
         self._is_taking_in = False
@@ -229,7 +229,7 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
                 self._read(number)
 
     def _double(self) -> None:
-        """Twice the buckets, or more: every key is put into its bucket anew."""
+        """Double the number of buckets until it suffices, and distribute all keys again."""
         self._read_all()
         while len(self) > KEYS_PER_BUCKET << self._bits:
             self._bits += 1
@@ -237,13 +237,13 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
         self._buckets = {number: {} for number in range(1 << self._bits)}
 
     def _put_into_buckets(self) -> set[int]:
-        """Bring the buckets up to date; the numbers of those that may have changed by it."""
+        """Write noted and new keys to their buckets; returns the numbers of the affected buckets."""
         written = set()
         for number, bucket in self._buckets.items():
-            signals_wait = bucket.keys() & self._noted
-            if signals_wait:
+            changed = bucket.keys() & self._noted
+            if changed:
                 written.add(number)
-            for key in signals_wait:
+            for key in changed:
                 if key in self._values:
                     bucket[key] = self._values[key]
                 else:

@@ -1,7 +1,7 @@
-"""What is remembered between micro-batches, as whoever remembers sees it.
+"""The interface of the state store: what is kept between micro-batches, as named blobs.
 
-A task's memory, the acker's buckets and the table of held tuples all lie in named blobs. Spark keeps them in
-its state store and commits them with the micro-batch; ``LocalCluster`` keeps them in a dict.
+The memory of tasks and the table of held tuples are named blobs. Spark keeps them in its state store and
+commits them with the micro-batch; ``LocalCluster`` keeps them in a dict.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class StateStore(Protocol):
-    """Named blobs of one partition; what is put in a micro-batch is committed with it or not at all."""
+    """Named blobs of one partition; changes are committed with their micro-batch, or not at all."""
 
     def get(self, name: str) -> bytes | None:
         """The blob of that name, or None."""
@@ -19,7 +19,7 @@ class StateStore(Protocol):
         """Set a blob."""
 
     def delete(self, name: str) -> None:
-        """Forget a blob that is there."""
+        """Delete an existing blob."""
 
 
 class MemoryStore(StateStore):
@@ -39,7 +39,7 @@ class MemoryStore(StateStore):
 
 
 class Below(StateStore):
-    """A corner of another store: every name is put behind a prefix."""
+    """A part of another store: adds a prefix to every name."""
 
     def __init__(self, store: StateStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix

@@ -1,4 +1,4 @@
-"""Counters, and the statistics that people read.
+"""Counters, and the statistics that users read.
 
 Runs in workers and in the driver. Pure.
 """

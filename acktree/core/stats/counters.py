@@ -1,19 +1,19 @@
-"""Counters: how often what happened, counted exactly and added up in any order.
+"""Counters of events, exact and independent of the order in which they are added.
 
 Rules of this file
 ------------------
-1. Counters only grow and hold whole numbers, so that adding them up is exact whatever the order: latencies
-   are kept as a sum of whole microseconds beside the number of samples, never as an average.
-2. Adding up twice counts twice. That each part arrives once is owed by the caller: counters travel with a
-   micro-batch's data, and Spark's checkpoint lets that arrive once.
+1. Counters only grow and are integers, so that sums are exact in any order. A latency is a sum of whole
+   microseconds and a number of samples, never an average.
+2. Counters that are added twice count twice. The caller ensures that each part is added once: counters are
+   sent with the data of a micro-batch, which Spark's checkpoint delivers once.
 
-What is counted where: ``emitted`` (calls of emit) and ``transferred`` (copies sent) under the output stream;
-a bolt's ``executed``, ``acked`` and ``failed`` under the input, written ``component:stream``; a spout's
-``acked``, ``failed`` and ``timed_out`` under the stream it emitted to; ``errors`` under :data:`NO_STREAM`.
-Latencies go with them: execute and process with a bolt's input, complete with a spout's stream.
+``emitted`` (calls of emit) and ``transferred`` (copies sent) are counted under the output stream; a bolt's
+``executed``, ``acked`` and ``failed`` under the input, written ``component:stream``; a spout's ``acked``,
+``failed`` and ``timed_out`` under the stream it emitted to; ``errors`` under :data:`NO_STREAM`. Latencies
+are kept under the same streams: execute and process under a bolt's input, complete under a spout's stream.
 
-Source: Storm's ``BoltExecutorStats`` and ``SpoutExecutorStats``. Theirs count one event in twenty and add
-twenty; ours count all. Latencies may be sampled, as theirs.
+Source: Storm's ``BoltExecutorStats`` and ``SpoutExecutorStats``. Storm counts one event in twenty and adds
+twenty; here all events are counted. Latencies may be sampled, as in Storm.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Key = tuple[str, int, str, str]
 """(component, task id, stream, what): a :data:`What`, or the name of a latency's sum or number of samples."""
 
 NO_STREAM: Final = ""
-"""The stream of what belongs to none; no stream can be called so."""
+"""The stream of counts that belong to no stream; no stream can have this name."""
 WHATS: Final[tuple[What, ...]] = get_args(What)
 LATENCIES: Final[tuple[Latency, ...]] = get_args(Latency)
 SUMS: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_us") for name in LATENCIES}
-"""Under which word the sum of a latency is kept, in microseconds."""
+"""The key of each latency's sum, in microseconds."""
 SAMPLES: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_samples") for name in LATENCIES}
-"""Under which word the number of its samples is kept."""
+"""The key of each latency's number of samples."""
 
 
 class Counters(Mapping[Key, int]):
-    """How often what happened, by (component, task id, stream, what). A count of zero has no entry.
+    """The number of events by (component, task id, stream, what). A count of zero has no entry.
 
     >>> counters = Counters()
     >>> counters.add("split", 3, "default", "emitted", 5)
@@ -72,14 +72,14 @@ class Counters(Mapping[Key, int]):
         """Count ``n`` more.
 
         Args:
-            component: Whose count it is.
-            task: Its task id.
-            stream: The output stream; for what a bolt does with its input, ``component:stream``.
+            component: The component id.
+            task: The task id.
+            stream: The output stream, or for counts of a bolt's input ``component:stream``.
             what: One of :data:`What`.
-            n: How many, 0 or more.
+            n: The number of events, 0 or more.
 
         Raises:
-            ProtocolError: ``what`` is no such word, or ``n`` is negative.
+            ProtocolError: ``what`` is not one of :data:`What`, or ``n`` is negative.
         """
         if what not in WHATS:
             raise _broken(f"{what!r} is not counted")
@@ -88,10 +88,10 @@ class Counters(Mapping[Key, int]):
     def add_latency(
         self, component: str, task: int, stream: str, latency: Latency, total_ms: float, samples: int
     ) -> None:
-        """Add the latencies of some tuples: their sum, rounded to a microsecond, and how many they were.
+        """Add the latencies of some tuples: their sum, rounded to a microsecond, and their number.
 
         Raises:
-            ProtocolError: ``latency`` is no such word, or a number is negative.
+            ProtocolError: ``latency`` is not one of :data:`Latency`, or a number is negative.
         """
         if latency not in LATENCIES:
             raise _broken(f"{latency!r} is not measured")
@@ -102,17 +102,17 @@ class Counters(Mapping[Key, int]):
         if n < 0:
             raise _broken(f"counters only grow, and {key} was to grow by {n}")
         if n:
-            self._counts[key] += int(n)  # int: a numpy integer would wrap, and is no JSON
+            self._counts[key] += int(n)  # a numpy integer would overflow, and is not JSON serialisable
 
     def merge(self, other: Counters) -> None:
-        """Add another's counts to these. The other is not changed."""
+        """Add the counts of another object, which is not changed."""
         for key, n in other.items():
             self._counts[key] += n
 
     def total(
         self, what: str, *, component: str | None = None, task: int | None = None, stream: str | None = None
     ) -> int:
-        """The sum over everything that is not named."""
+        """The sum of all counts that match the given component, task and stream."""
         return sum(
             n
             for (of, by, on, counted), n in self._counts.items()
@@ -136,14 +136,14 @@ class Counters(Mapping[Key, int]):
         return dict(totals)
 
     def to_bytes(self) -> bytes:
-        """Pack as JSON: rows of [component, task id, stream, what, count]. Equal counters, equal bytes."""
+        """Encode as JSON: rows of [component, task id, stream, what, count]; equal counters, equal bytes."""
         return json.dumps(
             [[*key, n] for key, n in sorted(self._counts.items())], separators=(",", ":")
         ).encode()
 
     @classmethod
     def from_bytes(cls, packed: bytes | memoryview) -> Counters:
-        """Undo :meth:`to_bytes`. Words that only a newer release counts are kept."""
+        """The inverse of :meth:`to_bytes`. Unknown kinds of counts, of a newer release, are kept."""
         counters = cls()
         for component, task, stream, what, n in json.loads(bytes(packed)):
             counters._counts[component, task, stream, what] = n

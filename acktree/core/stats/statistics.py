@@ -1,13 +1,13 @@
-"""Statistics: Storm UI's numbers as one value that a person or a program can read.
+"""Statistics: the numbers of Storm's UI as one value.
 
 Rules of this file
 ------------------
-1. A view is made from counters and never goes back into them: averages are for reading, not for adding up.
-2. A view does not change. Ask again for newer numbers.
-3. Nothing counted reads 0; nothing measured reads None, and is blank in a table.
+1. A view is computed from counters and never added to them: averages cannot be added.
+2. A view does not change. Make a new one for newer numbers.
+3. A count without events is 0; a latency without samples is None, and blank in a table.
 
-Source: the tables of Storm's UI. Their windows and executors are left out: a component is shown in all, by
-stream and by task, since the topology began.
+Source: the tables of Storm's UI, without their windows and executors: a component is shown in total, by
+stream and by task, since the start of the topology.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ComponentStats", "Counters", "Numbers", "ReportedError", "SpoutNumbe
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What was counted in one place. A latency is an average in milliseconds; None if nothing was sampled."""
+    """The numbers of a component, task or stream. A latency is an average in milliseconds, or None."""
 
     emitted: int = 0
     transferred: int = 0
@@ -34,19 +34,19 @@ class Numbers:
     failed: int = 0
     timed_out: int = 0
     errors: int = 0
-    """Exceptions and reports of ``collector.report_error``; a few of them are kept to be shown."""
+    """Exceptions and calls of ``collector.report_error``; the last few are kept for display."""
     execute_ms: float | None = None
-    """Time inside ``execute``, for a tuple."""
+    """Time inside ``execute``, per tuple."""
     process_ms: float | None = None
-    """From the start of ``execute`` to the ack of that tuple; sampled where a ``Bolt`` acks by hand. For one
-    that is held over micro-batches it is the time between their clocks."""
+    """From the start of ``execute`` to the ack of that tuple; sampled for a ``Bolt``, which acks explicitly.
+    For a tuple held over micro-batches it is the time between their clocks."""
     complete_ms: float | None = None
     """From a spout's emit to the verdict ACKED."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """One task: in all, and by stream (a bolt's inputs are written ``component:stream``)."""
+    """One task: in total, and by stream (a bolt's inputs are written ``component:stream``)."""
 
     total: Numbers
     streams: Mapping[str, Numbers]
@@ -54,20 +54,20 @@ class TaskStats:
 
 @dataclass(frozen=True, slots=True)
 class ComponentStats(TaskStats):
-    """One component: in all, by stream, and by task."""
+    """One component: in total, by stream, and by task."""
 
     tasks: Mapping[int, TaskStats]
     open: int | None = None
-    """A spout's messages without a verdict, those that wait for a retry included; None for a bolt."""
+    """The open messages of a spout, including those that wait for a retry; None for a bolt."""
     oldest_open_secs: float | None = None
-    """Age of the oldest of them; None when there is none."""
+    """The age of the oldest open message; None if there is none."""
     lag: int | None = None
-    """How many messages wait at the source, where the spout says so (``Spout.lag``); as of seconds ago."""
+    """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoutNumbers:
-    """What a spout has open, all its tasks together."""
+    """The open messages of all tasks of a spout."""
 
     count: int
     oldest_secs: float | None = None
@@ -76,7 +76,7 @@ class SpoutNumbers:
 
 @dataclass(frozen=True, slots=True)
 class ReportedError:
-    """An error that a component ran into or reported by ``collector.report_error``."""
+    """An error that a component raised, or reported with ``collector.report_error``."""
 
     component: str
     task_id: int | None
@@ -87,7 +87,7 @@ class ReportedError:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The numbers of a running topology at one moment.
+    """The numbers of a running topology at one time.
 
     >>> counters = Counters()
     >>> counters.add("orders", 1, "default", "emitted", 1200)
@@ -108,25 +108,25 @@ class Stats:
         spouts: Mapping[str, SpoutNumbers] = MappingProxyType({}),
         errors: Iterable[ReportedError] = (),
     ) -> Stats:
-        """Look at counters.
+        """Compute the statistics from counters.
 
         Args:
-            counters: What was counted; copied, so that the view stays as it is.
-            components: Components to show even if nothing was counted for them yet.
-            spouts: What each spout has open.
-            errors: The last errors, in the order in which they are to be shown.
+            counters: The counters; copied, so the view does not change.
+            components: Components to show even without counts.
+            spouts: The open messages of each spout.
+            errors: The last errors, in the order of display.
         """
-        places: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
+        tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
-            places.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
-        seen = {name: _component(places[name], spouts.get(name)) for name in sorted(places)}
+            tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
+        seen = {name: _component(tallies_of[name], spouts.get(name)) for name in sorted(tallies_of)}
         return Stats(MappingProxyType(seen), tuple(errors))
 
     def __getitem__(self, component: str) -> ComponentStats:
         return self.components[component]
 
     def table(self) -> str:
-        """Print as text: a line for each component, below it one for each of its streams, then the errors."""
+        """The numbers as text: a line per component, below it one per stream, then the errors."""
         lines: list[tuple[str, ...]] = [_HEADINGS]
         for name, component in self.components.items():
             lines.append((name, *_cells(component.total), *_open_cells(component)))
@@ -176,7 +176,7 @@ def _task(streams: Mapping[str, _Tally]) -> TaskStats:
 
 
 def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:
-    numbers.pop(NO_STREAM, None)  # counted in the total, and shown there alone
+    numbers.pop(NO_STREAM, None)  # shown only in the total
     return MappingProxyType(numbers)
 
 
@@ -213,7 +213,7 @@ def _decimal(value: float | None, digits: int) -> str:
 
 
 def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Names to the left, numbers to the right."""
+    """Align names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))

@@ -1,9 +1,9 @@
-"""What the components tell the acker in one micro-batch: Storm's four streams, as arrays.
+"""What the components send to the acker in one micro-batch: Storm's four streams, as arrays.
 
 ``__ack_init`` (root, XOR of the edges sent, spout task), ``__ack_ack`` (root, delta), ``__ack_fail`` (root,
-failure) and ``__ack_reset_timeout`` (root) travel together in one message from each level and partition,
-already summed by root: the cost follows the roots, not the tuples. Messages in long runs, which is nearly
-all, travel as spans: eight bytes a message, and what was opened and acked in one place is one sum.
+failure) and ``__ack_reset_timeout`` (root) are sent together, as one value from each level and partition,
+summed by root: the cost depends on the number of roots, not of tuples. Consecutive messages, which are nearly
+all, are sent as sequence sums: eight bytes a message, and one sum for an init and its acks together.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def sum_by_root(roots: Int64s, deltas: Int64s) -> tuple[Int64s, Int64s]:
     """XOR together the deltas of each root.
 
     Args:
-        roots: Root id of each delta, shape (n,). Any order; repeats are the point.
+        roots: Root id of each delta, shape (n,). Any order; repeats are expected.
         deltas: Edges opened and closed, shape (n,).
 
     Returns:
-        The distinct roots, ascending, shape (m,), and the sum of each, shape (m,). A zero sum is a tree that
-        opened and closed among these deltas, if its init is among them.
+        The distinct roots, ascending, shape (m,), and the sum of each, shape (m,). Where a root's init is
+        among the deltas, a zero sum means that its tree is complete.
 
     Costs one sort: 300,000 deltas take about 20 ms.
 
@@ -48,20 +48,20 @@ def sum_by_root(roots: Int64s, deltas: Int64s) -> tuple[Int64s, Int64s]:
 
 @dataclass(frozen=True, eq=False)
 class Deltas:
-    """One message to the acker.
+    """What one level and partition sends to the acker.
 
     Attributes:
-        init_roots: Roots that a spout opened and no run of ``opened`` holds, each once, shape (i,).
-        init_sums: XOR of the edges with which each went out, shape (i,); 0 where nobody subscribes.
+        init_roots: Roots that a spout opened and ``opened`` does not contain, each once, shape (i,).
+        init_sums: XOR of the edges of the tuples sent, shape (i,); 0 where no bolt subscribes.
         init_owners: Spout task of each, shape (i,).
-        ack_roots: Roots that bolts acked something of, shape (a,).
+        ack_roots: Roots of which bolts acked tuples, shape (a,).
         ack_sums: XOR of edges closed and edges created, shape (a,).
         fail_roots: Roots that failed, in the order of the data, shape (f,); repeats allowed.
-        failures: Which failure each is, index into ``reasons``, shape (f,).
+        failures: The failure of each, as an index into ``reasons``, shape (f,).
         reasons: Encoded failures; many roots may share one.
         reset_roots: Roots whose age begins again, shape (r,).
-        opened: Messages that spouts opened, in runs.
-        spans: Sums of messages in runs: what those of ``opened`` went out with, and acks of any.
+        opened: Messages that spouts opened, as ranges of consecutive sequences.
+        sequence_sums: Sums of consecutive messages: the inits of ``opened``, and acks of any message.
     """
 
     init_roots: Int64s = field(default_factory=lambda: _NONE_64)
@@ -77,7 +77,7 @@ class Deltas:
     sequence_sums: tuple[SequenceSums, ...] = ()
 
     def summed(self) -> Deltas:
-        """The same with each acked root once: what is small enough to send."""
+        """The same with each acked root once: the compact form that is sent."""
         roots, sums = sum_by_root(self.ack_roots, self.ack_sums)
         resets = np.unique(self.reset_roots) if len(self.reset_roots) else self.reset_roots
         return replace(
@@ -118,10 +118,10 @@ class Deltas:
 
 
 def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> Deltas:
-    """Acks as a message: in spans where their messages stand close together.
+    """Convert acks to deltas: sequence sums where their sequences are close together, else pairs.
 
     Args:
-        acks: Roots and sums; each pair of arrays as some tuples of one frame gave it.
+        acks: Roots and sums; each pair of arrays is the result of one ``Lineage.acks``.
     """
     sequence_sums: list[SequenceSums] = []
     alone: list[tuple[Int64s, Int64s]] = []
@@ -137,7 +137,7 @@ def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> De
 
 
 def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
-    """All of these messages as one, in order; acked roots may repeat."""
+    """Concatenate deltas, in order; acked roots may repeat."""
     if len(parts) == 1:
         return parts[0]
     if not parts:

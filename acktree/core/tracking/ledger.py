@@ -1,29 +1,30 @@
-"""The acker's sums: what every open tuple tree still owes, and since when.
+"""The acker's ledger: the sum of every open tuple tree, and its age.
 
 Rules of this file
 ------------------
-1. Whatever can change the fate of a root lives here and in ``spans``, and nowhere else.
-2. Nothing here knows the time, draws a number or has heard of Spark: deltas and ``now_ms`` arrive as
-   arguments, verdicts leave as return values.
-3. FAILED wins over ACKED, ACKED over TIMED_OUT; a root is judged once and then forgotten.
-4. What a micro-batch changed is told as a *change*, a blob whose size follows what it touched and not what is
-   open. A ledger that replays the changes of another is that ledger: so the clock is told while ages count.
+1. The code that decides the verdict of a root is in this file and in ``sequence_sums``, and nowhere else.
+2. This file reads no clock, draws no random number and does not depend on Spark: deltas and ``now_ms`` are
+   arguments, verdicts are return values.
+3. FAILED wins over ACKED, ACKED over TIMED_OUT; a root is judged once and then removed.
+4. Each micro-batch returns a *change*: a blob whose size depends on the roots that the micro-batch touched,
+   not on the roots that are open. A ledger that replays the changes of another has the same state. So an idle
+   micro-batch is recorded too while ages count: replay needs its clock.
 
 A root's sum is the XOR of every edge created and every edge acked below it; it is zero when each edge was
-seen twice. XOR commutes, so order and batching cannot matter. XOR is not idempotent, so a delta added twice
-is a delta never added: the caller owes exactly-once, and the checkpoint is how it pays. A sum of an
-unfinished tree is zero with probability 2**-64: at 10,000 tests a second, once in 58 million years.
+seen twice. XOR commutes, so order and batching do not matter. XOR is not idempotent: a delta added twice
+equals a delta never added. So the caller must add each delta exactly once; the checkpoint ensures it. The sum
+of an unfinished tree is zero with probability 2**-64: at 10,000 tests a second, once in 58 million years.
 
-An age counts from the end of the micro-batch that admitted the root (slow is not lost), and that end is
-known when the next one comes; it is rounded up to a sixteenth of the timeout. T / 16 may pass until a
-micro-batch is asked for if none comes by itself, and T / 16 is lost by rounding: a root is timed out never
-before T and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age, ``reset_timeout``
-does. With timeouts off no age counts, and those that did begin anew if they are switched on again. The time
-for which nobody ran the topology counts against nobody. Nor does a clock that is set back keep anybody
-waiting until it has caught up: ages go on from where they were.
+A root's age counts from the end of the micro-batch that admitted the root, so a slow micro-batch times out
+no message. The clock of the next micro-batch is taken as that end, rounded up to a sixteenth of the timeout
+T. The acker requests a micro-batch after at most T/16 if none runs, and rounding adds at most T/16: a root is
+never timed out before T, and at the latest after T + T/8 and one micro-batch. Acks do not refresh an age;
+``reset_timeout`` does. While timeouts are off no age counts; when they are switched on again all ages begin
+anew. The time during which the topology was not running adds to no age. When the clock is set back, ages keep
+their value and go on from there.
 
-A message about a root that is not open is left from a root already judged: an init is never later than its
-acks' micro-batch. It is dropped, so nothing here can grow for ever.
+A delta for a root that is not open belongs to a root that was judged before: an init is never in a later
+micro-batch than its acks. Such a delta is dropped, so the ledger does not grow without bound.
 
 Source: Storm's ``daemon/Acker``, ``utils/RotatingMap`` and its page "Guaranteeing message processing".
 """
@@ -44,34 +45,34 @@ from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.errors import CheckpointError
 
 BUCKETS: Final = 16
-"""How many widths a message timeout is cut into; the bound on lateness is twice a width."""
+"""Ages are rounded up to a multiple of timeout / BUCKETS; a timeout is late by at most twice that."""
 
 _NO_CLOCK: Final = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Roots that met one fate: ``roots`` and the spout task that opened each (``owners``), shape (n,)."""
+    """Roots with the same verdict: ``roots`` and the spout task that opened each (``owners``), shape (n,)."""
 
     roots: Int64s
     owners: Int32s
 
 
 @dataclass(frozen=True, eq=False)
-class Settlement:
-    """What one micro-batch decided.
+class Judgement:
+    """The verdicts of one micro-batch.
 
     Attributes:
-        acked: Every tuple of these trees was acked.
-        failed: Some tuple of these was failed.
+        acked: Roots of which every tuple was acked.
+        failed: Roots of which at least one tuple was failed.
         failures: Index into the deltas' ``reasons`` of the first failure of each failed root, shape (n,).
-        others: How many further failures each failed root was told, shape (n,).
-        timed_out: These got neither in time.
-        left: Roots that it opened and left open.
-        open_count: Roots still open.
-        next_deadline_ms: When the ledger wants to be asked again if nothing happens before; None when never.
-        oldest_ms: Since when the oldest open root's age counts; None when none is, or none yet.
-        change: For :meth:`Ledger.replay`; empty when the ledger is as it was.
+        others: The number of further failures of each failed root, shape (n,).
+        timed_out: Roots that were neither acked nor failed within the message timeout.
+        left: Roots that this micro-batch opened and did not judge.
+        open_count: The number of roots still open.
+        next_deadline_ms: The time at which the ledger needs a micro-batch at the latest; None for never.
+        oldest_ms: The time from which the oldest age counts; None when no age counts.
+        change: For :meth:`Ledger.replay`; empty when the ledger did not change.
     """
 
     acked: Judged
@@ -88,18 +89,19 @@ class Settlement:
 
 @dataclass(frozen=True, eq=False)
 class _Change:
-    """What a micro-batch did to the roots that were open before it, and what it left open.
+    """The effect of one micro-batch on the ledger.
 
     Attributes:
-        number: The how-manieth change it is, from 1: one that is missing must not be passed over.
-        clock_ms: Its clock.
-        away_ms: For how long nobody had run the topology: ages are that much younger. Below zero where the
+        number: The sequence number of the change, from 1: replay refuses a gap.
+        clock_ms: The clock of the micro-batch.
+        away_ms: The time to subtract from all ages: how long the topology was not running. Negative when the
             clock was set back.
-        since_ms: From when the ages count that waited for this micro-batch.
-        gone: Roots that were judged, or forgotten since the micro-batch before.
-        summed, sums: What was added to roots that stay open.
+        since_ms: The time from which those ages count that begin with this micro-batch.
+        gone: Roots that were judged, or dropped by ``forget_before`` since the micro-batch before.
+        summed: Roots that stay open and have a delta.
+        sums: The delta of each of them.
         reset: Roots whose age begins again.
-        left: Roots that it opened and did not judge.
+        left: Roots that this micro-batch opened and did not judge.
     """
 
     number: int
@@ -142,67 +144,71 @@ class Ledger:
         *,
         timeout_of: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """An empty ledger, or the one that :meth:`to_bytes` wrote.
+        """Make an empty ledger, or restore the one that :meth:`to_bytes` wrote.
 
         Args:
             timeout_ms: The message timeout; None when messages never time out.
+            whole: What :meth:`to_bytes` wrote; None for an empty ledger.
             timeout_of: Spout task -> the timeout of its own messages in place of that one.
         """
         self._timeout_ms = timeout_ms
         self._timeout_of = timeout_of if timeout_ms is not None else {}
         self._clock_ms = _NO_CLOCK
-        self._told = 0  # so many changes
+        self._last_change = 0  # the number of the last change
         self._ages = AgeTable()
         self._open = OpenRoots(self._ages)
-        self._forgotten: list[Int64s] = []  # since the last change was told
+        self._forgotten: list[Int64s] = []  # dropped by forget_before, and not in a change yet
         if whole is not None:
             head, ages, *runs = unpack(whole)
-            self._told, self._clock_ms = int64s(head).tolist()
+            self._last_change, self._clock_ms = int64s(head).tolist()
             self._ages.restore(ages)
             self._open.restore(runs)
 
     def to_bytes(self) -> bytes:
-        """All of it: 21 bytes for each open root."""
-        head = np.array([self._told, self._clock_ms])
+        """The whole ledger: 21 bytes for each open root."""
+        head = np.array([self._last_change, self._clock_ms])
         return pack(head, self._ages.to_bytes(), *self._open.parts())
 
     @property
     def open_count(self) -> int:
-        """How many roots are open."""
+        """The number of open roots."""
         return self._open.count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the open roots take."""
+        """Bytes of memory used by the open roots."""
         return self._open.nbytes
 
     def still_open(self, roots: Int64s) -> Int64s:
-        """Those of some roots that are open, ascending."""
+        """The open ones among these roots, ascending."""
         asked = np.unique(roots)
         return asked[self._open.look_up(asked)[0]]
 
-    def settle(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Settlement:
-        """Add one micro-batch's deltas, judge what can be judged, and say what changed.
+    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
+        """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 
         Args:
-            deltas: All that this micro-batch told the acker, in any order; its spans were judged before, and
-                are not looked at.
-            now_ms: The clock of the micro-batch; one that was set back makes no root older and goes on so.
-            is_first: Whether a driver begins with this micro-batch: the time since the one before, when
-                nobody ran the topology, makes no root older.
+            deltas: All deltas of this micro-batch, in any order. Its sequence sums are ignored: the caller
+                has judged them with ``sequence_sums.close``.
+            now_ms: The clock of the micro-batch; one that was set back changes no age.
+            is_first: Whether this is the first micro-batch of a driver. The time since the micro-batch before
+                is then not added to any age, because the topology was not running.
+
+        Returns:
+            The verdicts, and the change for :meth:`replay`.
 
         Raises:
-            ProtocolError: A root was opened that is open. Nothing was changed.
+            ProtocolError: A root was opened that is open. The ledger is unchanged.
         """
         init = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
         self._open.refuse(init)
         had_open = self._open.count > 0
-        # While ages count an idle micro-batch is told too. Without its clock, a ledger that was rebuilt would
-        # take the time since the last change for time in which nobody ran the topology.
+        # While ages count, an idle micro-batch makes a change too. Without its clock, a restored ledger would
+        # treat the time since the last change as time during which the topology was not running.
         ages_count = self._ages.oldest_ms() is not None
         ages_begin = self._timeout_ms is not None and had_open
-        stood_still = is_first or now_ms < self._clock_ms
-        away_ms = now_ms - self._clock_ms if stood_still and ages_count else 0
+        skips_time = is_first or now_ms < self._clock_ms
+        away_ms = now_ms - self._clock_ms if skips_time and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
@@ -225,50 +231,50 @@ class Ledger:
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
         change = _Change(
-            self._told + 1, now_ms, away_ms, self._since(now_ms),
+            self._last_change + 1, now_ms, away_ms, self._since(now_ms),
             np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
             asked[is_summed], added[is_summed], reset, left,
         )  # fmt: skip
-        is_told = ages_count or ages_begin or bool(change)
-        self._told += is_told
+        is_recorded = ages_count or ages_begin or bool(change)
+        self._last_change += is_recorded
         self._forgotten.clear()
         self._apply(change)
-        place = np.searchsorted(fail_roots, failed.roots)
-        return Settlement(
+        positions = np.searchsorted(fail_roots, failed.roots)
+        return Judgement(
             Judged(closed.roots, closed.owners),
             Judged(failed.roots, failed.owners),
-            deltas.failures[firsts[place]],
-            repeats[place] - 1,
+            deltas.failures[firsts[positions]],
+            repeats[positions] - 1,
             Judged(timed_out.roots, timed_out.owners),
             Judged(left.roots, left.owners),
             self._open.count,
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
-            change.to_bytes() if is_told else b"",
+            change.to_bytes() if is_recorded else b"",
         )
 
     def replay(self, change: Buffer) -> None:
-        """Do again what a micro-batch did; in order, from the state that it found.
+        """Apply the change of a micro-batch to the state before it. Changes are replayed in order.
 
         Raises:
-            CheckpointError: It is not the change after the last.
+            CheckpointError: The number of the change does not follow that of the last one.
         """
         again = _Change.from_bytes(change)
-        if again.number != self._told + 1:
-            # Silence would be worse: what was opened in between would never have a verdict.
+        if again.number != self._last_change + 1:
+            # Messages that the missing changes opened would never get a verdict.
             raise CheckpointError(
-                f"of the changes of what is open, number {again.number} follows number {self._told}",
+                f"the acker's log has a gap: change number {again.number} follows number {self._last_change}",
                 "the acker's ledger",
-                "bring back the files that are missing, or give the topology a new checkpoint",
+                "restore the missing files, or give the topology a new checkpoint",
             )
-        self._told = again.number
+        self._last_change = again.number
         self._ages.shift(again.away_ms)
         self._apply(again)
 
     def forget_before(self, run_salt: int, first_sequences: Mapping[int, int]) -> None:
-        """Drop, without a verdict, what spout tasks opened in an earlier run and their queues bring back.
+        """Drop, without a verdict, the roots of an earlier run that queues deliver again.
 
-        The next change tells of it.
+        The next change contains the dropped roots.
 
         Args:
             run_salt: The salt of the checkpoint, to read a root's sequence.
@@ -291,7 +297,7 @@ class Ledger:
         self._open.put(change.left.and_also(renewed))
 
     def _since(self, now_ms: int) -> int:
-        """From when the ages count that begin now; rounded up to a width."""
+        """The time from which ages that begin now count; rounded up."""
         if self._timeout_ms is None:
             return UNTIMED
         width = _width_ms(self._timeout_ms)
@@ -310,7 +316,7 @@ class Ledger:
         return {owner: since + self._timeout_of[owner] - common_ms for owner, since in rounded.items()}
 
     def _late(self, now_ms: int, reset: Int64s) -> Roots:
-        """The roots that are older than the timeout, but for those whose age begins again."""
+        """The roots that are older than the timeout, except those whose age begins again."""
         if self._timeout_ms is None:
             return Roots.none()
         late = self._open.older_than(now_ms - self._timeout_ms)
@@ -321,7 +327,7 @@ class Ledger:
             return None
         oldest = self._ages.oldest_ms()
         ends = [] if oldest is None else [oldest + self._timeout_ms]
-        if self._open.fresh_count:  # an age that has not begun begins at the next micro-batch: let one come
+        if self._open.fresh_count:  # ages that have not begun need a micro-batch to begin
             owners = self._open.fresh_owners() if self._timeout_of else []
             shortest = min((self._timeout_of.get(owner, self._timeout_ms) for owner in owners), default=None)
             ends.append(now_ms + _width_ms(self._timeout_ms if shortest is None else shortest))
@@ -335,7 +341,7 @@ def _width_ms(timeout_ms: int) -> int:
 def _judged_at_once(
     init: Roots, ack_roots: Int64s, ack_sums: Int64s, fail_roots: Int64s
 ) -> tuple[Roots, Roots, Roots]:
-    """What was opened just now, as it stands at the micro-batch's end: (done, failed, open)."""
+    """Divide the roots that this micro-batch opened by their state at its end: (done, failed, open)."""
     at, which = init.find(ack_roots)
     sums = init.sums.copy()
     sums[at] ^= ack_sums[which]
@@ -345,7 +351,7 @@ def _judged_at_once(
     return init.keep(is_done), init.keep(has_failed), init.keep(~(has_failed | is_done))
 
 
-def _of_others(init: Roots, *told: Int64s) -> Int64s:
-    """The roots that something was told of and that were not opened just now, ascending."""
-    asked = np.unique(np.concatenate(told))
+def _of_others(init: Roots, *touched: Int64s) -> Int64s:
+    """The touched roots that were opened in earlier micro-batches, ascending."""
+    asked = np.unique(np.concatenate(touched))
     return asked[~np.isin(asked, init.roots, assume_unique=True)]

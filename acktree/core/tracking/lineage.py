@@ -1,17 +1,17 @@
 """Which messages each tuple of a frame belongs to, and the edge it carries for each.
 
-Storm hangs a map root -> edge on every tuple object. Here the maps of all tuples of a frame stand in a few
-arrays, so that acking a frame is one ``bitwise_xor.reduceat`` and no object per tuple is made.
+Storm keeps a map root -> edge in every tuple object. Here a few arrays hold the maps of all tuples of a
+frame. Acking a frame is one ``bitwise_xor.reduceat``, and no object per tuple is made.
 
-Two forms, one meaning:
+There are two forms with the same meaning:
 
-* :class:`Runs`: every tuple has exactly one root. Children stand in the order of their parents, so roots
-  come in runs, and a run of siblings carries one number: the sum (XOR) of its edges. What becomes of all of
-  them together, as is nearly always so, needs no more; each edge is derived from it when it is asked for.
-* :class:`Sparse`: tuple i has any number of (root, edge) pairs: after a join with several anchors, or none
-  for an untracked tuple.
+* :class:`Runs`: every tuple has exactly one root. Children are in the order of their parents, so equal roots
+  are adjacent: a run. A run of siblings needs one number, the sum (XOR) of its edges, as long as all of them
+  are acked together, which is the usual case. Single edges are derived from that sum on demand.
+* :class:`Sparse`: tuple i has any number of (root, edge) pairs: several after a join with several anchors,
+  none for an untracked tuple.
 
-Attempts travel beside the roots; ``None`` says that all are first attempts.
+Attempts are stored beside the roots; ``None`` means that all are first attempts.
 
 Source: Storm's ``tuple/MessageId`` (the map) and ``task/OutputCollector`` (what ack sends).
 """
@@ -30,7 +30,7 @@ from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 
 _RUNS, _SPARSE, _BUNDLES = 0, 1, 2
 _SIBLING = channel_id("", "siblings", 0)
-"""The channel by which siblings are told apart; no component has an empty name."""
+"""The channel from which edges of siblings are derived; no component has an empty name."""
 
 
 class Lineage(ABC):
@@ -38,7 +38,7 @@ class Lineage(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many rows (tuples) this speaks of."""
+        """The number of rows (tuples)."""
 
     @abstractmethod
     def take(self, rows: Int64s) -> Lineage:
@@ -46,15 +46,15 @@ class Lineage(ABC):
 
     @abstractmethod
     def sparse(self) -> Sparse:
-        """The same in the general form."""
+        """The same lineage in the general form."""
 
     @abstractmethod
     def folds(self) -> UInt64s:
-        """One number per row that names the tuple among all of its trees; zero for an untracked row. (n,)."""
+        """One number per row that identifies the tuple in all of its trees; 0 for an untracked row. (n,)."""
 
     @abstractmethod
     def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which rows have a root at all. (n,)."""
+        """Which rows have at least one root. (n,)."""
 
     @abstractmethod
     def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
@@ -66,12 +66,12 @@ class Lineage(ABC):
                 None when none was.
 
         Returns:
-            Roots and deltas, equal shapes. A root may stand there more than once; neighbours are summed.
+            Roots and deltas, equal shapes. A root may occur more than once; adjacent equal roots are summed.
         """
 
     @abstractmethod
     def roots_of(self, rows: Int64s) -> Int64s:
-        """The distinct roots that these rows hang on, ascending."""
+        """The distinct roots of these rows, ascending."""
 
     @abstractmethod
     def anchors(self, row: int) -> dict[int, int]:
@@ -79,7 +79,7 @@ class Lineage(ABC):
 
     @abstractmethod
     def root_attempts(self, row: int) -> dict[int, int]:
-        """Root -> the attempt it stands for, of one row. Empty when every row's is a first attempt."""
+        """Root -> its attempt, for one row. Empty when all rows are first attempts."""
 
     @abstractmethod
     def attempts(self) -> Int32s:
@@ -100,13 +100,13 @@ class Lineage(ABC):
 
 
 class Runs(Lineage):
-    """Every row has one root; roots come in runs.
+    """Every row has one root; rows with equal adjacent roots form a run.
 
     Attributes:
         roots: Root of each run, shape (r,).
         starts: First row of each run and, last, the number of rows; ascending, shape (r + 1,).
         run_attempts: Attempt of each run, shape (r,), or None when all are 1.
-        has_edges: Whether the rows were named one by one, and their edges do not follow from the sums.
+        has_edges: Whether the edges of single rows are stored; otherwise they are derived from the sums.
     """
 
     def __init__(
@@ -118,14 +118,14 @@ class Runs(Lineage):
         sums: Int64s | None = None,
         attempts: Int32s | None = None,
     ) -> None:
-        """From the edges, shape (n,), or where nobody has them yet from the sum of each run's, shape (r,)."""
+        """Make it from the edges, shape (n,), or from the sum of the edges of each run, shape (r,)."""
         self.roots, self.starts, self.run_attempts = roots, starts, attempts
         self.has_edges = edges is not None
         self._edges, self._sums = edges, sums
 
     @classmethod
     def of_rows(cls, roots: Int64s, edges: Int64s, attempts: Int32s | None = None) -> Runs:
-        """From a root and an edge for each row; equal neighbours become a run."""
+        """Make it from a root and an edge for each row; adjacent equal roots become a run."""
         starts = starts_of_runs(roots)
         firsts = starts[:-1]
         attempts = None if attempts is None else attempts[firsts]
@@ -199,7 +199,7 @@ class Runs(Lineage):
         return self._below(parents, edges)
 
     def _below(self, rows: Int64s, edges: Int64s) -> Runs:
-        """Tuples that each belong where one of these rows does, with edges of their own."""
+        """The lineage of tuples that each have the root of one of these rows, and the given edges."""
         runs = self._runs_of(rows)
         firsts = starts_of_runs(runs)
         roots, attempts, starts, _ = self._joined(runs[firsts[:-1]], firsts)
@@ -222,30 +222,30 @@ class Runs(Lineage):
         return rows if len(self.roots) == len(self) else self.run_of_row[rows]
 
     def _joined(self, runs: Int64s, firsts: Int64s) -> tuple[Int64s, Int32s | None, Int64s, Int64s]:
-        """Neighbours of one root become one run.
+        """Join adjacent runs of one root.
 
         Args:
             runs: Some of these runs, shape (m,).
             firsts: The first row of each and, last, the number of rows, shape (m + 1,).
 
         Returns:
-            Roots, attempts and starts of the new runs, and the place in ``runs`` that each begins with.
+            Roots, attempts and starts of the new runs, and the index in ``runs`` at which each begins.
         """
         roots = self.roots[runs]
         kept = starts_of_runs(roots)
-        if len(kept) == len(firsts):  # no two neighbours are of one root
+        if len(kept) == len(firsts):  # no two adjacent runs have one root
             return roots, None if self.run_attempts is None else self.run_attempts[runs], firsts, kept[:-1]
         starts, kept = firsts[kept], kept[:-1]
         attempts = None if self.run_attempts is None else self.run_attempts[runs[kept]]
         return roots[kept], attempts, starts, kept
 
     def to_bytes(self) -> bytes:
-        form, told = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
-        assert told is not None, "one of both was given"
+        form, stored = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
+        assert stored is not None, "one of both was given"
         attempts = b"" if self.run_attempts is None else self.run_attempts
         lengths = np.diff(self.starts)
         narrow = np.min_scalar_type(int(lengths.max(initial=0)))
-        return pack(np.array([form]), self.roots, lengths.astype(narrow), told, attempts)
+        return pack(np.array([form]), self.roots, lengths.astype(narrow), stored, attempts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +253,7 @@ class Sparse(Lineage):
     """Each row has any number of roots.
 
     Attributes:
-        offsets: Row i owns the pairs offsets[i] to offsets[i + 1]; shape (n + 1,).
+        offsets: Row i has the pairs offsets[i] to offsets[i + 1]; shape (n + 1,).
         roots: Root of each pair, shape (p,); distinct within a row.
         edges: Edge of each pair, shape (p,).
         pair_attempts: Attempt of each pair's root, shape (p,), or None when all are 1.
@@ -272,7 +272,7 @@ class Sparse(Lineage):
 
     @classmethod
     def of_anchors(cls, rows: Sequence[Mapping[int, int]], attempts: Mapping[int, int]) -> Sparse:
-        """From a map root -> edge for each row, and the attempt of each root (1 where it does not say)."""
+        """Make it from a map root -> edge for each row, and the attempt of each root (default 1)."""
         offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
         roots = np.array([root for row in rows for root in row], dtype=np.int64)
         edges = np.array([edge for row in rows for edge in row.values()], dtype=np.int64)
@@ -281,7 +281,7 @@ class Sparse(Lineage):
 
     @cached_property
     def row_of_pair(self) -> Int64s:
-        """Which row each pair is of, shape (p,)."""
+        """The row of each pair, shape (p,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def __len__(self) -> int:
@@ -293,7 +293,7 @@ class Sparse(Lineage):
         return Sparse(offsets, self.roots[pairs], self.edges[pairs], attempts)
 
     def _pairs_of(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Indices of the pairs of these rows, in order, and the offsets that cut them into rows again."""
+        """Indices of the pairs of these rows, in order, and the offsets that divide them into rows."""
         counts = np.diff(self.offsets)[rows]
         offsets = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
@@ -340,7 +340,7 @@ class Sparse(Lineage):
         return attempts
 
     def children(self, parents: Int64s, edges: Int64s) -> Sparse:
-        # One more row, without pairs, stands last: -1 finds it.
+        # An empty row is appended: index -1 (not anchored) selects it.
         offsets = np.append(self.offsets, self.offsets[-1:])
         taken = Sparse(offsets, self.roots, self.edges, self.pair_attempts).take(parents)
         return Sparse(taken.offsets, taken.roots, edges[taken.row_of_pair], taken.pair_attempts)
@@ -356,33 +356,33 @@ def lineage_from_bytes(blob: Buffer) -> Lineage:
     form, attempts = int64s(form_part)[0], int32s(attempts_part) if len(attempts_part) else None
     if form == _SPARSE:
         return Sparse(int64s(first), int64s(second), int64s(third), attempts)
-    roots, told = int64s(first), int64s(third)
+    roots, stored = int64s(first), int64s(third)
     starts = np.zeros(len(roots) + 1, dtype=np.int64)
     if len(roots):
         np.cumsum(np.frombuffer(second, dtype=f"u{len(second) // len(roots)}"), out=starts[1:])
     if form == _RUNS:
-        return Runs(roots, starts, edges=told, attempts=attempts)
-    return Runs(roots, starts, sums=told, attempts=attempts)
+        return Runs(roots, starts, edges=stored, attempts=attempts)
+    return Runs(roots, starts, sums=stored, attempts=attempts)
 
 
 def siblings(sums: Int64s, starts: Int64s) -> Int64s:
-    """The edge of each of some siblings, whose XOR is known; shape (n,).
+    """Derive the edges of siblings from their XOR; shape (n,).
 
-    All but the last of a bundle are derived from the sum, and the last is what is missing.
+    All edges of a bundle but the last are derived from the sum; the last one makes the XOR equal to the sum.
 
     Args:
         sums: XOR of the edges of each bundle, shape (b,).
         starts: First of each bundle and, last, how many siblings there are, shape (b + 1,).
     """
     lengths = np.diff(starts)
-    places = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
-    edges = edges_at(places, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
+    seeds = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
+    edges = edges_at(seeds, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
     edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])
     return edges
 
 
 def starts_of_runs(values: Int64s | Int32s) -> Int64s:
-    """Where each run of equal values begins and, last, how many values there are; shape (r + 1,)."""
+    """The index at which each run of equal values begins and, last, the number of values; shape (r + 1,)."""
     if not len(values):
         return np.zeros(1, dtype=np.int64)
     changes = np.flatnonzero(values[1:] != values[:-1])

@@ -1,4 +1,4 @@
-"""The lineages of several frames as one: see ``frames.put_together``."""
+"""Concatenates the lineages of several frames: see ``frames.put_together``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from acktree.core.tracking.lineage import Lineage, Runs, Sparse
 
 
 def concat_lineages(parts: Sequence[Lineage]) -> Lineage:
-    """The rows of one after those of the other; at least one. Neighbours of one root may then be two runs."""
+    """Concatenate one or more lineages. Adjacent rows of one root may then be in two runs."""
     runs = [part for part in parts if isinstance(part, Runs)]
     if len(runs) < len(parts):
         return _concat_sparse([part.sparse() for part in parts])
@@ -34,7 +34,7 @@ def _concat_sparse(parts: Sequence[Sparse]) -> Sparse:
 
 
 def _one_after_the_other(offsets: Sequence[Int64s]) -> Int64s:
-    """Offsets, each from 0 to a length, as those of all these lengths together."""
+    """Concatenate offsets: each part begins at 0, the result continues from part to part."""
     shifts = np.cumsum([0, *(part[-1] for part in offsets)])
     moved = [part[1:] + shift for part, shift in zip(offsets, shifts[:-1].tolist(), strict=True)]
     return np.concatenate([np.zeros(1, dtype=np.int64), *moved])

@@ -1,13 +1,14 @@
-"""Where the acker keeps ten million open roots: 21 bytes each, 24 with what is gone, found in microseconds.
+"""The acker's table of open roots: 21 bytes each (24 with removed roots), found in microseconds.
 
-Roots lie in a few runs, each sorted and some times as long as the next, so that a lookup is a binary search
-in a handful of arrays. What a micro-batch leaves open is a new run, the youngest; runs of like size are
-merged, which each root undergoes a few times in its life. A root that goes is marked, and a run of which an
-eighth is marks is written anew. So the cost of a micro-batch follows what it touches, not what is open.
+Roots are stored in a few sorted runs, each at least four times as long as the next younger one. A lookup is a
+binary search in a few arrays. The roots that a micro-batch leaves open become the youngest run; runs of
+similar size are merged, so each root is merged a few times. A removed root is marked, and a run is rewritten
+when more than an eighth of its roots are marked. So the cost of a micro-batch depends on the roots that it
+touches, not on the number of open roots.
 
-What is *fresh* waits in a run of its own for the micro-batch that begins its age.
+Roots whose age has not begun are in a run of their own, the *fresh* one, until the next micro-batch.
 
-Source: ours; the shape is that of a log-structured merge tree. Storm keeps a hash map of objects.
+Source: ours; the structure is that of a log-structured merge tree. Storm keeps a hash map of objects.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.errors import ProtocolError
 
 UNTIMED: Final = 1 << 62
-"""The moment from which an age counts while messages never time out."""
+"""The start of every age while message timeouts are off."""
 _FRESH: Final = 254
 _GONE: Final = 255
 _MOMENTS: Final = 254
-"""Ages are numbers below this; the two others say that an age has not begun, and that a root is not there."""
+"""Ages are numbers below this; _FRESH means that the age has not begun, _GONE that the root is removed."""
 _MOST_GONE: Final = 8
-"""At most one of so many roots of a run is gone: 21 bytes times 8/7 are 24."""
+"""At most one in this many roots of a run is removed: 21 bytes times 8/7 are 24."""
 _GROWTH: Final = 4
-"""A run is at least so many times as long as the next younger one."""
+"""A run is at least this many times as long as the next younger one."""
 
 _UInt8s = npt.NDArray[np.uint8]
 _Mask = npt.NDArray[np.bool_]
@@ -41,7 +42,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Roots:
-    """Roots, what each owes and the spout task that opened it; ascending by root, shape (n,)."""
+    """Roots, the sum of each and the spout task that opened it; ascending by root, shape (n,)."""
 
     roots: Int64s
     sums: Int64s
@@ -54,10 +55,10 @@ class Roots:
 
     @classmethod
     def of(cls, roots: Int64s, sums: Int64s, owners: Int32s) -> Roots:
-        """From roots in any order, each once: a root that is open twice would get two verdicts.
+        """Make it from distinct roots in any order: a root that is open twice would get two verdicts.
 
         Raises:
-            ProtocolError: One is there twice.
+            ProtocolError: A root occurs twice.
         """
         order = np.argsort(roots)
         ascending = roots[order]
@@ -72,18 +73,18 @@ class Roots:
         return cls(ascending, sums[order], owners[order])
 
     def find(self, roots: Int64s) -> tuple[Int64s, Int64s]:
-        """Where these ascending roots are: (positions here, positions in ``roots``) of those found."""
+        """Find ascending roots: (positions here, positions in ``roots``) of those found."""
         at = np.searchsorted(self.roots, roots)
         at[at == len(self.roots)] = 0
         found = np.flatnonzero(self.roots[at] == roots) if len(self.roots) else at[:0]
         return at[found], found
 
     def keep(self, kept: _Mask) -> Roots:
-        """Those of a mask, shape (n,)."""
+        """The roots selected by a mask, shape (n,)."""
         return Roots(self.roots[kept], self.sums[kept], self.owners[kept])
 
     def and_also(self, other: Roots) -> Roots:
-        """These and others. ProtocolError when they have a root in common."""
+        """The union of both. ProtocolError when they have a root in common."""
         if not len(other.roots) or not len(self.roots):
             return self if len(self.roots) else other
         return Roots.of(
@@ -94,10 +95,10 @@ class Roots:
 
 
 class AgeTable:
-    """Since when each age counts, and how many roots have it.
+    """The time from which each age counts, and the number of roots that have it.
 
     Attributes:
-        counts: How many roots have each age, shape (256,).
+        counts: The number of roots of each age, shape (256,).
     """
 
     def __init__(self) -> None:
@@ -105,40 +106,40 @@ class AgeTable:
         self._since_ms = [UNTIMED] * _MOMENTS
 
     def age_of(self, since_ms: int) -> int:
-        """The age that counts from a moment."""
+        """The age number of a start time; takes a free number if none has it."""
         used = [age for age in range(_MOMENTS) if self.counts[age]]
         for age in used:
             if self._since_ms[age] == since_ms:
                 return age
-        # A timeout has at most 18 widths under way; with more ages than numbers some become younger.
+        # At most 18 ages are in use within a timeout. When no number is free, some roots become younger.
         free = [age for age in range(_MOMENTS) if not self.counts[age]]
         age = free[0] if free else max(used, key=self._since_ms.__getitem__)
         self._since_ms[age] = since_ms
         return age
 
     def shift(self, by_ms: int) -> None:
-        """Make every age younger; below zero, as much older as the clock was set back."""
+        """Move the start of every age by ``by_ms``: later if positive, earlier if the clock was set back."""
         self._since_ms = [since if since == UNTIMED else since + by_ms for since in self._since_ms]
 
     def stop(self) -> None:
-        """Timeouts were switched off: no age counts from any moment."""
+        """Reset all ages to UNTIMED, because message timeouts are off."""
         self._since_ms = [UNTIMED] * _MOMENTS
 
     def begin_untimed(self, since_ms: int) -> None:
-        """Timeouts were switched on: the ages that counted from no moment count from this one."""
+        """Let ages that are UNTIMED count from this time, because message timeouts are on again."""
         self._since_ms = [since_ms if since == UNTIMED else since for since in self._since_ms]
 
     def before(self, moment_ms: int) -> list[int]:
-        """The ages in use that count from a moment or earlier."""
+        """The ages in use that count from this time or earlier."""
         return [age for age in range(_MOMENTS) if self.counts[age] and self._since_ms[age] <= moment_ms]
 
     def oldest_ms(self) -> int | None:
-        """Since when the oldest counts; None when none does."""
+        """The start of the oldest age; None when no age counts."""
         begun = (self._since_ms[age] for age in range(_MOMENTS) if self.counts[age])
         return min((since for since in begun if since != UNTIMED), default=None)
 
     def to_bytes(self) -> bytes:
-        """For the checkpoint; the counts are counted anew."""
+        """For the checkpoint, without the counts: a restore counts the roots again."""
         return pack(np.array(self._since_ms))
 
     def restore(self, blob: Buffer) -> None:
@@ -148,7 +149,7 @@ class AgeTable:
 
 
 class _Run:
-    """Roots in ascending order, some of them gone."""
+    """Roots in ascending order; some of them may be marked as removed."""
 
     __slots__ = ("ages", "gone", "owners", "roots", "sums")
 
@@ -158,7 +159,7 @@ class _Run:
 
     @classmethod
     def fresh(cls, given: Roots) -> _Run:
-        # Arrays of our own: sums change in place, and what was given may be a view of a message.
+        # Copies: sums change in place, and the given arrays may be views of a received blob.
         ages = np.full(len(given.roots), _FRESH, dtype=np.uint8)
         return cls(given.roots.copy(), given.sums.copy(), given.owners.copy(), ages)
 
@@ -171,7 +172,7 @@ class _Run:
         return self.roots.nbytes + self.sums.nbytes + self.owners.nbytes + self.ages.nbytes
 
     def find(self, roots: Int64s) -> tuple[Int64s, Int64s]:
-        """(positions here, positions in ``roots``) of those that are here; ``roots`` ascending."""
+        """Find ascending roots: (positions here, positions in ``roots``) of those found."""
         at = np.searchsorted(self.roots, roots)
         at[at == len(self.roots)] = 0
         found = np.flatnonzero((self.roots[at] == roots) & (self.ages[at] != _GONE))
@@ -188,7 +189,7 @@ class _Run:
 
     def and_also(self, other: _Run) -> _Run:
         roots = np.concatenate((self.roots, other.roots))
-        order = np.argsort(roots, kind="stable")  # two ascending runs: merged, not sorted
+        order = np.argsort(roots, kind="stable")  # of two ascending runs this is a merge
         merged = _Run(
             roots[order],
             np.concatenate((self.sums, other.sums))[order],
@@ -196,7 +197,7 @@ class _Run:
             np.concatenate((self.ages, other.ages))[order],
         )
         if (merged.roots[1:] == merged.roots[:-1]).any():
-            Roots.of(roots, roots, np.concatenate((self.owners, other.owners)))  # says which
+            Roots.of(roots, roots, np.concatenate((self.owners, other.owners)))  # raises, and names the root
         return merged
 
 
@@ -210,27 +211,27 @@ class OpenRoots:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of open roots."""
         return self._fresh.count + sum(run.count for run in self._runs)
 
     @property
     def fresh_count(self) -> int:
-        """How many of them wait for the micro-batch that begins their age."""
+        """The number of open roots whose age has not begun."""
         return self._fresh.count
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that they take."""
+        """Bytes of memory in use."""
         return sum(run.nbytes for run in self._all())
 
     def runs(self) -> Iterator[Roots]:
-        """All of them, a run at a time."""
+        """All open roots, run by run."""
         for run in self._all():
             whole = run.without_gone()
             yield Roots(whole.roots, whole.sums, whole.owners)
 
     def look_up(self, roots: Int64s) -> tuple[_Mask, Int64s, Int32s]:
-        """Which of these ascending roots are open, what they owe and who opened them; each shape (n,)."""
+        """Look up ascending roots: whether each is open, its sum and its spout task; each shape (n,)."""
         is_open = np.zeros(len(roots), dtype=np.bool_)
         sums, owners = np.zeros(len(roots), dtype=np.int64), np.zeros(len(roots), dtype=np.int32)
         for run, at, which in self._find(roots):
@@ -239,24 +240,24 @@ class OpenRoots:
         return is_open, sums, owners
 
     def refuse(self, given: Roots) -> None:
-        """Stop what opens a root again. ProtocolError when some of these are open."""
+        """Raise ProtocolError when one of these roots is already open."""
         is_open, sums, owners = self.look_up(given.roots)
         if is_open.any():
-            given.and_also(Roots(given.roots, sums, owners).keep(is_open))  # says which
+            given.and_also(Roots(given.roots, sums, owners).keep(is_open))  # raises, and names the root
 
     def drop(self, roots: Int64s) -> None:
-        """Let go of roots; those that are not there are passed over."""
+        """Remove roots; roots that are not open are ignored."""
         for run, at, _ in self._find(np.sort(roots)):
             self._mark_gone(run, at)
         self._tidy()
 
     def add(self, roots: Int64s, sums: Int64s) -> None:
-        """Add to what roots owe; ascending, each once."""
+        """XOR deltas into the sums of ascending, distinct roots; roots that are not open are ignored."""
         for run, at, which in self._find(roots):
             run.sums[at] ^= sums[which]
 
     def take(self, roots: Int64s) -> Roots:
-        """Take roots out, ascending."""
+        """Remove ascending roots and return them."""
         taken = Roots.none()
         for run, at, _ in self._find(roots):
             taken = taken.and_also(Roots(run.roots[at], run.sums[at], run.owners[at]))
@@ -264,14 +265,14 @@ class OpenRoots:
         return taken
 
     def put(self, given: Roots) -> None:
-        """Take in roots whose age has not begun."""
+        """Add roots whose age has not begun."""
         if not len(given.roots):
             return
         self._ages.counts[_FRESH] += len(given.roots)
         self._fresh = self._fresh.without_gone().and_also(_Run.fresh(given))
 
     def begin_ages(self, since_ms: int, since_of: Mapping[int, int] = MappingProxyType({})) -> None:
-        """The ages of what is fresh count from a moment on; from UNTIMED none does.
+        """Let the ages of the fresh roots count from ``since_ms``; with UNTIMED no age counts.
 
         Args:
             since_of: Owner -> the moment that counts for its roots instead.
@@ -307,7 +308,7 @@ class OpenRoots:
         return owners
 
     def older_than(self, moment_ms: int) -> Roots:
-        """The roots whose age counts from a moment or earlier, ascending. Looks at all only if some are."""
+        """The roots whose age counts from this time or earlier, ascending. Scans only if there are any."""
         late = Roots.none()
         ages = self._ages.before(moment_ms)
         for run in self._runs if ages else ():
@@ -316,7 +317,7 @@ class OpenRoots:
         return late
 
     def parts(self) -> Iterator[bytes]:
-        """For the checkpoint, a part for each run; the fresh one first."""
+        """For the checkpoint: one part for each run, the fresh run first."""
         for run in self._all():
             whole = run.without_gone()
             yield pack(whole.roots, whole.sums, whole.owners, whole.ages.tobytes())
@@ -343,7 +344,7 @@ class OpenRoots:
         run.gone += len(at)
 
     def _tidy(self) -> None:
-        """Write anew what has too many gone."""
+        """Rewrite the runs that have too many removed roots."""
         self._fresh = self._fresh.tidied()
         self._runs = [run.tidied() for run in self._runs if run.count]
 

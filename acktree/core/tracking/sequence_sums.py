@@ -1,12 +1,12 @@
 """Sums of consecutive messages: tracking at the cost of an XOR.
 
-A spout task numbers its messages one after the other, and a micro-batch works on long runs of them. So what
-the components tell the acker of such a run needs no root ids: a *span* says the task, the first sequence and
-one sum for each message, zero where there is nothing to say. Spans of one run are added up place by place,
-without a sort and without a table, and a message whose sum is zero is done.
+A spout task numbers its messages consecutively, and a micro-batch works on long ranges of them. The deltas of
+such a range need no root ids: :class:`SequenceSums` holds the spout task, the first sequence and one sum for
+each message; a zero sum adds nothing. Sequence sums of one range are added element by element, without a sort
+and without a table. A message whose sum is zero is done.
 
-Whatever does not come in runs (rows of a DataFrame, a few acks of old messages) travels as pairs of root and
-sum beside them: see ``deltas``.
+All other acks (rows of a DataFrame, a few acks of old messages) travel as pairs of root and sum: see
+``deltas``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, UInt64s, root_ids, s
 from acktree.errors import ProtocolError
 
 GAP: Final = 4096
-"""Spans of one task that are at most so far apart become one; the places between say nothing."""
+"""Sequence sums of one task that are at most this many sequences apart are joined; zeros fill the gap."""
 THINNEST: Final = 4
-"""A span is worth its places when at least one in so many says something."""
+"""Sequence sums are used where at least one of this many consecutive messages has a delta."""
 SHORTEST: Final = 32
-"""And when it says at least so many things; fewer are told one by one."""
+"""Sequence sums are used for at least this many deltas; fewer are sent as pairs of root and sum."""
 MOST_TASKS: Final = 16
-"""Roots of more spout tasks than this are told one by one. Rows of DataFrames look like that: their roots are
-no numbers of a task, and reading them as such gives any task."""
+"""Roots of more spout tasks than this are sent as pairs of root and sum. Rows of DataFrames look like that:
+their roots hold no sequence, and ``sequences_of`` returns arbitrary tasks for them."""
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
@@ -42,7 +42,7 @@ class SequenceSums:
     Attributes:
         task: The spout task.
         first: Sequence of the first.
-        sums: XOR of the edges created and acked below each, shape (n,); 0 says nothing.
+        sums: XOR of the edges created and acked below each, shape (n,); 0 adds nothing.
     """
 
     task: int
@@ -51,7 +51,7 @@ class SequenceSums:
 
     @property
     def end(self) -> int:
-        """The sequence behind the last."""
+        """The sequence after the last."""
         return self.first + len(self.sums)
 
 
@@ -66,14 +66,16 @@ class Opened:
 
 @dataclass(frozen=True, eq=False)
 class Closing:
-    """What one micro-batch left of its spans.
+    """The result of :func:`close` for one micro-batch.
 
     Attributes:
-        done: Messages opened and fully processed: (spout task, sequences ascending), a task may come twice.
-        open_roots: Roots of messages that were opened and are not done, or failed; ``open_sums`` is what each
-            still owes, ``open_owners`` the spout task; shape (n,).
-        old_roots: Roots that no run of this micro-batch opened and something was said of, ``old_sums`` what;
-            shape (m,), any order, repeats allowed.
+        done: Messages opened and fully processed: (spout task, sequences ascending); a task may occur twice.
+        open_roots: Roots of messages that were opened and are not done, or failed; shape (n,).
+        open_sums: The remaining sum of each, shape (n,).
+        open_owners: The spout task of each, shape (n,).
+        old_roots: Roots that have a delta and were not opened by ``opened``; shape (m,), any order, repeats
+            allowed.
+        old_sums: The delta of each, shape (m,).
     """
 
     done: Sequence[tuple[int, Int64s]]
@@ -85,14 +87,14 @@ class Closing:
 
 
 def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[SequenceSums], Int64s, Int64s]:
-    """Write acks as spans where their roots stand close together.
+    """Convert acks to sequence sums where their sequences are close together.
 
     Args:
         roots: Root of each, shape (n,); repeats allowed, any order.
-        sums: What to add to each, shape (n,).
+        sums: The delta of each, shape (n,).
 
     Returns:
-        Spans, and the roots and sums that none of them holds.
+        Sequence sums, and the remaining roots and sums.
     """
     tasks, sequences = sequences_of(run_salt, roots)
     if not len(roots):
@@ -133,7 +135,7 @@ def _sequence_sums_of_run(task: int, sequences: Int64s, sums: Int64s) -> Sequenc
 
 
 def add_up(sequence_sums: Iterable[SequenceSums]) -> list[SequenceSums]:
-    """Spans that touch, overlap or nearly do as one, summed; ascending by task and first sequence."""
+    """Add up sequence sums that overlap or are at most GAP apart; ascending by task and first sequence."""
     return list(
         _added(sorted(sequence_sums, key=lambda sequence_sum: (sequence_sum.task, sequence_sum.first)))
     )
@@ -163,10 +165,10 @@ def _one(task: int, sequence_sums: Sequence[SequenceSums], end: int) -> Sequence
 
 
 def joined(opened: Iterable[Opened]) -> list[Opened]:
-    """The same messages in as few runs as possible, ascending.
+    """The same messages in as few ranges as possible, ascending.
 
     Raises:
-        ProtocolError: A message was opened twice: its sums would cancel, an ack of what nobody processed.
+        ProtocolError: A message was opened twice. Its sums would cancel, and it would be acked unprocessed.
     """
     runs: list[Opened] = []
     for run in sorted(run for run in opened if run.first < run.end):
@@ -174,7 +176,7 @@ def joined(opened: Iterable[Opened]) -> list[Opened]:
             if runs[-1].end > run.first:
                 raise ProtocolError(
                     f"message {run.first} of spout task {run.task} is open twice",
-                    "the spans of one micro-batch",
+                    "the sequence sums of one micro-batch",
                     "a bug in acktree: please report it",
                 )
             runs[-1] = Opened(run.task, runs[-1].first, run.end)
@@ -191,47 +193,52 @@ def close(
     ack_roots: Int64s = _NONE,
     ack_sums: Int64s = _NONE,
 ) -> Closing:
-    """Judge what a micro-batch opened by what it said of it.
+    """Judge the messages that a micro-batch opened by the deltas of the same micro-batch.
 
-    A sum is looked at once, with all that was said in it. Without what was told one by one it would be that
-    of an unfinished tree, with one more chance to be zero by accident.
+    Each sum is tested once, after all deltas were added. A test before the pairs of root and sum were added
+    would test the sum of an unfinished tree: one more chance of an accidental zero.
 
     Args:
-        spans: What was said in runs, the spouts' own sums among it: each run of ``opened`` lies in some span.
-        fail_roots: Roots that failed, shape (f,), any order; none of them is done, whatever its sum.
-        ack_roots: Roots that something was told of one by one, shape (a,), any order, repeats allowed.
-        ack_sums: What was told of each, shape (a,).
+        run_salt: The salt of the checkpoint, to convert between roots and sequences.
+        sequence_sums: Deltas of consecutive messages, the spouts' inits included: each range of ``opened``
+            lies within one of them.
+        opened: Messages that this micro-batch opened.
+        fail_roots: Roots that failed, shape (f,), any order; none of them is done, even with a zero sum.
+        ack_roots: Roots whose deltas came as pairs of root and sum, shape (a,), any order, repeats allowed.
+        ack_sums: The delta of each, shape (a,).
 
     Raises:
         ProtocolError: A message was opened twice, or without a sum: it would never have a verdict.
     """
     runs = joined(opened)
-    told_alone, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
+    from_pairs, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
     failed = np.sort(_names(run_salt, fail_roots))
     waiting = deque(runs)
     done: list[tuple[int, Int64s]] = []
     still_open: list[tuple[Int64s, Int64s, int]] = []
     old: list[tuple[Int64s, Int64s]] = [(old_roots, old_sums)]
-    for sequence_sum in add_up([*sequence_sums, *told_alone]):
+    for sequence_sum in add_up([*sequence_sums, *from_pairs]):
         edges = [sequence_sum.first]
         while waiting and _holds(sequence_sum, waiting[0]):
             run = waiting.popleft()
             edges += (run.first, run.end)
             sums = sequence_sum.sums[run.first - sequence_sum.first : run.end - sequence_sum.first]
             is_done = sums == 0
-            is_done[_places(run, failed)] = False
+            is_done[_positions(run, failed)] = False
             done.append((run.task, run.first + np.flatnonzero(is_done)))
-            places = np.flatnonzero(~is_done)
-            still_open.append((root_ids(run_salt, run.task, run.first + places), sums[places], run.task))
+            positions = np.flatnonzero(~is_done)
+            still_open.append(
+                (root_ids(run_salt, run.task, run.first + positions), sums[positions], run.task)
+            )
         edges.append(sequence_sum.end)
         for first, end in list(pairwise(edges))[::2]:
             sums = sequence_sum.sums[first - sequence_sum.first : end - sequence_sum.first]
-            places = np.flatnonzero(sums)
-            old.append((root_ids(run_salt, sequence_sum.task, first + places), sums[places]))
+            positions = np.flatnonzero(sums)
+            old.append((root_ids(run_salt, sequence_sum.task, first + positions), sums[positions]))
     if waiting:
         raise ProtocolError(
             f"{waiting[0]} was opened without its sums",
-            "the spans of one micro-batch",
+            "the sequence sums of one micro-batch",
             "a bug in acktree: please report it",
         )
     owners = [np.full(len(roots), task, dtype=np.int32) for roots, _, task in still_open]
@@ -252,7 +259,7 @@ def _holds(sequence_sum: SequenceSums, run: Opened) -> bool:
 def _of_runs(
     run_salt: int, runs: Sequence[Opened], roots: Int64s, sums: Int64s
 ) -> tuple[list[SequenceSums], Int64s, Int64s]:
-    """What was told one by one of messages in some runs, as spans; and the roots and sums of all others."""
+    """Convert pairs of root and sum in ``runs`` to sequence sums; return those and the remaining pairs."""
     if not runs or not len(roots):
         return [], roots, sums
     names = _names(run_salt, roots)
@@ -263,9 +270,9 @@ def _of_runs(
     for run in runs:
         mine = _within(run, names)
         if mine.start < mine.stop:
-            places = _places(run, names)
-            spread = np.zeros(int(places[-1]) + 1, dtype=np.int64)
-            np.bitwise_xor.at(spread, places, sums[mine])
+            positions = _positions(run, names)
+            spread = np.zeros(int(positions[-1]) + 1, dtype=np.int64)
+            np.bitwise_xor.at(spread, positions, sums[mine])
             sequence_sums.append(SequenceSums(run.task, run.first, spread))
             is_other[mine] = False
     return sequence_sums, roots[is_other], sums[is_other]
@@ -278,12 +285,12 @@ def _names(run_salt: int, roots: Int64s) -> UInt64s:
 
 
 def _within(run: Opened, names: UInt64s) -> slice:
-    """Where the messages of a run stand among ascending names."""
+    """The slice of ascending names that are messages of this range."""
     first, last = (np.uint64(run.task << SEQUENCE_BITS | sequence) for sequence in (run.first, run.end - 1))
     return slice(int(names.searchsorted(first)), int(names.searchsorted(last, side="right")))
 
 
-def _places(run: Opened, names: UInt64s) -> Int64s:
-    """The places in a run of those ascending names that are of it."""
+def _positions(run: Opened, names: UInt64s) -> Int64s:
+    """The positions within a range of those ascending names that belong to it."""
     first = np.uint64(run.task << SEQUENCE_BITS | run.first)
     return (names[_within(run, names)] - first).view(np.int64)

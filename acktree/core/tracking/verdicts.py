@@ -1,14 +1,14 @@
-"""What became of a message: the verdict, and of a failure the whole story.
+"""The verdict on a message, and the details of a failure.
 
 Rules of this file
 ------------------
-1. Closed sets are enums, and each word is its own value: what a log or a table shows can be read back.
-2. A failure survives every journey. The exception itself may stay behind (many will not pickle, some will
-   not unpickle); its type names, its words and its traceback are text and always arrive.
-3. Nothing here decides: whether a failure is tried again is the business of ``retry.py``.
+1. Closed sets are enums whose values are their names: what a log or a table shows can be parsed again.
+2. A failure can always be sent to another process. The exception object is left out if it cannot be pickled
+   or unpickled; its type names, its text and its traceback are strings and are always sent.
+3. This file makes no decision: ``retry.py`` decides whether a message is tried again.
 
-Source: Storm's ``ISpout.ack`` and ``ISpout.fail``. Storm's ``fail`` is given the message id alone, and the
-reason lives in a debug log; ours is handed to the spout.
+Source: Storm's ``ISpout.ack`` and ``ISpout.fail``. Storm passes only the message id to ``fail`` and writes
+the reason to a debug log; here ``fail`` receives the failure.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from acktree.core import durable
 __all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
 
 _MOST_PACKED: Final = 32_768
-"""Bytes of a packed exception that travel with a failure."""
+"""A packed exception of more bytes than this is not sent with its failure."""
 _VERSION: Final = 1
-"""Of the layout of a packed failure."""
+"""The version of the layout of a packed failure."""
 
 
 class Verdict(StrEnum):
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     ACKED = "ACKED"
     """Every tuple of the tree was acked in time."""
     FAILED = "FAILED"
-    """Some tuple of the tree was failed: one is enough."""
+    """At least one tuple of the tree was failed."""
     TIMED_OUT = "TIMED_OUT"
     """The tree was neither complete nor failed when the message timeout had passed."""
 
@@ -48,40 +48,40 @@ class FailureKind(StrEnum):
 
 
 class FailureCause(StrEnum):
-    """What made a message fail, for whoever has to mend it."""
+    """The cause of a failure, for the person who has to fix it."""
 
     EXCEPTION = "EXCEPTION"
     """User code raised while it worked on a tuple of this message."""
     FAILED_BY_BOLT = "FAILED_BY_BOLT"
-    """A bolt said ``fail``, in so many words."""
+    """A bolt called ``fail``."""
     TIMEOUT = "TIMEOUT"
-    """Nobody said anything until the message timeout had passed."""
+    """The tree was neither complete nor failed when the message timeout had passed."""
     MISUSE = "MISUSE"
-    """A bolt broke a rule of ours: acked twice, emitted after its ack, changed what it does not remember."""
+    """A bolt broke a rule of the API: acked twice, emitted after its ack, changed an undeclared attribute."""
     KILLED_WORKER = "KILLED_WORKER"
-    """The process died under this message: out of memory, a segmentation fault, ``os._exit``."""
+    """The worker process died while it executed this message: out of memory, a crash, ``os._exit``."""
     HUNG = "HUNG"
-    """A bolt worked on this message for so long that its process was stopped."""
+    """A bolt executed this message for longer than the limit, and its process was stopped."""
     GAVE_UP = "GAVE_UP"
-    """Its queue delivered it more often than ``Retry`` allows, and no attempt came to a verdict."""
+    """Its queue delivered it more often than ``Retry`` allows, and no attempt got a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt of one message, as told to the spout, the retry policy and the dead letters.
+    """One failed attempt of one message, as the spout, the retry policy and the dead letters receive it.
 
-    Equal when all but ``exception`` are equal: exceptions compare by identity, which no journey keeps.
+    Equality ignores ``exception``: exceptions compare by identity, which pickling does not keep.
     """
 
     reason: str
-    """In words: the exception's own, or what the bolt said to ``fail``. May be empty."""
+    """The text of the exception, or the reason that the bolt passed to ``fail``. May be empty."""
     kind: FailureKind
     cause: FailureCause
     component: str | None
-    """The component in which it happened; None when nobody knows, as for most timeouts."""
+    """The component in which it happened; None when unknown, as for most timeouts."""
     exception: BaseException | None = field(compare=False)
-    """The exception that user code raised, if there was one and it survived the journey: one that is larger
-    than 32 KiB packed, or cannot be packed, stays behind."""
+    """The exception that user code raised. None if there was none, if it cannot be packed or unpacked, or if
+    it is larger than 32 KiB packed."""
     exception_types: tuple[str, ...]
     """Its type and that type's bases, as :func:`exception_type_names` gives them; ``()`` without one."""
     traceback: str | None
@@ -89,12 +89,12 @@ class Failure:
     attempt: int
     """Which attempt of the message this was; the first is 1."""
     final: bool
-    """True when no attempt will follow: the engine gave up, and the dead letter is safe."""
+    """True when no attempt will follow: the message was given up, and its dead letter is stored."""
     others: int = 0
-    """How many more failures of this attempt were reported; the first in the order of the data is told."""
+    """The number of further failures of this attempt; this one is the first in the order of the data."""
 
     def to_bytes(self) -> bytes:
-        """Pack for a journey between processes, or for the journal. Never raises because of the exception.
+        """Pack it for another process, or for the journal. Never raises because of the exception.
 
         A pickle of texts, numbers and bytes: the version of the layout first, the exception as ``durable.py``
         writes values.
@@ -139,7 +139,7 @@ def qualified_name(exception_type: type[BaseException]) -> str:
 def exception_type_names(exception: BaseException | None) -> tuple[str, ...]:
     """The qualified names of an exception's type and its bases, nearest first; ``()`` for None.
 
-    ``object`` and ``BaseException`` are left out: they would say that it is an exception.
+    ``object`` and ``BaseException`` are left out: every exception has them.
 
     >>> exception_type_names(FileNotFoundError("x"))
     ('builtins.FileNotFoundError', 'builtins.OSError', 'builtins.Exception')

@@ -121,13 +121,13 @@ def shown_memory(bolt: SimpleNamespace) -> object:
 
 def ledger() -> Ledger:
     made = Ledger(30_000)
-    made.settle(deltas_of(("init", 77, 5), ("init", 78, 6)), 1_000, is_first=True)
+    made.judge(deltas_of(("init", 77, 5), ("init", 78, 6)), 1_000, is_first=True)
     return made
 
 
 def verdicts() -> Verdicts:
     made = Ledger(30_000)
-    said = made.settle(deltas_of(("init", 77, 5), ("fail", 77, failure(None).to_bytes())), 1, is_first=True)
+    said = made.judge(deltas_of(("init", 77, 5), ("fail", 77, failure(None).to_bytes())), 1, is_first=True)
     return Verdicts.of([(3, np.arange(4, 9))], said, (failure(None).to_bytes(),))
 
 

@@ -42,7 +42,7 @@ def test_what_was_done_is_said_and_what_to_do_next(tmp_path: Path, capsys, monke
     assert main(["rebalance", "cp", "--component", "count", "--parallelism", "3", *keys]) == 0
     assert "with parallelism=3 there" in capsys.readouterr().out
     assert main(["reset-state", "cp"]) == 0
-    assert "what was open is run again" in capsys.readouterr().out
+    assert "open messages are run again" in capsys.readouterr().out
     assert main(["reset-state", "cp", "--component", "count"]) == 0
     assert "messages that it held time out" in capsys.readouterr().out
     none = {"component": None, "parallelism": None, "partitions": None, "by_key": [], "forget": []}

@@ -102,7 +102,7 @@ def test_another_salt_gives_other_roots():
 
 
 @given(salts, st.integers(0, 1 << 40), st.integers(0, 999), st.lists(st.integers(0, 5)))
-def test_equal_rows_are_told_apart_by_their_occurrence_and_nothing_else(salt, batch_id, partition, hashes):
+def test_equal_rows_are_distinguished_only_by_their_occurrence(salt, batch_id, partition, hashes):
     roots = row_root_ids(salt, batch_id, partition, uint64s(*hashes)).tolist()
     assert len(set(roots)) == len(hashes)
     seen = {}
@@ -231,7 +231,7 @@ def pinned():
 
 
 def test_ids_are_those_that_running_checkpoints_hold():
-    # Whoever changes one of these numbers orphans every open message of every checkpoint.
+    # A change of one of these numbers orphans every open message of every checkpoint.
     assert pinned() == [
         [0, 6238072747940578789, 13029008266876403067],
         [-2152535657050944081, -2152535657050944082, -2152535657050944083],

@@ -1,4 +1,4 @@
-"""A spout task that gives up what a test says, and the burial of what it gave up."""
+"""A spout task that gives up the messages a test chooses, and their recorder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROKEN = failure_of(ValueError("broken"), "sink")
 
 
 class Fed(Spout):
-    """Emits what it is fed, and counts what it is told."""
+    """Emits what it is fed, and counts its verdicts."""
 
     outputs = ["value"]
     redelivers = False
@@ -76,7 +76,7 @@ class Inbox:
 
 
 class Harness:
-    """One spout task with a burial; its clock stands still unless a test moves it."""
+    """One spout task with a recorder; only a test moves its clock."""
 
     def __init__(self, retry, letters, config, recorder=None, first_sequence=0, on_limit=lambda: None):
         builder = TopologyBuilder("harness")
@@ -92,7 +92,7 @@ class Harness:
         self.spout = Fed()
         spout_host = SpoutHost(
             self.inbox, self.recorder.record, lambda *told: self.errors.append(told[2].reason),
-            lambda first: first + 1_000, self.recorder.acked, self.recorder.settle,
+            lambda first: first + 1_000, self.recorder.acked, self.recorder.mark_settled,
             self.recorder.letters_among,
         )  # fmt: skip
         self.task = SpoutTask(
@@ -138,7 +138,7 @@ class Harness:
         return VerdictBatch(np.array(acked, dtype=np.int64), failures)
 
     def records(self, count):
-        """What another task of this spout gave up: messages that this desk never had."""
+        """What another task of this spout gave up: messages that this harness never had."""
         self._strangers += count
         values = encode_rows(["value"], [["stranger"]])
         return [
@@ -149,7 +149,7 @@ class Harness:
         ]  # fmt: skip
 
     def resume(self, earlier, *, was_told=True):
-        """Take up what an earlier desk's inbox holds, as after a restart of a spout that keeps positions.
+        """Recover the inbox of an earlier harness, as after a restart of a spout that keeps positions.
 
         Unless its verdicts were noted as told, it died before any of its chunks was deleted.
         """

@@ -125,7 +125,7 @@ def test_another_format_is_refused_with_those_that_there_are(store, tmp_path, na
 @pytest.mark.parametrize("name", ["letters.parquet", "letters.jsonl"])
 def test_a_file_that_is_there_is_refused_and_left_as_it_was(store, tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(MisuseError, match="there is a file"):
+    with pytest.raises(MisuseError, match="exists already"):
         store.export(tmp_path / name)
     assert (tmp_path / name).read_text() == "mine"
     assert [file.name for file in tmp_path.iterdir()] == [name]
@@ -137,7 +137,7 @@ def test_a_file_that_comes_meanwhile_is_left_as_it_is_too(store, tmp_path, name)
         yield from store
         (tmp_path / name).write_text("mine")
 
-    with pytest.raises(MisuseError, match="there is a file"):
+    with pytest.raises(MisuseError, match="exists already"):
         export.export_to(tmp_path / name, letters())
     assert (tmp_path / name).read_text() == "mine"
     assert [file.name for file in tmp_path.iterdir()] == [name]
@@ -155,7 +155,7 @@ def test_an_export_that_breaks_off_leaves_no_file(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_told(store, tmp_path):
-    with pytest.raises(MisuseError, match="see that its folder is there"):
+    with pytest.raises(MisuseError, match="check that its folder exists"):
         store.export(tmp_path / "nowhere" / "letters.jsonl")
 
 

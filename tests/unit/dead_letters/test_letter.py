@@ -1,4 +1,4 @@
-"""A letter told to a person: without unpickling, and without obeying what a stranger wrote."""
+"""A letter as text: nothing is unpickled, control characters are escaped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_not_known_is_said_to_be_so():
         LETTER, attempts=1, component=None, traceback=None, fields=(), payload=payload_of()
     ).story()
     assert "after 1 attempt\n" in told
-    assert "nobody knows where: no departure time" in told
+    assert "in an unknown component: no departure time" in told
     assert "redriven  never" in told
 
 

@@ -25,7 +25,7 @@ ratios = st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(
 
 
 class Naive:
-    """Remembers each event, with the latest time that was told by then."""
+    """Records each event, with the latest time given by then."""
 
     def __init__(self, count, ratio):
         self.count, self.ratio, self.now_ms, self.told = count, ratio, 0, []
@@ -45,7 +45,7 @@ class Naive:
 
 
 def play(limit, events, beside=None):
-    """Tell a limit all events; returns (what, n, latest time told) of what it noted or admitted."""
+    """Give a limit all events; returns (what, n, latest time given) of those counted or admitted."""
     now_ms, latest_ms, happened = 0, 0, []
     for what, n, step_ms in events:
         now_ms = max(0, now_ms + step_ms)

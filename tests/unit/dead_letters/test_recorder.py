@@ -64,14 +64,13 @@ def test_the_error_says_what_happened_where_and_what_to_do(harness):
         "dead_letter_limit_count=3 and dead_letter_limit_ratio=0.5 allow"
     )
     assert told.where == (
-        "topology 'harness'; the last of 4 that were not dead-lettered any more failed in 'sink': "
-        "ValueError: broken"
+        "topology 'harness'; the last of 4 messages beyond the limit failed in 'sink': ValueError: broken"
     )
     assert "submit again on the same checkpoint" in told.fix
     assert "raise Config(dead_letter_limit_count=...)" in told.fix
 
 
-def test_after_the_limit_nothing_more_is_dead_lettered_whatever_comes(harness, letters):
+def test_after_the_limit_no_message_is_dead_lettered(harness, letters):
     harness.feed(*range(4))
     harness.fail_all()
     harness.feed("later")
@@ -126,7 +125,7 @@ def test_letters_that_could_not_be_stored_do_not_count(letters):
 
 
 def resumed(earlier, letters):
-    """The next run of a desk that died after it stored its letters, before it noted that it had told."""
+    """The next run of a harness that died after it stored its letters, before it journalled the verdicts."""
     again = Harness(Retry(max_attempts=1), letters, LIMIT, first_sequence=1_000)
     again.resume(earlier, was_told=False)
     return again

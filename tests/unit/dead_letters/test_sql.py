@@ -1,4 +1,4 @@
-"""A database by URL: what it refuses is told in our words, and no secret or user's data with it."""
+"""A database by URL: its errors become ConnectorErrors without secrets or users' data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def whole_story(caught):
         "sqlite+pysqlite://",
     ],
 )
-def test_a_url_that_cannot_be_used_is_told_without_its_password(wrong):
+def test_the_error_for_an_unusable_url_has_no_password(wrong):
     with pytest.raises((ConfigError, ConnectorError)) as caught:
         DeadLetters(wrong)
     assert "S3cr3t" not in whole_story(caught)
@@ -56,7 +56,7 @@ def test_an_asynchronous_driver_is_refused_with_one_that_blocks():
     assert "S3cr3t" not in whole_story(caught)
 
 
-def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
+def test_an_unreachable_database_is_an_error_that_can_be_retried():
     pytest.importorskip("psycopg")
     there = "postgresql+psycopg://me:S3cr3t@127.0.0.1:1/letters?connect_timeout=2"
     with pytest.raises(ConnectorError, match="cannot open postgresql") as caught:
@@ -66,7 +66,7 @@ def test_a_database_that_is_not_there_is_told_and_may_be_tried_again():
     assert "S3cr3t" not in whole_story(caught)
 
 
-def test_what_a_driver_quotes_of_the_url_is_neither_told_nor_chained(url, monkeypatch):
+def test_a_url_quoted_by_a_driver_is_masked_and_not_chained(url, monkeypatch):
     secret = url + "?password=S3c%2Fr3t"
 
     def refuse(*_, **__):
@@ -93,7 +93,7 @@ def raising(error):
     return refuse
 
 
-def test_a_refused_letter_is_told_without_what_is_in_it(url):
+def test_the_error_for_a_refused_letter_does_not_contain_its_values(url):
     refused = letter(1, payload=None, reason="credit card 1234")
     with DeadLetters(url) as store, pytest.raises(ConnectorError, match="cannot store") as caught:
         store.put([refused])
@@ -152,7 +152,7 @@ def test_tables_that_were_made_for_a_user_who_may_make_none_are_taken(url):
 
 
 @pytest.mark.parametrize("query", ["", "?timeout=5", "?uri=true"])
-def test_an_sqlite_file_behind_a_url_is_private_whatever_the_umask_and_what_is_purged_is_gone(
+def test_an_sqlite_file_behind_a_url_is_private_with_any_umask_and_purged_letters_are_overwritten(
     tmp_path, query
 ):
     path = tmp_path / "folder" / "letters"

@@ -106,7 +106,7 @@ def test_a_file_of_version_1_is_converted_and_nothing_in_it_is_lost(store, path)
         assert [stored.settled_ms for stored in again] == [None, 6_000]
 
 
-def test_a_full_disk_is_told_with_what_to_do_and_nothing_is_stored_by_half(store, path):
+def test_the_error_for_a_full_disk_has_a_fix_and_nothing_is_stored_partly(store, path):
     store.put([letter(1)])
     (pages,) = query(store, "PRAGMA page_count")
     query(store, f"PRAGMA max_page_count = {pages + 2}")
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path):
     assert path.read_bytes() == before
 
 
-def test_a_damaged_file_is_told_as_damaged(path):
+def test_the_error_for_a_damaged_file_says_so(path):
     with DeadLetters(path) as store:
         store.put(letter(root, payload=bytes(3_000)) for root in range(50))
     whole = path.read_bytes()
@@ -144,7 +144,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path):
     other.execute("CREATE TABLE shopping (item TEXT)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(CheckpointError, match="not one of dead letters"):
+    with pytest.raises(CheckpointError, match="not a store of dead letters"):
         DeadLetters(path)
     assert path.read_bytes() == before
 
@@ -171,7 +171,7 @@ def test_a_file_that_another_process_holds_may_be_tried_again(store, path):
     assert store.put([LETTER]) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConnectorError, match="cannot open"):
         DeadLetters(tmp_path / "file" / "letters")

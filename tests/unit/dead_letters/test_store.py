@@ -289,7 +289,7 @@ def test_get_keeps_the_order_asked_for(store):
 
 
 @pytest.mark.parametrize("number", [7, -1, 0, 2**63, "1", None, True, 1.0], ids=repr)
-def test_a_letter_that_is_not_there_is_told_by_its_id(store, number):
+def test_the_error_for_an_unknown_letter_names_its_id(store, number):
     store.put([letter(1)])
     with pytest.raises(MisuseError, match="no dead letter") as refused:
         store.get([1, number])
@@ -467,7 +467,7 @@ class BesideADict(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_whatever_is_done_the_store_holds_what_a_dict_would(place):
+def test_after_any_operations_the_store_equals_a_dict(place):
     def make():
         if not isinstance(place, str):
             return DeadLetters(IN_MEMORY)  # the same SQL without the disk, which is slow

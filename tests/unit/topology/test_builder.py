@@ -335,7 +335,7 @@ def test_a_spout_that_yields_is_not_sent_to_a_bolts_decorator():
     assert "@bolt" not in text
 
 
-def test_a_hook_that_tells_nobody_what_it_takes_is_given_the_benefit_of_the_doubt():
+def test_a_hook_without_a_signature_is_accepted():
     with_bolt(holding(Split, cleanup=iter)).create_topology()
 
 
@@ -343,7 +343,7 @@ def test_an_async_hook_is_refused():
     async def next_tuple(self):
         pass
 
-    refused(with_spout(changed(Lines, next_tuple=next_tuple)), "nobody would await", "without `async`")
+    refused(with_spout(changed(Lines, next_tuple=next_tuple)), "is never awaited", "without `async`")
 
 
 def test_an_attribute_in_the_place_of_a_hook_is_refused():
@@ -469,7 +469,7 @@ def test_reading_from_a_bolt_that_emits_nothing_is_refused():
 
 
 @pytest.mark.parametrize("second", ["shuffle_grouping", "all_grouping"])
-def test_reading_the_same_stream_twice_is_refused_whatever_the_grouping(second):
+def test_reading_the_same_stream_twice_is_refused_for_every_grouping(second):
     builder = lines()
     getattr(builder.set_bolt("split", Split()).shuffle_grouping("lines"), second)("lines")
     refused(builder, "reads stream 'default' of 'lines' twice", "keep one of the two")
@@ -525,12 +525,12 @@ def test_two_bolts_may_read_a_stream_directly_and_others_another_stream():
     assert builder.create_topology()
 
 
-def test_a_cycle_is_refused_and_the_way_round_is_told():
+def test_a_cycle_is_refused_and_the_error_shows_its_path():
     builder = lines()
     builder.set_bolt("a", Split()).shuffle_grouping("lines").shuffle_grouping("c")
     builder.set_bolt("b", Split()).shuffle_grouping("a")
     builder.set_bolt("c", Split()).shuffle_grouping("b")
-    text = refused(builder, "cycle: 'a' -> 'b' -> 'c' -> 'a'", "take out one of these edges")
+    text = refused(builder, "cycle: 'a' -> 'b' -> 'c' -> 'a'", "remove one of these edges")
     assert "where: set_bolt('b', Split(...)).shuffle_grouping('a')" in text
 
 

@@ -217,7 +217,7 @@ REFUSED = [
             d.bolt("first", Counting(), 2, {"split": ["n"]}),
             d.bolt("count", inputs={"first": ["key"]}),
         ),
-        (), "bolt 'count' remembers on level 1 of those with memory now, and did on 0",
+        (), "bolt 'count' is on stateful level 1 now, and was on 0",
         "`python -m acktree rebalance CHECKPOINT`",
     ),
     (
@@ -271,7 +271,7 @@ REFUSED = [
     (
         "tracking switched off",
         lambda d: setattr(d, "is_tracked", False), (), "messages are not tracked any more",
-        "leave acker_executors as it was",
+        "leave acker_executors unchanged",
     ),
 ]  # fmt: skip
 
@@ -295,7 +295,7 @@ def test_this_is_refused_by_name_and_with_a_way_out(row, change, waiting, what, 
     assert way in refused.way
 
 
-def test_the_same_topology_has_not_changed_whatever_order_it_is_written_in():
+def test_the_same_topology_declared_in_any_order_has_no_changes():
     again = Drawing()
     again.bolts = dict(reversed(again.bolts.items()))
     assert between(Drawing(), again, {"queue", "log"}) == []
@@ -333,7 +333,7 @@ def test_the_places_of_memory_are_free_once_it_was_moved_out_of_sparks_state():
     assert not any(change.refused for change in changes(unbound, now, ()))
 
 
-def test_a_dataframe_is_refused_whatever_becomes_of_it():
+def test_every_change_of_a_dataframe_is_refused():
     framed, gone, other, queue = Drawing(), Drawing(), Drawing(), Drawing()
     for drawing in (framed, other):
         drawing.frame_spout("frame")
@@ -346,7 +346,7 @@ def test_a_dataframe_is_refused_whatever_becomes_of_it():
     assert between(framed, framed) == []
 
 
-def test_a_component_keeps_its_task_ids_and_nobody_is_given_anothers():
+def test_a_component_keeps_its_task_ids_and_no_id_is_reused():
     drawing = Drawing()
     first = Shape.of(drawing.topology(), 2, is_tracked=True)
     drawing.bolt("aaa", inputs={"split": ["n"]})  # would come first in the alphabet
@@ -374,5 +374,5 @@ def test_a_spout_is_refused_a_task_id_that_no_root_can_name():
     drawing.bolt("more", inputs={"split": "shuffle_grouping"})
     numbered(drawing.topology(), used)
     drawing.spout("queue", parallelism=3)
-    with pytest.raises(CheckpointError, match="none is given twice"):
+    with pytest.raises(CheckpointError, match="none is reused"):
         numbered(drawing.topology(), used)

@@ -88,7 +88,7 @@ def test_on_a_single_partition_a_bolt_of_parallelism_one_is_fused():
 
 
 def test_a_bolt_of_parallelism_one_is_not_fused_behind_a_spout_of_parallelism_one_either():
-    """A spout's messages are spread over all partitions, whatever its own parallelism."""
+    """A spout's messages are spread over all partitions, with any parallelism."""
     assert bolts_of(Drawing().spout("s", 1).bolt("b", "s", parallelism=1).levels(3)) == [(), ("b",)]
 
 

@@ -43,7 +43,7 @@ ROWS = st.lists(st.tuples(KEYS, st.integers(0, 9)).map(list), max_size=20)
 
 
 class ByLength(CustomGrouping):
-    """A tuple goes to the first tasks, as many as its value says; some twice when there are not so many."""
+    """A tuple goes to the first tasks, as many as its value says; some twice when there are fewer."""
 
     def prepare(self, context, stream, target_task_ids):
         self.targets = target_task_ids
@@ -127,9 +127,7 @@ def test_a_choice_does_not_depend_on_how_rows_were_cut_into_batches(grouping, ta
 
 
 @given(st.sampled_from(GROUPINGS), TARGETS, ROWS, st.data())
-def test_the_second_run_chooses_as_the_first_in_whatever_order_targets_are_named(
-    grouping, targets, rows, data
-):
+def test_the_second_run_makes_the_same_choices_with_targets_in_any_order(grouping, targets, rows, data):
     again = data.draw(st.permutations(targets))
     first, second = (choose(chooser_of(grouping, order), rows) for order in (targets, again))
     assert copies(first, len(rows)) == copies(second, len(rows))
@@ -151,7 +149,7 @@ def test_no_rows_have_no_copies(grouping):
 
 
 @given(ROWS, TARGETS)
-def test_equal_keys_go_to_one_task_whatever_else_they_travel_with(rows, targets):
+def test_equal_keys_go_to_one_task_with_any_other_values_beside_them(rows, targets):
     alone = [choose(chooser_of(Fields(("key",)), targets), [row]).tasks[0] for row in rows]
     together = choose(chooser_of(Fields(("key",)), targets), rows).tasks
     assert together.tolist() == alone
@@ -302,7 +300,7 @@ def test_a_custom_grouping_may_name_no_task_one_or_one_twice():
     assert copies(choice, 3) == [(1, 4), (2, 4), (2, 5), (2, 4)]
 
 
-def test_a_custom_grouping_is_told_where_it_stands_and_each_chooser_has_its_own():
+def test_a_custom_grouping_gets_its_context_and_each_chooser_has_its_own_copy():
     declared = Counting()
     rows = [["a", 1]] * 4
     for _ in range(2):

@@ -49,7 +49,7 @@ KEYS = st.recursive(
     lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner, max_size=3)),
     max_leaves=6,
 )
-# Whoever has to change a number here moves every key of every running topology to another task.
+# A change of a number here moves every key of every running topology to another task.
 GOLDEN = {
     "None": 0xFB5DF470D98D674B,
     "0": 0x540EEEE0E3F9553D,
@@ -440,7 +440,7 @@ def test_one_number_is_mixed_as_a_column_of_them(number):
     assert _mix(number) == ids.mix64(np.array([number], dtype=np.uint64))[0]
 
 
-# ---- the same everywhere ----------------------------------------------------------------------------------
+# ---- equal in all processes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", GOLDEN)

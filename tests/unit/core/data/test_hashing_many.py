@@ -23,7 +23,7 @@ LENGTHS_OF_TEXTS = [0, 1, 7, 8, 9, 15, 16, 17, 40, 64, 127, 128, 129, 300]
 @pytest.mark.parametrize("lengths", [[0], [4, 9], [70], [200], LENGTHS_OF_TEXTS], ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_many_texts_hash_as_one_by_one_of_whatever_type_and_length(kind, lengths, nulls, repeats):
+def test_columns_of_texts_of_any_type_and_length_hash_as_single_values(kind, lengths, nulls, repeats):
     alphabet = "aä€𝄞\0z"
     texts = ["".join(alphabet[n * i % 6] for i in range(1, n % 90 + 1)) for n in range(90)]
     texts = [(text * 300)[: lengths[n % len(lengths)]] for n, text in enumerate(texts)] * repeats

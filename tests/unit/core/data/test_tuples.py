@@ -71,7 +71,7 @@ def test_a_slice_gives_values(tup):
 
 
 @given(st.lists(st.sampled_from(["word", "count", 0, 1, -1, -2]), max_size=10), st.integers(0, 2))
-def test_in_whatever_order_values_are_read_each_is_the_rows_own_and_read_once(asked, row):
+def test_values_read_in_any_order_are_those_of_the_row_and_read_once(asked, row):
     rows = FakeRows(("a", 1), ("b", 2), ("c", 3))
     by_name = {"word": 0, "count": 1}
     assert [Tuple(rows, row)[each] for each in asked] == [
@@ -80,12 +80,12 @@ def test_in_whatever_order_values_are_read_each_is_the_rows_own_and_read_once(as
     assert len(rows.reads) == len(set(rows.reads))
 
 
-def test_what_nobody_reads_is_not_decoded(tup, rows):
+def test_a_column_that_is_not_read_is_not_decoded(tup, rows):
     assert (tup["count"], tup.fields, len(tup), "word" in tup) == (7, ("word", "count"), 2, True)
     assert rows.reads == ["count"]
 
 
-def test_what_cannot_be_decoded_is_told_as_it_is(rows):
+def test_a_value_that_cannot_be_decoded_raises_its_own_error(rows):
     def cannot(field):
         raise ValueError(field)
 

@@ -153,7 +153,7 @@ def test_a_slice_of_a_batch_is_a_slice_of_the_rows(table, data):
 
 
 @given(tables())
-def test_only_pickled_columns_are_decoded_before_somebody_asks(table):
+def test_only_pickled_columns_are_decoded_in_advance(table):
     fields, rows = table
     batch = encode_rows(fields, rows)
     pickled = [bool((field.metadata or {}).get(b"acktree") == b"pickle") for field in batch.schema]
@@ -292,7 +292,7 @@ class Unreadable:
         return exec, ("raise ImportError('no module named elsewhere')",)
 
 
-def test_a_value_that_cannot_be_unpickled_is_told_by_field():
+def test_the_error_for_a_value_that_cannot_be_unpickled_names_its_field():
     batch = column_of(Unreadable())
     for read in (decode_rows, native_batch, lambda batch: hash_rows(batch, ["f"])):
         with pytest.raises(MisuseError, match="elsewhere") as caught:
@@ -476,7 +476,7 @@ def test_a_quick_look_knows_the_values_that_are_usual(schema, fits, unsure):
     assert [look([value]) for value in unsure] == [False] * len(unsure)
 
 
-def test_the_fields_that_were_pickled_are_told_apart_without_unpickling_any():
+def test_pickled_fields_are_recognised_without_unpickling():
     rows = [["a", (1, 2), None], ["b", (3, 4), None]]
     assert pickled_fields(encode_rows(["text", "pair", "nothing"], rows)) == {"pair"}
     assert pickled_fields(encode_rows([], [[], []])) == frozenset()
@@ -490,7 +490,7 @@ def test_errors_survive_the_way_to_the_driver():
 
 def test_a_value_of_more_than_arrow_has_room_for_is_refused():
     with pytest.raises(MisuseError, match="more than 2 GiB"):
-        encode_rows(["v"], [[bytes(2**31)]])  # zeros that nobody reads take no memory
+        encode_rows(["v"], [[bytes(2**31)]])  # zeros that are never read take no memory
 
 
 @pytest.mark.parametrize("value", ["x" * (LOOKED_AT + 1), b"x" * (LOOKED_AT + 1)], ids=["str", "bytes"])

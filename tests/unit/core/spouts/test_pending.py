@@ -170,7 +170,7 @@ def test_ids_are_a_list_of_python_objects_where_that_is_asked_for(ids):
 
 
 @pytest.mark.parametrize("ids", [[5, 6, 7], ["5", "6", "7"], [None, (1, 2), "x"]])
-def test_ids_of_an_array_are_told_as_a_sequence_of_python_objects(ids):
+def test_ids_of_an_array_are_a_sequence_of_python_objects(ids):
     array = np.empty(3, dtype=object)
     array[:] = ids
     told = IdArray(np.array(ids) if None not in ids else array)
@@ -187,7 +187,7 @@ def test_ids_of_an_array_are_told_as_a_sequence_of_python_objects(ids):
         told[3]
 
 
-def test_ids_of_an_array_are_an_array_to_numpy_without_a_copy_and_nobody_changes_them():
+def test_ids_of_an_array_are_a_read_only_numpy_array_without_a_copy():
     ids = np.arange(3)
     told = IdArray(ids)
     assert np.shares_memory(np.asarray(told), ids)
@@ -314,7 +314,7 @@ def test_the_time_of_the_first_emit_is_one_for_all_or_one_for_each(emitted_ms):
 
 
 @pytest.mark.parametrize("ids", [["a", "b"], np.array([7, 8])], ids=["objects", "numbers"])
-def test_message_ids_are_told_as_a_list_and_as_a_sequence(ids):
+def test_message_ids_are_given_as_a_list_and_as_a_sequence(ids):
     pending = Pending()
     pending.add(0, ids, np.array([1, 2], dtype=np.int32), 1, 0, 1000)
     (closed,) = pending.close(np.array([1], dtype=np.int64))

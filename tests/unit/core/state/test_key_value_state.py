@@ -359,7 +359,7 @@ def test_growing_moves_keys_that_were_not_read_too(store, small_buckets):
 
 
 @pytest.mark.parametrize("read", [[], [7], [*range(40)]], ids=["nothing", "one", "all"])
-def test_a_state_that_is_cleared_leaves_nothing_behind_whatever_was_read(store, small_buckets, read):
+def test_a_cleared_state_deletes_all_its_blobs_with_any_keys_read_before(store, small_buckets, read):
     bound_to(store, {number: number for number in range(40)}).save()
     state = bound_to(store)
     assert [state[number] for number in read] == read
@@ -460,7 +460,7 @@ def test_where_nothing_is_left_to_read_no_text_is_hashed_before_it_is_saved(hash
 # ---- as a dict --------------------------------------------------------------------------------------------
 
 
-def test_equal_keys_are_one_key_whatever_their_type(store, small_buckets):
+def test_equal_keys_of_any_types_are_one_key(store, small_buckets):
     state = bound_to(store, dict.fromkeys(range(20), "int"))
     state.save()
     state = bound_to(store)
@@ -504,7 +504,7 @@ def test_values_may_be_replaced_while_iterating(small_buckets):
 
 
 class Opaque:
-    """Hashable for Python, and nothing in it that is the same everywhere."""
+    """Hashable for Python, but without a stable hash."""
 
 
 @pytest.mark.parametrize("what", ["unbound", "new", "unread", "read"])
@@ -517,7 +517,7 @@ def test_a_key_without_a_stable_hash_is_refused_wherever_it_is_named_and_changes
     state = KeyValueState() if what == "unbound" else bound_to(store)
     before = dict(state) if what == "read" else None
     for refuse in (state.get, state.__contains__, state.setdefault, lambda key: state.update({key: 1})):
-        with pytest.raises(MisuseError, match="no hash that is the same everywhere"):
+        with pytest.raises(MisuseError, match="no hash that is equal in all processes"):
             refuse(key)
     with pytest.raises(TypeError, match="unhashable"):
         state[[1]] = 1
@@ -536,7 +536,7 @@ def test_unbound_states_do_not_share_anything():
 
 
 def test_a_state_that_lies_nowhere_cannot_be_saved():
-    with pytest.raises(ProtocolError, match="lies nowhere"):
+    with pytest.raises(ProtocolError, match="unbound state"):
         KeyValueState({"a": 1}).save()
 
 

@@ -133,7 +133,7 @@ def test_a_counter_never_shrinks(n):
         Counters().add_latency("split", 1, "default", "execute_ms", n, 1)
 
 
-def test_a_word_that_nobody_counts_is_our_bug_and_said_loudly():
+def test_an_unknown_kind_of_count_is_a_protocol_error():
     with pytest.raises(ProtocolError, match="'execute_ms' is not counted"):
         Counters().add("split", 1, "default", "execute_ms", 1)
     with pytest.raises(ProtocolError, match="'acked' is not measured"):

@@ -1,4 +1,4 @@
-"""The acker of these tests: a ledger that is rebuilt for every micro-batch from what was told of its changes.
+"""The acker of these tests: a ledger that is rebuilt from its changes for every micro-batch.
 
 Messages to the ledger are written as Storm writes them: ("init", root, sum), ("ack", root, delta),
 ("fail", root, reason), ("reset", root). All roots are opened by spout task 7 unless said otherwise.
@@ -52,7 +52,7 @@ class Acker:
     def hears(self, *messages, now_ms=0, is_first=False):
         """Root -> verdict of one micro-batch."""
         ledger = self.ledger()
-        self.said = said = ledger.settle(deltas_of(*messages), now_ms, is_first=is_first)
+        self.said = said = ledger.judge(deltas_of(*messages), now_ms, is_first=is_first)
         if said.change:
             self.changes.append(said.change)
         judged = ((ACKED, said.acked), (FAILED, said.failed), (TIMED_OUT, said.timed_out))

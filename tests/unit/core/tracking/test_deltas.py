@@ -23,7 +23,7 @@ def int64s(values):
 
 @st.composite
 def in_runs(draw):
-    """(opened, spans): runs of messages that were opened, each once, and sums in runs of any."""
+    """(opened, sequence sums): ranges of messages that were opened, each once, and sums of any ranges."""
     opened, at = [], 0
     for _ in range(draw(st.integers(0, 3))):
         first = at + draw(st.integers(0, 3))
@@ -146,7 +146,7 @@ def test_a_message_that_two_runs_opened_stops_loudly_where_it_is_summed():
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * SHORTEST), st.integers(1, 60), ids), max_size=4))
-def test_acks_of_frames_are_told_in_sequence_sums_where_they_stand_close_and_alone_where_not(frames):
+def test_acks_of_frames_are_sequence_sums_where_sequences_are_close_and_pairs_elsewhere(frames):
     acks = [
         (root_ids(3, 1, np.arange(first, first + count)), int64s([sum_] * count))
         for first, count, sum_ in frames

@@ -112,7 +112,7 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
 
     def settle(self, parts, acked, failed):
         sent = concat_deltas([Deltas.from_bytes(deltas_of(part).summed().to_bytes()) for part in parts])
-        said = self.ledger.settle(sent, self.now_ms, is_first=self.begins)
+        said = self.ledger.judge(sent, self.now_ms, is_first=self.begins)
         self.begins, self.was_ms = False, self.now_ms
         if said.change:
             self.changes.append(said.change)

@@ -21,7 +21,7 @@ def test_what_opens_and_closes_in_one_micro_batch_never_enters_the_ledger(acker)
 
 
 def touched(acker, *messages, now_ms):
-    """How many bytes a micro-batch told of its change."""
+    """The size of the change of a micro-batch, in bytes."""
     acker.hears(*messages, now_ms=now_ms)
     return len(acker.said.change)
 
@@ -39,7 +39,7 @@ def test_a_change_is_as_large_as_what_was_touched_and_not_as_what_is_open():
     assert sizes[0] == sizes[1] < 250
 
 
-def test_an_ack_of_an_old_root_is_told_as_the_root_and_what_was_added(acker):
+def test_the_change_for_an_ack_of_an_old_root_is_the_root_and_its_delta(acker):
     acker.hears(*[("init", root, 5) for root in range(100)])
     acker.hears(now_ms=1)
     nothing = touched(acker, now_ms=2)
@@ -48,7 +48,7 @@ def test_an_ack_of_an_old_root_is_told_as_the_root_and_what_was_added(acker):
     assert acker.open_count == 0
 
 
-def test_a_root_that_stays_open_is_told_in_20_bytes_and_kept_in_21(acker):
+def test_a_root_that_stays_open_takes_20_bytes_in_a_change_and_21_in_the_ledger(acker):
     nothing = touched(acker, ("init", -1, 5), now_ms=0) - 24  # the owners of one are padded to eight
     assert touched(acker, *[("init", root, 5) for root in range(1000)], now_ms=0) == nothing + 20 * 1000
     assert acker.ledger().nbytes == 21 * 1001
@@ -87,7 +87,7 @@ def test_an_emptied_ledger_keeps_no_root(acker):
 def test_a_ledger_that_lives_long_keeps_nothing_in_memory_of_what_was_judged():
     ledger = Ledger(T)
     for batch in range(100):
-        ledger.settle(deltas_of(("init", batch, 5), ("ack", batch - 1, 5)), batch * T)
+        ledger.judge(deltas_of(("init", batch, 5), ("ack", batch - 1, 5)), batch * T)
         assert ledger.nbytes <= 2 * 21
 
 
@@ -140,33 +140,35 @@ def test_what_queues_bring_back_is_forgotten_without_a_verdict():
     ledger = Ledger(T)
     old = {task: root_ids(3, task, np.arange(4)).tolist() for task in (1, 2)}
     opened = [("init", root, 5, task) for task, roots in old.items() for root in roots]
-    ledger.settle(deltas_of(*opened[::2]), 0)
-    ledger.settle(deltas_of(*opened[1::2]), T // 2)
+    ledger.judge(deltas_of(*opened[::2]), 0)
+    ledger.judge(deltas_of(*opened[1::2]), T // 2)
     ledger.forget_before(3, {1: 3})
-    said = ledger.settle(deltas_of(*[("ack", root, 5) for root in old[1]]), T // 2)
+    said = ledger.judge(deltas_of(*[("ack", root, 5) for root in old[1]]), T // 2)
     assert said.acked.roots.tolist() == [old[1][3]]  # of the new run already
-    said = ledger.settle(Deltas(), 10 * T)
-    assert said.timed_out.roots.tolist() == sorted(old[2])  # its spout is told: nobody else brings it back
+    said = ledger.judge(Deltas(), 10 * T)
+    assert said.timed_out.roots.tolist() == sorted(
+        old[2]
+    )  # its spout gets the verdict: no queue delivers it again
 
 
-def test_what_was_forgotten_is_told_with_the_next_change_and_forgetting_nothing_tells_nothing():
+def test_dropped_roots_are_in_the_next_change_and_dropping_none_makes_no_change():
     acker = Acker(None)
     (root,) = root_ids(3, OWNER, np.array([0])).tolist()
     acker.hears(("init", root, 5))
     ledger = acker.ledger()
     ledger.forget_before(3, {OWNER: 0, 1: 100})
-    assert ledger.settle(Deltas(), 0).change == b""
+    assert ledger.judge(Deltas(), 0).change == b""
     ledger.forget_before(3, {OWNER: 1})
     assert ledger.open_count == 0
-    acker.changes.append(ledger.settle(Deltas(), 0).change)
+    acker.changes.append(ledger.judge(Deltas(), 0).change)
     assert acker.ledger().open_count == 0
-    assert ledger.settle(Deltas(), 0).change == b""
+    assert ledger.judge(Deltas(), 0).change == b""
     assert acker.hears(("ack", root, 5)) == {}
 
 
-def test_a_row_of_a_dataframe_is_nobodys_to_forget():
+def test_a_row_of_a_dataframe_is_never_dropped_by_forget_before():
     ledger = Ledger(T)
     (root,) = root_ids(3, OWNER, np.array([0])).tolist()  # read as a sequence it is before any
-    ledger.settle(deltas_of(("init", root, 5, -OWNER)), 0)
+    ledger.judge(deltas_of(("init", root, 5, -OWNER)), 0)
     ledger.forget_before(3, {OWNER: 1 << 40})
     assert ledger.still_open(np.array([root, 4, root])).tolist() == [root]

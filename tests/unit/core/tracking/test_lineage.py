@@ -41,7 +41,7 @@ def lineages(draw, tries, form=None):
         return draw(bundled(tries))
     pairs = draw(st.lists(st.tuples(few_roots, ids), max_size=8))
     if draw(st.booleans()):
-        pairs.sort(key=lambda pair: pair[0])  # children stand in the order of their parents: long runs
+        pairs.sort(key=lambda pair: pair[0])  # children are in the order of their parents: long runs
     attempts = np.array([tries.get(root, 1) for root, _ in pairs], dtype=np.int32)
     lineage = Runs.of_rows(
         int64s([root for root, _ in pairs]), int64s([edge for _, edge in pairs]), attempts if tries else None
@@ -138,7 +138,7 @@ def well_formed(lineage):
 
 
 @given(st.data())
-def test_a_lineage_says_what_a_list_of_dicts_says_whatever_is_done_to_it(data):
+def test_a_lineage_equals_a_list_of_dicts_after_any_operations(data):
     tries = data.draw(attempts_of_roots())
     lineage, rows = data.draw(lineages(tries))
     for step in data.draw(st.lists(st.sampled_from(["take", "children", "bytes", "sparse"]), max_size=4)):
@@ -258,7 +258,7 @@ def test_several_lineages_as_one_say_what_each_said_one_after_the_other(data):
     check(together, rows, tries, data)
     check(lineage_from_bytes(together.to_bytes()), rows, tries, data)
     if all(isinstance(lineage, Runs) and not lineage.has_edges for lineage, _ in several):
-        assert not together.has_edges  # nobody spoke of one sibling alone
+        assert not together.has_edges  # no single edge was derived
 
 
 def test_neighbours_of_one_root_are_one_run_and_one_delta():
@@ -299,7 +299,7 @@ def test_storms_worked_example_of_a_join():
     assert sums(*frame.acks(None, int64s([e1, e2, 0]))) == {1: x ^ y, 2: z}
 
 
-def test_two_roots_with_one_shared_child_are_both_told_of_its_fate():
+def test_two_roots_with_one_shared_child_both_get_its_ack():
     child = Sparse.of_anchors([{8: 5, 9: 6}], {9: 4})
     assert child.roots_of(int64s([0])).tolist() == [8, 9]
     assert sums(*child.acks(None, int64s([0]))) == {8: 5, 9: 6}

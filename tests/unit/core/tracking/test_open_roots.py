@@ -1,4 +1,4 @@
-"""Open roots beside a dict: whatever is put, aged, added to, taken and dropped, both have the same."""
+"""Open roots compared with a dict, after any operations: put, age, add, take, drop."""
 
 from __future__ import annotations
 
@@ -240,6 +240,6 @@ def test_a_root_that_came_in_twice_all_the_same_is_seen_when_its_runs_meet():
     opened = OpenRoots(AgeTable())
     opened.put(many(0, 9))
     opened.begin_ages(0)
-    opened.put(many(0, 9))  # nobody asked ``refuse``
+    opened.put(many(0, 9))  # without ``refuse``
     with pytest.raises(ProtocolError, match="root 0 is open twice"):
         opened.begin_ages(1)

@@ -1,4 +1,4 @@
-"""Sums of consecutive messages beside a dict of (task, sequence): what spans say, and what is done by it."""
+"""Sums of consecutive messages compared with a dict of (task, sequence): sums, and messages done."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def small_numbers():
 
 
 def int64s(values):
-    """As they come off the wire: nobody may write into them."""
+    """Read-only arrays, as they come off the wire."""
     array = np.array(list(values), dtype=np.int64)
     array.setflags(write=False)
     return array
@@ -78,7 +78,7 @@ def xor_of(pairs):
     return {key: total for key, total in naive.items() if total}
 
 
-# ---- spans added up ---------------------------------------------------------------------------------------
+# ---- sums added up ---------------------------------------------------------------------------------------
 
 
 @given(st.lists(drawn_sequence_sums(), max_size=8))
@@ -110,10 +110,10 @@ def test_a_long_span_reaches_over_a_short_one_to_the_next():
     ]
     (one,) = add_up(sequence_sums)
     assert one.sums.tolist() == [1, 1, 3, 1, 1, 1, 1, 1, 1, 3]
-    assert sequence_sums[0].sums.tolist() == [1] * 9  # what was given is nobody's to write into
+    assert sequence_sums[0].sums.tolist() == [1] * 9  # the input is not changed
 
 
-# ---- acks as spans ----------------------------------------------------------------------------------------
+# ---- acks as sequence sums --------------------------------------------------------------------------------
 
 acks = st.lists(st.tuples(st.tuples(tasks, st.integers(0, 12)) | rows, sums), max_size=20)
 
@@ -128,7 +128,7 @@ def as_pairs(drawn):
 
 
 def told(sequence_sums, roots, totals):
-    """Root -> its sum, whichever way it was told."""
+    """Root -> its sum, from sequence sums and pairs."""
     as_sequence_sums = ((root(*key), total) for key, total in said(sequence_sums).items())
     return xor_of([*as_sequence_sums, *zip(roots.tolist(), totals.tolist(), strict=True)])
 
@@ -147,7 +147,7 @@ def test_acks_as_sequence_sums_and_alone_say_what_was_said(drawn):
         assert len(sequence_sum.sums) <= 2 * len(said_here)
         assert (sequence_sum.first, sequence_sum.end) == (min(said_here), max(said_here) + 1)
     assert len({task for task, _ in distinct}) <= 2 or not sequence_sums
-    # Nothing is told both ways.
+    # No delta is in both forms.
     assert not set(alone.tolist()) & {
         root(sequence_sum.task, at)
         for sequence_sum in sequence_sums
@@ -168,7 +168,7 @@ def test_a_run_is_a_span_of_the_very_sums_that_were_given():
     assert not len(alone)
 
 
-def test_fewer_than_are_worth_it_are_told_alone():
+def test_fewer_deltas_than_shortest_are_sent_as_pairs():
     assert len(of_messages(*range(SHORTEST))[0]) == 1
     sequence_sums, alone, _ = of_messages(*range(SHORTEST - 1))
     assert (sequence_sums, len(alone)) == ([], SHORTEST - 1)
@@ -176,13 +176,13 @@ def test_fewer_than_are_worth_it_are_told_alone():
     assert of_messages(*range(SHORTEST - 1), 0, 1, 2)[0] == []
 
 
-def test_messages_too_far_apart_are_told_alone():
+def test_deltas_of_messages_too_far_apart_are_sent_as_pairs():
     close_by = [*range(SHORTEST - 1), THINNEST * SHORTEST - 1]
     assert len(of_messages(*close_by)[0][0].sums) == THINNEST * SHORTEST
     assert of_messages(*close_by[:-1], THINNEST * SHORTEST)[0] == []
 
 
-def test_messages_of_too_many_tasks_are_told_alone():
+def test_deltas_of_too_many_tasks_are_sent_as_pairs():
     each = [root_ids(SALT, task, np.arange(SHORTEST)) for task in range(1, MOST_TASKS + 2)]
     few, many = np.concatenate(each[:-1]), np.concatenate(each)
     assert len(sequence_sums_of(SALT, few, few)[0]) == MOST_TASKS
@@ -232,7 +232,7 @@ def test_the_message_that_was_opened_twice_is_named():
 
 @st.composite
 def micro_batches(draw):
-    """(opened, spans, fails, acks told alone) of one micro-batch; each run has its sums in some span."""
+    """(opened, sequence sums, fails, pairs) of one micro-batch; each range is within some sequence sums."""
     opened, sequence_sums = [], []
     for task in draw(st.sets(tasks, max_size=3)):
         at = 0
@@ -274,7 +274,7 @@ def test_what_was_opened_is_judged_by_all_that_was_said_of_it_and_the_rest_is_ha
     assert (closing.open_owners.dtype, closing.open_roots.dtype) == (np.int32, np.int64)
 
 
-def test_a_sum_that_is_zero_without_what_was_told_alone_is_not_that_of_a_finished_tree():
+def test_a_sum_is_tested_only_after_the_pairs_were_added():
     said_of_it = SequenceSums(1, 0, int64s([0]))
     closing = close(SALT, [said_of_it], [Opened(1, 0, 1)], int64s([]), int64s([root(1, 0)]), int64s([9]))
     assert closing.done == []

@@ -74,7 +74,7 @@ def test_case_i_a_reset_before_init_says_nothing_and_the_root_is_judged_normally
     assert acker.hears(("ack", 1, 5)) == {1: ACKED}
 
 
-def test_case_i_a_reset_of_what_nobody_opened_leaves_nothing(acker):
+def test_case_i_a_reset_of_an_unknown_root_leaves_nothing(acker):
     assert acker.hears(("reset", 1)) == {}
     assert acker.open_count == 0
 
@@ -122,7 +122,7 @@ def test_case_n_an_init_that_never_comes_leaves_nothing_that_could_grow(acker):
 
 
 def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
-    # Twice the same init would sum to zero: in Storm an ACK of what nobody processed.
+    # Twice the same init would sum to zero: in Storm an ACK of an unprocessed message.
     with pytest.raises(ProtocolError, match=r"root 1 is open twice, from spout task \[7, 8\]"):
         acker.hears(("init", 1, 5), ("init", 2, 5), ("init", 1, 5, 8))
 
@@ -132,7 +132,7 @@ def test_case_o_two_open_roots_with_one_id_are_our_bug_and_stop_loudly(acker):
 def test_case_o_the_same_when_they_were_opened_by_different_micro_batches(acker, said_of_it, idle):
     others = [
         ("init", root, 5) for root in range(2, 20)
-    ]  # so many that their run is not merged with a new one
+    ]  # enough that their run is not merged with a new one
     acker.hears(("init", 1, 5), *others, now_ms=0)
     for _ in range(idle):
         acker.hears(now_ms=T // 2)
@@ -147,14 +147,14 @@ def test_a_ledger_that_refused_a_root_is_as_it_was(acker):
     ledger = acker.ledger()
     before = ledger.to_bytes()
     with pytest.raises(ProtocolError, match="root 1 is open twice"):
-        ledger.settle(deltas_of(("init", 1, 5)), T, is_first=True)
+        ledger.judge(deltas_of(("init", 1, 5)), T, is_first=True)
     assert ledger.to_bytes() == before
 
 
 # ---- failures -------------------------------------------------------------------------------------------
 
 
-def test_the_first_reason_in_the_order_of_the_data_is_told_with_how_many_others_there_were(acker):
+def test_a_failed_root_has_the_first_reason_in_the_order_of_the_data_and_the_number_of_others(acker):
     acker.hears(
         ("fail", 9, b"of nobody"), ("fail", 2, b"first of 2"), ("fail", 1, b"first of 1"),
         ("fail", 2, b"second of 2"), ("init", 1, 5), ("init", 2, 5), ("fail", 2, b"third of 2"),
@@ -166,9 +166,9 @@ def test_the_first_reason_in_the_order_of_the_data_is_told_with_how_many_others_
 
 def test_each_verdict_names_the_spout_task_that_opened_the_root():
     ledger = Ledger(T)
-    ledger.settle(deltas_of(*[("init", root, 5, root + 100) for root in range(6)]), 0)
-    ledger.settle(Deltas(), 0)
-    said = ledger.settle(deltas_of(("ack", 1, 5), ("fail", 4, b""), ("ack", 3, 5)), T)
+    ledger.judge(deltas_of(*[("init", root, 5, root + 100) for root in range(6)]), 0)
+    ledger.judge(Deltas(), 0)
+    said = ledger.judge(deltas_of(("ack", 1, 5), ("fail", 4, b""), ("ack", 3, 5)), T)
     judged = (said.acked, said.failed, said.timed_out)
     assert [which.roots.tolist() for which in judged] == [[1, 3], [4], [0, 2, 5]]
     assert [which.owners.tolist() for which in judged] == [[101, 103], [104], [100, 102, 105]]

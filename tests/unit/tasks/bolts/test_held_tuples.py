@@ -249,7 +249,7 @@ def test_a_tuple_that_is_emitted_as_a_value_fails_its_anchor():
     with bench(Calls(lambda bolt, tup, collector: tup if tup["value"] == 2 else 0)) as running:
         running.feed(1, 2, 3)
         assert running.acked == [1, 3]
-        assert "cannot be pickled, so it cannot travel" in running.failures[2].reason
+        assert "cannot be pickled, so it cannot be sent" in running.failures[2].reason
         assert running.tuples("b0") == [0, 0]
 
 

@@ -212,7 +212,7 @@ def test_a_value_that_arrow_has_no_type_for_fails_its_tuple_alone_before_an_arro
     with bench(Says(lambda b, c: None)) as running:
         running.feed(([{1: 2}], "a"), (["text"], "b"))
         assert running.acked == ["b"]
-        assert "Arrow has no one type" in running.failures["a"].reason
+        assert "Arrow finds no common type" in running.failures["a"].reason
 
 
 # ---- values that do not travel ---------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_a_custom_grouping_that_raises_fails_the_tuple_that_it_raised_on(source)
             running.feed(value)
         assert set(running.acked) >= {1, 4}
         assert running.failures[2].reason == "LookupError: no task for 2"
-        assert "chose [999], which are no tasks of the subscriber" in running.failures[3].reason
+        assert "chose [999], which are not tasks of the subscriber" in running.failures[3].reason
         where = "source" if source == "spout" else "b"
         assert {running.failures[n].component for n in (2, 3)} == {where}
         total = running.running.stats()[where].total
@@ -536,7 +536,7 @@ def test_the_copies_of_a_bolt_share_nothing_and_the_users_own_is_never_run():
 
 
 class TellsBadlyError(Exception):
-    """An exception whose text cannot be had."""
+    """An exception whose __str__ raises."""
 
     def __str__(self):
         raise RuntimeError("not even this")
@@ -548,7 +548,7 @@ def test_an_exception_whose_own_text_raises_fails_its_tuple_like_any_other():
 
     with bench(Calls(execute)) as running:
         running.feed(1)
-        assert running.failures[1].reason == "TellsBadlyError: its own text cannot be had"
+        assert running.failures[1].reason == "TellsBadlyError: its __str__ raises"
 
 
 def test_an_exception_without_words_is_called_by_its_name():
