@@ -88,7 +88,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker.settle()
+        worker.freeze_imports()
         mine: list[WireRow] = []
         for batch in batches:
             is_mine = np.asarray(batch.column("level")) == level
@@ -143,7 +143,7 @@ class RememberingOperator(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002  # the clock is a column
     ) -> Iterator[pd.DataFrame]:
         """Run the level over the rows of one partition; pass on what is for others."""
-        worker.settle()
+        worker.freeze_imports()
         names = list(WIRE_SCHEMA.names)
         arrived = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
         mine = [row for row in arrived if row.level == self._level]
