@@ -40,7 +40,8 @@ PATIENCE_SECS: Final = 1.0
 """How long the source waits for new entries before it returns the old offset."""
 CARRIED_BYTES: Final = 32 << 20
 """If rows carry their messages, the most bytes of a micro-batch; a single chunk may be larger. Spark sends
-each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds the whole."""
+each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
+it."""
 SLICE_ROWS: Final = 64
 """With fewer messages than this for each partition, one partition gets all of them."""
 

@@ -55,7 +55,7 @@ def test_it_is_said_what_is_waited_for_and_what_is_open_at_the_end_of_each_spout
 ) -> None:
     first, last = stopped(Running(broken_off=broken_off), caplog)
     assert "signal=SIGTERM" in first
-    assert "what is open (a 1,204, b 0) has 7 s" in first
+    assert "open messages (a 1,204, b 0) have 7 s" in first
     assert last.startswith("topology=orders is stopped. Open: a 3, b 0. To continue, submit it again on ")
     assert last.endswith("checkpoint=/checkpoints/orders")
 
