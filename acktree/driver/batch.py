@@ -1,8 +1,8 @@
-"""What the driver does with the rows that one micro-batch sends to it, on Spark and in ``LocalCluster``.
+"""Processes the rows that a micro-batch sends to the driver, on Spark and in ``LocalCluster``.
 
-Counters are added up, errors and (with ``Config(debug=True)``) tuples are logged, the acker judges, and the
-verdicts are sorted by spout task. When the spout tasks are told is the host's decision: on Spark not before
-the micro-batch is committed.
+Counters are added up, errors and (with ``Config(debug=True)``) tuples are logged, the acker makes verdicts,
+and the verdicts are grouped by spout task. The host decides when to dispatch them: Spark's host after the
+commit of the micro-batch.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_
 __all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
 
 tuple_log: Final = logger("acktree.tuples")
-"""With ``Config(debug=True)``: every tuple that any component emits."""
+"""Logs every emitted tuple with ``Config(debug=True)``."""
 
 RowsByKind = Mapping[int, Sequence[WireRow]]
 
 
 def rows_by_kind(rows: Iterable[WireRow]) -> RowsByKind:
-    """Sort the rows for the driver by kind; a kind that is absent has no rows."""
+    """Group the rows for the driver by kind; a missing kind has no rows."""
     sorted_rows: dict[int, list[WireRow]] = defaultdict(list)
     for row in rows:
         sorted_rows[row.kind].append(row)
@@ -51,24 +51,26 @@ class BatchAcker(Protocol):
         """Judge a micro-batch.
 
         Args:
-            payloads: Gives the values of rows of DataFrames, in pieces.
+            batch: The micro-batch.
+            deltas: Its rows of kind DELTAS.
+            payloads: Returns the values of rows of DataFrames, in pieces.
 
         Returns:
-            Its verdicts, and the values of the rows that failed; to be read before the next call.
+            Its verdicts, and the values of the rows that failed; read these before the next call.
         """
 
 
 class VerdictLog(Protocol):
-    """Where verdicts become durable before the micro-batch is committed."""
+    """Stores verdicts durably before the micro-batch is committed."""
 
     def write(
         self, batch_id: int, end: int, verdicts: Verdicts, payloads: Iterable[Payload]
     ) -> Iterable[Payload]:
-        """Write a micro-batch's verdicts; they are on disk when this returns. Returns the payloads again."""
+        """Write a micro-batch's verdicts; they are durable when this returns. Returns the payloads."""
 
 
 class MemoryAcker(BatchAcker):
-    """An acker that keeps its ledger in memory alone: for ``LocalCluster``."""
+    """An acker that keeps its ledger in memory only, for ``LocalCluster``."""
 
     def __init__(self, acker: Acker) -> None:
         self._acker = acker
@@ -87,17 +89,19 @@ class BatchResults:
     """The results of one run's micro-batches.
 
     Attributes:
-        progress: What the last micro-batch said.
+        progress: The progress after the last micro-batch.
     """
 
     def __init__(
         self, plan: Plan, acker: BatchAcker | None, errors: ErrorLog, verdict_log: VerdictLog | None = None
     ) -> None:
-        """Nothing has run yet.
+        """Start without results.
 
         Args:
-            acker: None when nothing is tracked.
-            verdict_log: None when every spout's queue brings back what is open.
+            plan: The plan of the topology.
+            acker: The acker; None if no message is tracked.
+            errors: Where reported errors go.
+            verdict_log: The journal; None if the queues of all spouts redeliver open messages.
         """
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
@@ -107,16 +111,16 @@ class BatchResults:
     def judge(
         self, batch: MicroBatch | None, end: int, rows: RowsByKind, payloads: TakePayloads
     ) -> dict[int, VerdictBatch]:
-        """Let the acker judge a micro-batch, durably.
+        """Make the verdicts of a micro-batch and store them durably.
 
         Args:
-            batch: The micro-batch; None when no clock came with its rows, and nothing is to be judged.
-            end: The last number of the inbox that it ran over.
-            rows: What it sent.
-            payloads: Gives the values of its rows of DataFrames.
+            batch: The micro-batch; None if its rows held no clock, in which case nothing is judged.
+            end: The last inbox number of the micro-batch.
+            rows: Its rows for the driver.
+            payloads: Returns the values of its rows of DataFrames.
 
         Returns:
-            For each spout task the verdicts on its messages; to be told once the micro-batch is committed.
+            Spout task -> its verdicts, to be dispatched after the commit of the micro-batch.
         """
         if self._acker is None or batch is None:
             return {}
@@ -132,7 +136,7 @@ class BatchResults:
         )  # fmt: skip
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
-        """Count, report and log what a micro-batch says of itself."""
+        """Add a micro-batch's counters, report its errors and log its tuples."""
         with self._lock:
             for row in rows.get(Kind.STATISTICS, ()):
                 self._counters.merge(Counters.from_bytes(row.body))
@@ -148,7 +152,7 @@ class BatchResults:
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
 
     def counters(self) -> Counters:
-        """A copy of what was counted in this run. Any thread may call it."""
+        """A copy of the counters of this run. Any thread may call it."""
         copied = Counters()
         with self._lock:
             copied.merge(self._counters)

@@ -1,6 +1,7 @@
-"""Errors of user code: the first few of each component and interval kept and logged. Counters count them all.
+"""Errors of user code: the first few of each component and interval are kept and logged; all are counted.
 
-A bolt that raises on every tuple would fill the log and drown its neighbours' errors.
+Without the limit, a bolt that raises on every tuple would fill the log and hide the errors of other
+components.
 
 Source: Storm's ``ReportError``, throttled by the same two settings; Storm keeps them in ZooKeeper.
 """
@@ -18,14 +19,14 @@ from acktree.logs import logger
 log = logger("acktree")
 
 ERRORS_KEPT: Final = 100
-"""So many are kept in all; the oldest go first."""
+"""How many errors are kept in all; the oldest are dropped first."""
 
 
 class ErrorLog:
     """The errors of one topology. Any thread may call any method.
 
     Attributes:
-        count: How many it was given, kept or not.
+        count: How many errors were added, kept or not.
 
     >>> errors = ErrorLog(Config(max_error_report_per_interval=1, error_throttle_interval_secs=10))
     >>> [errors.add(ReportedError("split", 3, "boom", at_ms)) for at_ms in (0, 5_000, 10_000)]
@@ -35,7 +36,7 @@ class ErrorLog:
     """
 
     def __init__(self, config: Config) -> None:
-        """Nothing happened yet."""
+        """Start without errors."""
         self._most = config.max_error_report_per_interval
         self._interval_ms = config.error_throttle_interval_secs * 1000
         self._lock = Lock()
@@ -44,11 +45,12 @@ class ErrorLog:
         self._intervals: dict[str, tuple[int, int]] = {}  # component -> when its interval began, and how many
 
     def add(self, error: ReportedError) -> bool:
-        """Take an error; True if it is kept, which is when it is logged."""
+        """Add an error. Returns whether it was kept and logged."""
         with self._lock:
             self.count += 1
             began_ms, count = self._intervals.get(error.component, (error.at_ms, 0))
-            # A clock that was set back begins a new interval too: silence until it catches up helps nobody.
+            # A clock that was set back begins a new interval too. Otherwise errors would be dropped until the
+            # clock has caught up.
             if not 0 <= error.at_ms - began_ms < self._interval_ms:
                 began_ms, count = error.at_ms, 0
             self._intervals[error.component] = began_ms, count + 1
@@ -60,6 +62,6 @@ class ErrorLog:
 
     @property
     def kept(self) -> tuple[ReportedError, ...]:
-        """Those that were kept, the oldest first."""
+        """The kept errors, the oldest first."""
         with self._lock:
             return tuple(self._kept)

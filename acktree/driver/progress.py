@@ -1,4 +1,4 @@
-"""What the last micro-batch said: written by the sink, read by the supervisor."""
+"""The progress of a run after its last micro-batch: written by the sink, read by the supervisor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["Progress"]
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-        last: The last micro-batch whose sink has run, and the last number of the inbox that it ran over; -1
-            before the first. One value, so that a reader on another thread sees both or neither.
+        last: The last micro-batch whose sink has run, and its last inbox number; -1 before the first. One
+            value, so that a reader on another thread sees both change together.
         clock_ms: The clock of that micro-batch.
-        open_count: Roots open at the acker.
-        next_deadline_ms: When the acker wants a micro-batch; None for never.
+        open_count: The number of open roots at the acker.
+        next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
     """
 
     last: tuple[int, int] = (-1, -1)
@@ -30,6 +30,6 @@ class Progress:
         return self.last[0]
 
     def wants_a_beat(self, now_ms: int) -> bool:
-        """Whether the acker's deadline has come, or the clock was set back."""
+        """Whether the acker's deadline has passed, or the clock was set back."""
         deadline_ms = self.next_deadline_ms  # the sink may change it meanwhile
         return deadline_ms is not None and (deadline_ms <= now_ms or now_ms < self.clock_ms)

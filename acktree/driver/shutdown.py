@@ -1,4 +1,4 @@
-"""A topology that a signal stops, and what a person is told of it: what is waited for, and what is open."""
+"""Stops a topology on a signal, and logs how many messages are open and what is waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logger("acktree")
 
 
 class Stoppable(Protocol):
-    """A running topology, as far as stopping it needs one."""
+    """The part of a running topology that is needed to stop it."""
 
     @property
     def name(self) -> str:
@@ -23,7 +23,7 @@ class Stoppable(Protocol):
 
     @property
     def checkpoint(self) -> Path | str:
-        """Where it can be submitted again."""
+        """The checkpoint to submit it on again."""
 
     @property
     def is_running(self) -> bool:
@@ -34,21 +34,27 @@ class Stoppable(Protocol):
         """How long a message may be open, and how long ``kill`` waits for one."""
 
     def stats(self) -> Stats:
-        """The numbers so far."""
+        """The statistics so far."""
 
     def kill(self, wait_secs: float | None = None) -> None:
-        """Wait for open messages, and stop."""
+        """Wait for open messages, then stop."""
 
 
 Started = TypeVar("Started", bound=Stoppable)
 
 
 def start_interruptibly(start: Callable[[], Started], name: str, checkpoint: Path | str) -> Started:
-    """Start a topology. A signal takes effect at the end of a ``signals_wait`` block, or when it has started.
+    """Start a topology. A signal takes effect at the end of a ``signals_wait`` block, or after the start.
+
+    Args:
+        start: Starts the topology.
+        name: Its name, for the log.
+        checkpoint: Its checkpoint, for the log.
 
     Raises:
-        StoppedBySignal: One came, and nothing of the topology is left. Whatever else was raised meanwhile
-            counts as its work: a terminal, or an init system, asks the JVM too, which goes at once.
+        StoppedBySignal: A signal arrived, and the topology was stopped. Other errors raised after the signal
+            are
+            dropped: a terminal or an init system sends the signal to the JVM too, which exits at once.
     """
     with signals_raise():
         running = None
@@ -66,8 +72,8 @@ def start_interruptibly(start: Callable[[], Started], name: str, checkpoint: Pat
             finally:
                 how = "is not started" if running is None else _how(running)
                 log.warning(
-                    "topology=%s signal=%s came while it was started: it %s. To go on submit it again on "
-                    "checkpoint=%s",
+                    "topology=%s signal=%s arrived while it was started: it %s. To continue, submit it again "
+                    "on checkpoint=%s",
                     name, asked.signal.name, how, checkpoint,
                 )  # fmt: skip
             raise
@@ -77,13 +83,14 @@ def start_interruptibly(start: Callable[[], Started], name: str, checkpoint: Pat
 
 @contextmanager
 def stop_on_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
-    """While the program waits for a topology, a signal ends the wait.
+    """Let a signal end the wait for a topology, in this block.
 
     Args:
-        stops: Whether it stops the topology here too; else whoever runs it in a ``with`` block does.
+        running: The topology.
+        stops: Whether the signal also stops the topology here. If not, the caller's ``with`` block stops it.
 
     Raises:
-        StoppedBySignal: One came.
+        StoppedBySignal: A signal arrived.
     """
     with signals_raise():
         try:
@@ -95,15 +102,15 @@ def stop_on_signals(running: Stoppable, *, stops: bool) -> Iterator[None]:
 
 
 def stop_on_signal(running: Stoppable, asked: StoppedBySignal) -> None:
-    """Kill a topology, and say what is open before and afterwards.
+    """Kill a topology, and log the number of open messages before and afterwards.
 
     Raises:
-        StoppedBySignal: There was another signal, and it was stopped at once.
+        StoppedBySignal: A second signal arrived, and the topology was stopped at once.
     """
     if not running.is_running:
         return
     log.warning(
-        "topology=%s signal=%s: the spouts are not asked any more, and what is open (%s) has %g s to finish; "
+        "topology=%s signal=%s: spouts are deactivated, and open messages (%s) have %g s to finish; "
         "a second signal stops at once",
         running.name, asked.signal.name, _open(running), running.message_timeout_secs,
     )  # fmt: skip
@@ -111,13 +118,13 @@ def stop_on_signal(running: Stoppable, asked: StoppedBySignal) -> None:
         running.kill()
     finally:
         log.warning(
-            "topology=%s %s. Open: %s. To go on submit it again on checkpoint=%s",
+            "topology=%s %s. Open: %s. To continue, submit it again on checkpoint=%s",
             running.name, _how(running), _open(running), running.checkpoint,
         )  # fmt: skip
 
 
 def _how(running: Stoppable) -> str:
-    return "did not stop in time, and is left as after a crash" if running.is_running else "is stopped"
+    return "did not stop in time; it is left as after a crash" if running.is_running else "is stopped"
 
 
 def _open(running: Stoppable) -> str:

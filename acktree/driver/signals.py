@@ -1,11 +1,12 @@
-"""Ctrl-C and SIGTERM: asked once a topology ends politely, asked again at once.
+"""Ctrl-C and SIGTERM: the first signal lets open messages finish, the second one stops at once.
 
 Rules of this file
 ------------------
-1. Handlers belong to the process. Ours stand only while the main thread is in the ``with`` block of a running
-   topology, or waits for one; then the old ones are back. A handler of the program's own is left alone.
-2. A signal interrupts the user's code, never ours: where we wait, it is noted, and raised when the wait is
-   over. An exception in the middle of ``threading``'s own code can leave a lock behind that nobody opens.
+1. Handlers belong to the process. Ours are installed only while the main thread is in the ``with`` block of a
+   running topology or waits for one; afterwards the old ones are restored. The program's own handlers are not
+   replaced.
+2. A signal interrupts user code, never engine code: in engine code it is noted, and raised at the end. An
+   exception inside the code of ``threading`` can leave a lock that is never released.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ __all__ = ["StoppedByCtrlC", "StoppedBySignal", "signals_raise", "signals_wait"]
 
 
 class StoppedBySignal(SystemExit):
-    """A signal asked the process to end; raised in its main thread.
+    """Raised in the main thread when a signal asks the process to end.
 
-    Uncaught it ends the process with the code that a shell expects, 128 + the signal's number (SIGTERM: 143),
-    and prints nothing.
+    If it is not caught, the process ends with the exit code that a shell expects, 128 + the signal's number
+    (SIGTERM: 143), and prints nothing.
 
     Attributes:
-        signal: Which one it was.
+        signal: The signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -36,11 +37,11 @@ class StoppedBySignal(SystemExit):
 
 
 class StoppedByCtrlC(StoppedBySignal, KeyboardInterrupt):
-    """The same for Ctrl-C (130). ``except KeyboardInterrupt`` takes it; uncaught it prints nothing either."""
+    """The same for Ctrl-C (exit code 130); ``except KeyboardInterrupt`` catches it too."""
 
 
-class _Heeding:
-    """Who listens for signals in this process, and what came."""
+class _Handlers:
+    """The signal handlers of this process, and the signals that arrived while they were deferred."""
 
     def __init__(self) -> None:
         self.blocks = self.waits = 0
@@ -65,46 +66,46 @@ class _Heeding:
         self.came.append(kind(number))
 
 
-_heeding: Final = _Heeding()
+_handlers: Final = _Handlers()
 
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise :class:`StoppedBySignal` in this block; only in the main thread."""
+    """Make Ctrl-C and SIGTERM raise :class:`StoppedBySignal` in this block. No-op outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not _heeding.blocks:
-        _heeding.begin()
-    _heeding.blocks += 1
+    if not _handlers.blocks:
+        _handlers.begin()
+    _handlers.blocks += 1
     try:
         yield
     finally:
-        _heeding.blocks -= 1
-        if not _heeding.blocks:
-            _heeding.end()
+        _handlers.blocks -= 1
+        if not _handlers.blocks:
+            _handlers.end()
 
 
 @contextmanager
 def signals_wait() -> Iterator[Callable[[], bool]]:
-    """Let nothing be raised in this block, but when it is left; gives a function that says whether one came.
+    """Defer signals to the end of this block. Yields a function that says whether a signal arrived in it.
 
     Raises:
-        StoppedBySignal: For the first signal that came meanwhile; only in the main thread.
+        StoppedBySignal: For the first signal that arrived in the block; only in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    _heeding.waits += 1
-    before = len(_heeding.came)
+    _handlers.waits += 1
+    before = len(_handlers.came)
     try:
-        yield lambda: len(_heeding.came) > before
+        yield lambda: len(_handlers.came) > before
     finally:
-        _heeding.waits -= 1
-    if len(_heeding.came) > before:
-        raise _heeding.came[before]
+        _handlers.waits -= 1
+    if len(_handlers.came) > before:
+        raise _handlers.came[before]
 
 
 def _is_sparks(handler: object) -> bool:
-    """Spark's own for Ctrl-C, which cancels every job: it would break the micro-batch that is waited for."""
+    """Whether this is Spark's handler for Ctrl-C, which would cancel the running micro-batch."""
     return str(getattr(handler, "__module__", "")).startswith("pyspark.")

@@ -1,7 +1,9 @@
-"""Spout tasks in threads of the user's process: queue acks must go back over the connection they came from.
+"""Spout threads: each spout task runs in a thread of the user's process.
 
-One thread a task, and every callback of the task on it. A thread asks the spout for messages while there is
-room, hands them over in runs, and takes its mail in between; idle, it waits for mail or for its next try.
+A spout runs in the driver because a queue expects an ack on the connection that delivered the message. All
+callbacks of a task run on its thread. The thread calls ``next_tuple`` while there is room, hands messages
+over in chunks, and takes verdict batches in between. When the spout is idle, the thread waits for verdicts or
+until the next call is due.
 """
 
 from __future__ import annotations
@@ -22,29 +24,29 @@ from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192
-"""Messages are handed over at the latest when so many wait."""
+"""Buffered messages are handed over when there are this many."""
 LINGER_SECS: Final = 0.02
-"""And at the latest after so long, while the spout goes on emitting or a micro-batch runs."""
+"""The longest time that messages stay buffered while the spout emits or a micro-batch runs."""
 _REST_CALLS: Final = 250
-"""After so many waits of one length the next are twice as long."""
+"""After this many waits of one length the next wait is twice as long."""
 _MOST_DOUBLINGS: Final = 5
-"""Until they were doubled so often."""
+"""The largest number of such doublings."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
-"""Asks the machine for the shortest wait it has; some 50 microseconds, usually."""
+"""Requests the shortest wait of the machine, usually about 50 microseconds."""
 _NOT_ASKED_SECS: Final = 0.05
-"""A spout that may not emit looks so often by itself; mail and room wake it before."""
+"""The longest wait of a spout that may not emit; verdicts and free room wake it earlier."""
 
 
 def now_ms() -> int:
-    """The driver's clock, in milliseconds since 1970: for what a person sees, and for back-off."""
+    """The driver's clock in milliseconds since 1970. Used for times shown to people and for retry pauses."""
     return time.time_ns() // 1_000_000
 
 
 def idle_secs(config: Config, idle_calls: int) -> float:
-    """How long a spout task waits after so many calls in a row that brought nothing; 0: not at all.
+    """How long a spout task waits after ``idle_calls`` calls in a row that emitted nothing; 0 for no wait.
 
-    The last wait of ``progressive`` grows while there is nothing, to 32 times what is configured: asked a
-    thousand times a second a spout that rests would cost some percent of a core.
+    The last wait of ``progressive`` grows up to 32 times the configured value while the spout stays idle.
+    Otherwise an idle spout would be called a thousand times a second and use a few percent of a core.
 
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
     """
@@ -86,15 +88,17 @@ class SpoutThread:
         on_change: Callable[[], None],
         is_query_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare; nothing runs before :meth:`start`.
+        """Make the thread; it runs after :meth:`start`.
 
         Args:
-            on_change: Called when the task came to rest, ended or broke.
-            is_query_busy: Whether a micro-batch runs: what is emitted now need not be handed over yet.
+            task: The spout task.
+            config: The topology's config.
+            on_change: Called when the task became idle, ended or broke.
+            is_query_busy: Whether a micro-batch is running; messages emitted meanwhile may stay buffered.
         """
         self.task = task
         self.position = b""
-        """What the spout remembers of an earlier run; empty for nothing."""
+        """The saved state of the spout from an earlier run; empty for none."""
         self.broken: AcktreeError | None = None
         self.told_through = -1
         self._config, self._on_change, self._is_query_busy = config, on_change, is_query_busy
@@ -109,64 +113,64 @@ class SpoutThread:
         )
 
     def start(self) -> None:
-        """Open the spout on its own thread, and let it emit; not if it was stopped already."""
+        """Start the thread, which opens the spout and lets it emit. Does nothing after :meth:`stop`."""
         with self._starting:
             if not self._is_stopping:
                 self._thread.start()
 
     def dispatch(self, verdict_batch: VerdictBatch | None, batch_id: int) -> None:
-        """Leave what a committed micro-batch decided; None when it decided nothing for this task."""
+        """Queue the verdicts of a committed micro-batch; None if it has none for this task."""
         if verdict_batch is not None:
             self.task.dispatch(verdict_batch)
-        self._verdicts_through = batch_id  # after the mail: what is through here can be taken
+        self._verdicts_through = batch_id  # set last: verdicts up to this number can be taken
         if verdict_batch is not None:
             self._wake.set()
 
     def set_active(self, active: bool) -> None:  # noqa: FBT001  # it is the value, not an option
-        """Wish the spout active or not; done on its own thread."""
+        """Ask for the spout to be activated or deactivated, which happens on its own thread."""
         self._is_wanted = active
         self._wake.set()
 
     def wake(self) -> None:
-        """Let it look again: there may be room."""
+        """Wake the thread, because there may be room for messages."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Ask it to deactivate, to tell what is left to tell, and to close."""
+        """Ask the thread to deactivate the spout, to call ``ack`` and ``fail`` as queued, and to close it."""
         with self._starting:
             self._is_stopping = True
         self._wake.set()
 
     def join(self, secs: float) -> bool:
-        """Wait until that is done; False if user code kept it longer than so many seconds."""
+        """Wait until the thread has ended; False if it still runs after ``secs`` seconds."""
         if self._thread.is_alive():
             self._thread.join(secs)
         return not self._thread.is_alive()
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the thread that asks."""
+        """Whether the caller runs on this thread."""
         return self._thread is current_thread()
 
     def numbers(self) -> Numbers:
-        """The task's numbers: exact when it is at rest or has stopped, else of about now."""
+        """The task's numbers: exact when the task is idle or has stopped, otherwise approximate."""
         while True:
             counters = Counters()
             try:
                 counters.merge(self.task.counters)
                 return Numbers(counters, self.task.open_count, self.task.oldest_ms(), self.task.lag)
             except (RuntimeError, ValueError):
-                time.sleep(0)  # its thread changed a table under our eyes: look again
+                time.sleep(0)  # the thread changed a table while it was read: read again
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is open, and nothing waits to be handed over or told."""
-        # In this order: the thread says that it works before it takes its mail.
+        """Whether no message is open or buffered and no verdict is queued; true for a broken task."""
+        # In this order: the thread sets `_rests` to False before it takes verdicts from the queue.
         return self.broken is not None or (not self.task.has_verdicts and self._rests)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the spout said that there will never be more, and all it emitted has its verdict."""
+        """Whether the spout raised EndOfStream and all of its messages have a verdict."""
         return self.task.has_ended and self.is_at_rest
 
     def _run(self) -> None:
@@ -183,7 +187,7 @@ class SpoutThread:
             self.broken = SpoutError(
                 f"spout {task.component.id!r} could not be opened: {type(error).__name__}: {error}",
                 f"task {task.task}, open()",
-                "mend what the exception says and submit again; nothing was emitted",
+                "correct what the exception names and submit again; nothing was emitted",
             )
             self.broken.__cause__ = error
             self._on_change()
@@ -192,20 +196,20 @@ class SpoutThread:
             self._loop()
             task.deactivate()
             through = self._verdicts_through
-            task.step(now_ms())  # inactive: takes the mail, asks for nothing
-            task.flush(now_ms())  # what ack and fail emitted too
-            self._say_told(through)
-        except (CheckpointError, ConnectorError, SpoutError) as error:  # each says by itself what to mend
+            task.step(now_ms())  # inactive: takes verdicts, does not call next_tuple
+            task.flush(now_ms())  # with what ack and fail emitted
+            self._note_told(through)
+        except (CheckpointError, ConnectorError, SpoutError) as error:  # their texts already name the fix
             self.broken = error
-        except BaseException as error:  # noqa: BLE001  # told by whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised by the supervisor
             self.broken = SpoutError(
                 f"spout task {task.task} of {task.component.id!r} stopped: {type(error).__name__}: {error}",
                 "handing messages over to the inbox, or user code that exits",
-                "see the exception; what was not handed over comes again after a restart",
+                "see the exception; messages that were not handed over are emitted again after a restart",
             )
             self.broken.__cause__ = error
         finally:
-            with suppress(BaseException):  # reported by the task; all that is left is to let go
+            with suppress(BaseException):  # the task has reported it
                 task.close()
             self._on_change()
 
@@ -216,9 +220,8 @@ class SpoutThread:
             self._rests = False
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
-            through = (
-                self._verdicts_through
-            )  # before the step: what comes while the spout is asked waits for the next
+            # Read before the step: verdicts that arrive during the step are taken in the next one.
+            through = self._verdicts_through
             asked = time.monotonic()
             moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
             if task.buffered_count:
@@ -226,7 +229,7 @@ class SpoutThread:
                 if self._is_time_to_flush(buffered_since, emits=moved):
                     task.flush(now_ms())
                     buffered_since = 0.0
-            self._say_told(through)
+            self._note_told(through)
             if moved:
                 idle_calls, was_at_rest = 0, False
                 continue
@@ -240,7 +243,7 @@ class SpoutThread:
                 self._wake.clear()
 
     def _is_time_to_flush(self, buffered_since: float, *, emits: bool) -> bool:
-        """Soon enough for the next micro-batch, and in as few files as that allows."""
+        """Whether to hand messages over now: in time for the next micro-batch, and in few files."""
         task = self.task
         if task.buffered_count >= RUN_MESSAGES or task.has_enough:
             return True
@@ -249,15 +252,16 @@ class SpoutThread:
         return not emits and not (task.may_emit() and self._is_query_busy())
 
     def _patience_secs(self, idle_calls: int) -> float:
-        # Asked and nothing there: as the strategy says. Not asked: only mail, room or a retry changes that.
+        # An idle spout that may emit waits as its strategy says. One that may not emit waits for verdicts,
+        # free room or a retry.
         secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else _NOT_ASKED_SECS
         if self.task.buffered_count:
             secs = min(secs, LINGER_SECS / 4)
         due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]
         return min(secs, max(0.0, (min(due) - now_ms()) / 1000)) if due else secs
 
-    def _say_told(self, through: int) -> None:
-        """The mail of this micro-batch was taken: it counts as told once what followed from it is durable."""
+    def _note_told(self, through: int) -> None:
+        """Note that verdicts up to a micro-batch were delivered, if their effects are durable."""
         if self.task.is_settled:
             self.told_through = max(self.told_through, through)
 
@@ -266,21 +270,21 @@ class Threads:
     """The spout threads of a run, by task."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start without threads."""
         self.by_task: dict[int, SpoutThread] = {}
         self._lock = Lock()
         self._held: dict[int, Mapping[int, VerdictBatch]] = {}
 
     def hold(self, batch_id: int, verdict_batch: Mapping[int, VerdictBatch]) -> None:
-        """Keep a micro-batch's verdicts until it is committed; that it runs says so of those before it."""
+        """Hold a micro-batch's verdicts until it is committed. The micro-batches before it are committed."""
         self.tell(batch_id - 1)
         with self._lock:
             self._held[batch_id] = verdict_batch
 
     def tell(self, committed: int) -> None:
-        """Leave the verdicts of committed micro-batches at their tasks.
+        """Dispatch the verdicts of committed micro-batches to their tasks.
 
-        A task of an earlier run has no mailbox any more.
+        Verdicts for a task that this run does not have are dropped.
         """
         with self._lock:
             for batch_id in sorted(held for held in self._held if held <= committed):
@@ -289,11 +293,11 @@ class Threads:
                     thread.dispatch(verdict_batch.get(task), batch_id)
 
     def told_through(self) -> int:
-        """The last micro-batch whose verdicts every task has told."""
+        """The last micro-batch whose verdicts every task has delivered to its spout."""
         return min((thread.told_through for thread in self.by_task.values()), default=-1)
 
     def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> SpoutNumbers:
-        """What some tasks have open, and the oldest of it; ``rows_open`` counts the rows of DataFrames."""
+        """The number and greatest age of the open messages of tasks; ``rows_open`` counts DataFrame rows."""
         mine = [self.by_task[task] for task in tasks if task in self.by_task]
         numbers = [thread.numbers() for thread in mine]
         ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
@@ -310,13 +314,13 @@ class Threads:
             thread.wake()
 
     def has_open_letter(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter of this topology was sent again and has no verdict yet."""
+        """Whether a dead letter was redriven in this topology and has no verdict yet."""
         thread = self.by_task.get(letter.task_id)
         if thread is None or letter.id is None or letter.settled_ms is not None:
             return False
         return thread.task.has_open_letter(letter.id)
 
     def wake(self) -> None:
-        """Let all of them look for room."""
+        """Wake all threads, because there may be room for messages."""
         for thread in self.by_task.values():
             thread.wake()

@@ -1,6 +1,6 @@
 """The supervisor of a run: one thread that opens the spouts, sends ticks and beats, and ends the run.
 
-Everything that decides when a run is over is here. The handle that users hold only asks and waits.
+This module alone decides when a run is over. The handle that users hold sends requests to it and waits.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Query(Protocol):
         """What stopped the query; None if it was stopped without an error."""
 
     def explained(self, error: BaseException) -> BaseException:
-        """What a failure of the run comes to, for whoever must act: a full disk, for example."""
+        """The error to raise for a failure of the run: a full disk, for example, is named as the cause."""
 
     def stop(self, *, at_once: bool) -> None:
-        """Stop it.
+        """Stop the query.
 
         Args:
-            at_once: A micro-batch may be broken off; what Spark prints about it is not shown.
+            at_once: The running micro-batch may be aborted. Spark's messages about it are not shown.
         """
 
 
@@ -77,7 +77,7 @@ class _EndedQuery(Query):
         return error
 
     def stop(self, *, at_once: bool) -> None:
-        """Do nothing: there is no query."""
+        """No-op: there is no query."""
 
 
 ENDED_QUERY: Final[Query] = _EndedQuery()
@@ -85,14 +85,14 @@ ENDED_QUERY: Final[Query] = _EndedQuery()
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a topology consists of in the driver.
+    """The parts of one run of a topology in the driver.
 
     Attributes:
-        change: Set when something happened that the supervisor may have to act on.
+        change: Set when something changed that the supervisor may have to act on.
         ended: Set when the run is over and everything is closed.
-        stop_session: Gives the Spark session back.
-        journal: None when every spout's queue brings back what is open.
-        recorder: None when nothing runs any more.
+        stop_session: Ends the use of the Spark session.
+        journal: None if the queues of all spouts redeliver open messages.
+        recorder: None if the topology ended in an earlier run.
     """
 
     plan: Plan
@@ -114,12 +114,12 @@ class Run:
         return self.plan.topology.name
 
     def set_active(self, *, active: bool) -> None:
-        """Let the spouts be asked for messages, or not."""
+        """Activate or deactivate all spouts."""
         for thread in self.threads.by_task.values():
             thread.set_active(active)
 
     def rows_open(self) -> int:
-        """How many rows of DataFrames are open: what the acker has beside what the spout tasks know of."""
+        """How many rows of DataFrames are open: open roots of the acker minus messages of spout tasks."""
         threads = self.threads.by_task.values()
         if not any(thread.task.component.is_dataframe for thread in threads):
             return 0
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is open, and all that was emitted has run through a committed micro-batch."""
+        """Whether no message is open and every emitted message was in a committed micro-batch."""
         return (
             all(thread.is_at_rest for thread in self.threads.by_task.values())
             and self.inbox.is_drained
@@ -138,14 +138,14 @@ class Run:
 
 
 class Supervisor:
-    """Runs a topology from its first micro-batch to its end, on a thread of its own.
+    """Supervises a topology from its first micro-batch to its end, on a thread of its own.
 
     Attributes:
-        stopped_by: What ended the run, if it was an error; final once ``run.ended`` is set.
+        stopped_by: The error that ended the run; None for none. Final once ``run.ended`` is set.
     """
 
     def __init__(self, run: Run, query: Query) -> None:
-        """Take over a run whose query has been started; :meth:`begin` starts the thread."""
+        """Make the supervisor of a run whose query was started; :meth:`begin` starts the thread."""
         self.run = run
         self.stopped_by: BaseException | None = None
         self._query = query
@@ -154,17 +154,17 @@ class Supervisor:
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
 
     def begin(self) -> None:
-        """Start: the first micro-batch warms the query up, then the spouts open."""
+        """Start the thread. It waits for the first micro-batch and then opens the spouts."""
         self.run.checkpoint.files.begin(self.run.change.set)
         self._thread.start()
 
     def close(self) -> None:
-        """End at once a run that never began: an earlier one on its checkpoint came to its end."""
+        """Close a run that does not begin: its topology ended in an earlier run on this checkpoint."""
         self._close()
         self.run.ended.set()
 
     def request_kill(self, *, at_once: bool = False) -> None:
-        """Ask for the end of the run; returns at once.
+        """Request the end of the run. Returns without waiting.
 
         Args:
             at_once: Do not wait for the running micro-batch.
@@ -175,10 +175,10 @@ class Supervisor:
         self.run.change.set()
 
     def note_commit(self) -> None:
-        """Once the last micro-batch is committed: tell what it decided, and let go of what it ran over.
+        """Once the last micro-batch is committed, dispatch its verdicts and release its inbox entries.
 
-        Not before: it would run again after a crash, and may decide otherwise. Nor only when the next one
-        comes: with the inbox full of what this one ran over, none would.
+        Not earlier: a crash before the commit runs the micro-batch again, and its verdicts may differ. Not as
+        late as the next micro-batch: if its entries fill the inbox, there is no next micro-batch.
         """
         batch_id, end = self.run.results.progress.last
         if batch_id <= self._committed or not self.run.checkpoint.is_committed(batch_id):
@@ -190,7 +190,7 @@ class Supervisor:
         self.run.threads.wake()
 
     def _supervise(self) -> None:
-        """The thread."""
+        """The thread's target."""
         try:
             self._warm_up()
             if not self._is_over():
@@ -203,13 +203,13 @@ class Supervisor:
                 if self.run.journal is not None:
                     self.run.journal.note_told()
                 self._send_due(ticks)
-        except BaseException as error:  # noqa: BLE001  # told by await_termination
+        except BaseException as error:  # noqa: BLE001  # await_termination raises it
             self.stopped_by = self.stopped_by or error
         finally:
             self._stop()
 
     def _pause(self, secs: float) -> None:
-        """Wait until something changed, at most so many seconds."""
+        """Wait until something changed, at most ``secs`` seconds."""
         self.run.change.wait(secs)
         self.run.change.clear()
 
@@ -217,13 +217,13 @@ class Supervisor:
         progress = self.run.results.progress
         if self._committed < progress.batch_id:
             return _COMMIT_LOOK_SECS
-        # While something waits for its micro-batch, the deadline waits for that one too: no beat is needed.
+        # While an entry waits in the inbox, its micro-batch will also serve the deadline: no beat is needed.
         deadline_ms = progress.next_deadline_ms if self.run.inbox.is_drained else None
         due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
         return min([_LOOK_SECS * 10, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _warm_up(self) -> None:
-        """Wait for the first micro-batch: it compiles for seconds, and no message shall wait for that."""
+        """Wait for the first micro-batch: it compiles for seconds, and messages should not wait for that."""
         while self.run.results.progress.batch_id < 0 and not self._is_over():
             self._pause(_LOOK_SECS)
 
@@ -233,13 +233,13 @@ class Supervisor:
         if due:
             inbox.append_control(ChunkKind.TICK, {str(level): bolts for level, bolts in due.items()})
         if progress.wants_a_beat(now_ms()) and inbox.is_drained:
-            progress.next_deadline_ms = None  # the next micro-batch says when the next one is
+            progress.next_deadline_ms = None  # the next micro-batch sets the next deadline
             inbox.append_control(ChunkKind.BEAT, {})
 
     def _is_over(self) -> bool:
         reason = self._reason_to_stop()
         if reason is not None:
-            self.run.set_active(active=False)  # what is emitted while it stops would only wait
+            self.run.set_active(active=False)  # messages emitted from now on would not be processed
             self.stopped_by = reason
             return True
         if not self._query.is_active:
@@ -252,17 +252,17 @@ class Supervisor:
         return self._kill_requested.is_set() or self._has_ended()
 
     def _reason_to_stop(self) -> AcktreeError | None:
-        """The first error that ends a run whose query is well."""
+        """The first error that ends the run, apart from a failure of the query; None for none."""
         run = self.run
         lost = run.checkpoint.files.lost
         if lost is not None:
-            self._must_hurry.set()  # no commit can come any more
+            self._must_hurry.set()  # no micro-batch can be committed
         broken = [thread.broken for thread in run.threads.by_task.values()]
         limit = run.recorder.limit_reached if run.recorder else None
         return next((reason for reason in (lost, *broken, limit) if reason is not None), None)
 
     def _has_ended(self) -> bool:
-        """Whether every spout has ended and every message has its verdict; noted in the checkpoint."""
+        """Whether every spout has ended and every message has a verdict. If so, marks the checkpoint."""
         run = self.run
         threads = run.threads.by_task.values()
         if not threads or not all(thread.has_ended for thread in threads) or not run.is_idle:
@@ -277,12 +277,12 @@ class Supervisor:
             self.stopped_by = self._query.explained(self.stopped_by)
             log.error("topology=%s stopped_by=%s", self.run.name, self.stopped_by)
         try:
-            with ExitStack() as steps:  # the last one first
+            with ExitStack() as steps:  # runs the last step first
                 steps.callback(self._close)
                 steps.callback(self._stop_threads)
                 steps.callback(self.note_commit)
                 steps.callback(self._stop_query)
-        except BaseException as error:  # told by await_termination
+        except BaseException as error:  # await_termination raises it
             self.stopped_by = self.stopped_by or error
             log.exception("topology=%s could not be stopped in order", self.run.name)
         finally:
@@ -297,8 +297,8 @@ class Supervisor:
         for task, thread in threads.items():
             if not thread.join(max(0.0, deadline - time.monotonic())):
                 log.error(
-                    "topology=%s task=%s spout did not come back within %s s, and is left behind: nothing it "
-                    "emits from now on is taken",
+                    "topology=%s task=%s spout did not return within %s s; its thread is left running, and "
+                    "nothing it emits from now on is accepted",
                     self.run.name, task, most_secs,
                 )  # fmt: skip
         if self.run.journal is not None:

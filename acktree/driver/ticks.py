@@ -1,4 +1,4 @@
-"""When which bolts are ticked: kept beside the spouts, since a tick is a message like any other."""
+"""The times of ticks. They are kept in the driver, because a tick is an entry of the inbox."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from acktree.tasks.plan import Plan
 
 
 class Ticks:
-    """The next tick of every bolt that has one. At most one is due at a time; what was missed is missed.
+    """The next tick of every bolt that has ticks. At most one per bolt is due; missed ticks are dropped.
 
-    After a clock was set back the next one comes after an interval, not when it has caught up.
+    After the clock was set back, the next tick comes after one interval.
     """
 
     def __init__(self, plan: Plan, now_ms: int) -> None:
-        """Start all intervals now: the first tick comes after one of them."""
+        """Start all intervals now: the first tick comes after one interval."""
         self._level_of = plan.level_of
         self._secs = plan.ticks
         self._due_ms = {name: now_ms + round(secs * 1000) for name, secs in self._secs.items()}

@@ -1,9 +1,8 @@
-"""``__acker``: the component that knows what every message still owes.
+"""``__acker``: the component that tracks which edges of every message are still open.
 
-It stands where the ladder ends, beside the spouts: what the components tell it of a micro-batch is summed by
-message before it gets here, a few bytes each, and most messages are opened and done in one micro-batch and
-touch no state at all. A stage of its own in the query would cost more than all of its work: see
-``docs/decisions``.
+It runs in the driver, in the query's sink. Levels sum acks by message before they send them, so the acker
+reads a few bytes for each message. Most messages are opened and finished in one micro-batch and never enter
+the ledger. A stage of its own in the query would cost more than the acker's work: see ``docs/decisions``.
 
 Source: Storm's ``daemon/Acker``.
 """
@@ -32,13 +31,13 @@ class Verdicts:
     Attributes:
         done: Messages opened in this micro-batch and fully processed: (spout task, sequences ascending).
         acked: Roots that were opened before, or have no sequence, and are fully processed now.
-        failed: Roots of which some tuple failed.
+        failed: Roots with a failed tuple.
         failures: Index into ``reasons`` of each failed root's first failure, shape (n,).
         others: How many further failures each failed root had, shape (n,).
-        timed_out: Roots that got neither in time.
+        timed_out: Roots that were neither acked nor failed within the message timeout.
         reasons: Encoded failures.
         open_count: Roots still open.
-        next_deadline_ms: When the acker wants a micro-batch if nothing comes before; None for never.
+        next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
     """
 
     done: Sequence[tuple[int, Int64s]]
@@ -55,7 +54,7 @@ class Verdicts:
     def of(
         cls, done: Sequence[tuple[int, Int64s]], settled: Judgement, reasons: tuple[bytes, ...]
     ) -> Verdicts:
-        """The verdicts of a settlement, with only the reasons that are told."""
+        """The verdicts of a settlement, with only the reasons that are used."""
         used, failures = np.unique(settled.failures, return_inverse=True)
         return cls(
             done, settled.acked, settled.failed, failures, settled.others, settled.timed_out,

@@ -1,4 +1,4 @@
-"""From an exception, or a bolt's own word, to the failure of a tuple."""
+"""Makes the failure of a tuple from an exception, or from the reason that a bolt gives."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ _ANY: Final = FailureCause.EXCEPTION
 
 
 def failure_of(exception: BaseException | None, component: str, reason: object = "") -> Failure:
-    """The failure that an exception, or a bolt's own word, makes of a tuple.
+    """The failure of a tuple.
 
-    Reason and traceback are bounded. The attempt is not known to a bolt's task; the spout's task fills it in.
+    Reason and traceback are shortened. A bolt task does not know the attempt; the spout task sets it.
+
+    Args:
+        exception: What user code raised; None if the bolt called ``fail``.
+        component: The component that failed the tuple.
+        reason: The reason that the bolt gives; empty for the exception's text.
     """
     words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:

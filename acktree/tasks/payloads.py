@@ -1,4 +1,4 @@
-"""The values of rows of a ``DataFrameSpout``, by root: read where a row fails or stays open."""
+"""Payloads: the values of rows of a ``DataFrameSpout``, by root. Read for rows that failed or stay open."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from acktree.core.packing import Buffer, int64s, unpack
 __all__ = ["Payload", "TakePayloads", "is_among", "payload_among", "payload_of_wire"]
 
 Payload = tuple[Int64s, pa.RecordBatch]
-"""Roots of rows of a DataFrame, and what each row holds."""
+"""Roots of rows of a DataFrame, and the values of each row."""
 
 
 TakePayloads = Callable[[Int64s], Iterator[Payload]]
-"""Gives what rows of some roots hold, in pieces."""
+"""Returns the values of the rows with the given roots, in pieces."""
 
 
 def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
@@ -29,9 +29,11 @@ def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
 
 
 def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
-    """Of a row of kind PAYLOADS what it says of some roots; None for nothing.
+    """The payloads of some roots in a row of kind PAYLOADS; None if it has none of them.
 
     Args:
+        head: The row's head.
+        body: The row's body.
         wanted: Roots, ascending, shape (n,).
     """
     (packed,) = unpack(head)
@@ -43,7 +45,7 @@ def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
 
 
 def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:
-    """Which roots are among some others, which are ascending: a table of millions is sorted once."""
+    """Which roots are in ``wanted``, which is ascending, so that a table of millions is sorted only once."""
     at = np.searchsorted(wanted, roots)
     found: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
     inside = at < len(wanted)

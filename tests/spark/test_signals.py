@@ -87,7 +87,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_a_checkpoint_that_can_be_us
         assert process.wait(timeout=120) == 130, complaint(tmp_path)
     wait_until(lambda: not Path(f"/proc/{jvm}").exists(), secs=60)
     (line,) = said(tmp_path)
-    assert line.startswith("topology=counted signal=SIGINT came while it was started: it is not started.")
+    assert line.startswith("topology=counted signal=SIGINT arrived while it was started: it is not started.")
     run_to_the_end(spark, "position", tmp_path)
     assert sorted(told(tmp_path, "acked")) == list(range(COUNT))
 

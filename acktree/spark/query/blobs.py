@@ -1,7 +1,7 @@
-"""A partition's memory in Spark's state store: named blobs, the large ones in parts.
+"""A partition's memory in Spark's state store: named blobs, large ones stored in parts.
 
-The JVM copies a value some six times on its way into RocksDB, on a heap of a gigabyte where nobody gave it
-more: one blob of 150 MB ends it, and a JVM out of memory ends the query. A part is small whatever the blob.
+The JVM copies a value about six times on its way into RocksDB, and its default heap is one gigabyte. So one
+blob of 150 MB would exhaust the heap and end the query. Parts keep each value small.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
     from pyspark.sql.streaming.stateful_processor import MapState
 
 PART_BYTES: Final = 4 << 20
-"""A blob of more bytes is kept in parts of so many, and nothing under its own name."""
+"""A blob of more bytes is stored in parts of this size, with a marker under its own name."""
 _IN_PARTS: Final = b""
 
 
 class MapStateStore(StateStore):
-    """Named blobs in Spark's state store; a blob that is asked for twice is read once.
+    """Named blobs in Spark's state store; each blob is read once and cached.
 
     Attributes:
-        channel: Whoever runs a level asks it in the end whether it was lost: user code may catch anything.
+        channel: The channel to Spark's state. The operator checks at the end of a level whether it was lost,
+            because user code may have caught the error.
     """
 
     def __init__(self, blobs: MapState) -> None:
@@ -42,7 +43,7 @@ class MapStateStore(StateStore):
         return self._seen[name]
 
     def put(self, name: str, blob: bytes) -> None:
-        self.get(name)  # what it replaces may be in parts
+        self.get(name)  # finds out whether the old blob is stored in parts
         with self.channel.question():
             self._put(name, blob)
 

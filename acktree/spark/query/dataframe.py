@@ -1,6 +1,6 @@
-"""A streaming DataFrame as a spout: its rows enter the ladder as blobs of some megabytes.
+"""A streaming DataFrame as a spout: its rows enter the query as blobs of some megabytes.
 
-The driver reads what a row holds when the row failed or stays open, and where there is a ``Retry``.
+With a ``Retry``, the driver reads the values of the rows that failed or stay open.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from acktree.spark.query.wire import batch_of
 from acktree.tasks.plan import Plan
 
 PIECE_BYTES: Final = 4 << 20
-"""About so many bytes of rows travel together, one row at least: the JVM copies each blob several times."""
+"""The approximate size of a blob, which holds at least one row. The JVM copies each blob several times."""
 
 _PIECES_PER_PARTITION = 1 << 24
 _PLACES_PER_SPOUT = 1 << 47
 
 
 _UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalType", "VariantType"})
-"""Spark's types that pyarrow has no arrays for, or Spark gives no Arrow of."""
+"""Types of Spark that pyarrow has no arrays for, or that Spark does not convert to Arrow."""
 
 
 def refuse_unknown_types(component: str, schema: StructType) -> None:
-    """See, before anything runs, that Python can be handed the columns of a DataFrame.
+    """Check, before the query starts, that Spark can pass all columns of a DataFrame to Python.
 
     Raises:
         TopologyError: Names the column.
@@ -44,7 +44,7 @@ def refuse_unknown_types(component: str, schema: StructType) -> None:
         if unknown:
             raise TopologyError(
                 f"the column {field.name!r} of the DataFrame has the type {field.dataType.simpleString()}, "
-                "which Python cannot be handed",
+                "which Spark cannot pass to Python",
                 f"spout {component!r}",
                 f"cast it: df.withColumn({field.name!r}, col.cast('string')), or leave it out",
             )
@@ -65,13 +65,14 @@ def rows_as_wire(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that ``mapInArrow`` runs over a user's DataFrame.
 
-    A batch of rows becomes wire rows for the source level, one for each piece. Where a piece stands
-    (micro-batch, partition, place in it) goes into the roots of its rows, so a second run names them as the
-    first did. The clock is told too: in a micro-batch that only a DataFrame has rows for, the inbox says
-    nothing.
+    A batch of rows becomes wire rows for the source level, one for each piece. The position of a piece
+    (micro-batch, partition, index) is part of the roots of its rows, so a second run makes the same roots. A
+    CLOCK row is sent too, because in a micro-batch with rows of a DataFrame only, the inbox sends none.
 
     Args:
-        is_tracked: Whether the rows are messages: the spout was given a ``message_id`` column.
+        plan: The plan of the topology.
+        component: The spout.
+        is_tracked: Whether the rows are tracked messages: the spout has a ``message_id`` column.
 
     The columns come in the order of the spout's fields, under any names.
     """
@@ -100,7 +101,7 @@ def rows_as_wire(
 
 
 def _pieces_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces of equally many, as many as their bytes ask for."""
+    """The rows in pieces of equal row counts and about :data:`PIECE_BYTES` bytes."""
     pieces = max(1, min(batch.num_rows, -(-batch.nbytes // PIECE_BYTES)))
     cuts = [batch.num_rows * at // pieces for at in range(pieces + 1)]
     for first, end in pairwise(cuts):

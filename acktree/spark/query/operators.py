@@ -1,7 +1,7 @@
-"""The ladder's operators: each converts, calls one function of ``tasks``, converts back.
+"""The operators of the query. Each converts rows, calls one function of ``tasks``, and converts back.
 
-A stateless level is a function for ``mapInArrow``; a remembering level is a processor for
-``transformWithStateInPandas``, keyed by partition. Rows for other levels pass untouched.
+A stateless level is a function for ``mapInArrow``. A stateful level is a processor for
+``transformWithStateInPandas``, keyed by partition. Rows for other levels are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
     from pyspark.sql.streaming.stateful_processor import TimerValues
 
 ROWS_PER_BATCH: Final = 64
-"""Wire rows that leave a level in one Arrow batch: frames are large, and JVM memory is not ours to fill."""
+"""The most wire rows in an Arrow batch of a level's output; the JVM holds whole batches in memory."""
 BYTES_PER_BATCH: Final = 64 << 20
-"""And their bytes; a single row may pass that."""
+"""The most bytes in such a batch; a single row may be larger."""
 
 MapInArrow = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -50,10 +50,10 @@ class Places:
     """Folders that a worker needs, as paths.
 
     Attributes:
-        inbox: Where chunks are read; by the source alone where executors do not see the checkpoint.
-        marks: Where a level marks what it executes; below a disk of the executor's own where it is relative.
-        scratch: Where large rows are, if driver and workers share a machine.
-        memory: What bolts remembered when Spark's checkpoint began, if that was moved there.
+        inbox: The folder of chunks. If executors do not see the checkpoint, only the source reads it.
+        marks: The folder of execution marks; a relative path is a folder on a local disk of the executor.
+        scratch: The folder of large rows, if driver and workers share a machine.
+        memory: The folder of moved memory that Spark's checkpoint starts from, if there is any.
         is_seen: Whether executors see the checkpoint.
     """
 
@@ -65,7 +65,7 @@ class Places:
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
-    """How a level is run in this attempt of its Spark task."""
+    """The isolation of a level in this attempt of its Spark task."""
     context = TaskContext.get()
     assert context is not None, "levels run in Spark tasks"
     batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
@@ -80,15 +80,14 @@ def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolati
 
 
 def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
-    """A level that remembers nothing, as the function that ``mapInArrow`` runs.
+    """A level without stateful bolts, as the function that ``mapInArrow`` runs.
 
-    Run once for each (partition, attempt) of a micro-batch, in any worker process, possibly again after a
-    failure: the same rows in give the same rows out.
-
+    It is called once for each partition and attempt of a micro-batch, in any worker process. The same input
+    rows give the same output rows, because Spark runs it again after a failure.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker.settle()
+        worker.freeze_imports()
         mine: list[WireRow] = []
         for batch in batches:
             is_mine = np.asarray(batch.column("level")) == level
@@ -97,8 +96,8 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
                 continue
             if is_mine.any():
                 mine += rows_of(batch.filter(pa.array(is_mine)))
-                batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # what is left of it
-            # Spark marks columns as never null where it knows; what leaves an operator must be of one schema.
+                batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # the remaining rows
+            # Spark marks some columns as not nullable; all output of an operator must have one schema.
             yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
         if mine:
             plan, partition = shared.plan(), mine[0].partition
@@ -116,7 +115,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
 
 
 def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
-    """Chunks that came in the rows that name them."""
+    """Reads chunks from the bodies of the rows that name them."""
     bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
     return lambda name: Chunk.from_bytes(bodies[name])
 
@@ -126,10 +125,10 @@ def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
 
 
 class RememberingOperator(StatefulProcessor):
-    """A level with memory: one key for each partition, its state named blobs."""
+    """A level with stateful bolts: one key for each partition, whose state is a map of named blobs."""
 
     def __init__(self, shared: SharedPlan, level: int, places: Places) -> None:
-        """Host a level."""
+        """Make the operator of a level."""
         self._shared, self._level, self._places = shared, level, places
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -142,8 +141,8 @@ class RememberingOperator(StatefulProcessor):
         rows: Iterator[pd.DataFrame],
         timerValues: TimerValues,  # noqa: ARG002  # the clock is a column
     ) -> Iterator[pd.DataFrame]:
-        """Run the level over the rows of one partition; pass on what is for others."""
-        worker.settle()
+        """Run the level over its rows of one partition; pass the other rows on."""
+        worker.freeze_imports()
         names = list(WIRE_SCHEMA.names)
         arrived = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
         mine = [row for row in arrived if row.level == self._level]
@@ -167,7 +166,7 @@ class RememberingOperator(StatefulProcessor):
         yield from map(_frame_of, _in_batches(out))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
 
 def _frame_of(rows: list[WireRow]) -> pd.DataFrame:

@@ -1,14 +1,16 @@
-"""The inbox as a Spark source: offsets are its numbers, rows say which slices of which chunks to read.
+"""The inbox as a Spark source: offsets are inbox numbers, and each row names a slice of a chunk to read.
 
 Rules of this file
 ------------------
-1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files: Spark calls them
-   again after a crash, and elsewhere.
-2. No message goes through here. A row names a slice of a chunk; the source level reads it where it is used.
-   Where executors do not see the inbox a row carries its slice, and micro-batches are bounded in bytes.
-3. ``latestOffset`` waits for news, up to :data:`PATIENCE_SECS`: a query at rest costs a call a second.
+1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files, because Spark calls
+   them again after a crash and in other processes.
+2. The source reads no messages. A row names a slice of a chunk, and the source level reads it in the worker.
+   If executors do not see the inbox, a row carries its slice, and micro-batches are bounded in bytes.
+3. ``latestOffset`` waits for new entries, up to :data:`PATIENCE_SECS`, so an idle query is called once a
+   second.
 
-Storm has no counterpart: its spouts push. Order of calls and threads: ``DataSourceStreamReader`` of Spark 4.
+Storm has no counterpart: its spouts push. The order of calls and their threads are documented in Spark 4's
+``DataSourceStreamReader``.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ from acktree.tasks.chunk import Chunk
 
 FORMAT: Final = "acktree"
 PATIENCE_SECS: Final = 1.0
-"""How long the source waits for news before it tells Spark that there is none."""
+"""How long the source waits for new entries before it returns the old offset."""
 CARRIED_BYTES: Final = 32 << 20
-"""Where rows carry them, chunks of so many bytes make a micro-batch, or one that is larger: Spark sends an
-executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of it."""
+"""If rows carry their messages, the most bytes of a micro-batch; a single chunk may be larger. Spark sends
+each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
+it."""
 SLICE_ROWS: Final = 64
-"""With less than so many messages for each partition, one gets all of them."""
+"""With fewer messages than this for each partition, one partition gets all of them."""
 
 
 class InboxSource(DataSource):
@@ -70,10 +73,10 @@ class Slices(InputPartition):
 
 
 class InboxReader(DataSourceStreamReader):
-    """Reads one inbox; lives in a process of its own beside the driver.
+    """Reads one inbox; runs in a Python process of its own beside the driver.
 
-    Options: ``inbox``, its folder; ``partitions``; ``interval_secs``; ``after``, the number after which a
-    fresh checkpoint of Spark's begins; ``carries``, whether rows carry their messages.
+    Options: ``inbox``, its folder; ``partitions``; ``interval_secs``; ``after``, the inbox number after which
+    a new checkpoint of Spark begins; ``carries``, whether rows carry their messages.
     """
 
     def __init__(self, options: dict[str, str], disk: Disk = DISK) -> None:
@@ -85,11 +88,11 @@ class InboxReader(DataSourceStreamReader):
         self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
 
     def initialOffset(self) -> dict[str, int]:
-        """Where a fresh checkpoint of Spark's begins: it may be younger than ours."""
+        """The offset at which a new checkpoint of Spark begins; it may be newer than acktree's checkpoint."""
         return {"chunk": self._after}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
-        """How far the next micro-batch goes; waits a while if there is nothing after ``start``."""
+        """The end of the next micro-batch; waits up to :data:`PATIENCE_SECS` for an entry after ``start``."""
         if self._running is not None:
             messages, began = self._running
             self._pace.ran(messages, time.monotonic() - began)
@@ -105,7 +108,7 @@ class InboxReader(DataSourceStreamReader):
         return {"chunk": news[-1].number}
 
     def _news(self, start: int) -> list[Entry]:
-        """What follows, as much of it as one micro-batch shall run over; a chunk at least."""
+        """The entries after ``start`` for the next micro-batch: as many as the pace allows, at least one."""
         if self._disk.exists(self._folder / HOLD):
             return []
         following = entries_after(self._folder, start, self._disk)
@@ -118,26 +121,26 @@ class InboxReader(DataSourceStreamReader):
         return news[: max(1, fit)]
 
     def _wait(self) -> None:
-        """Until somebody wakes us, or patience ends."""
+        """Wait for a byte in the wake pipe, at most :data:`PATIENCE_SECS`."""
         try:
             pipe = os.open(self._folder / WAKE, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
-            time.sleep(0.01)  # no pipes on this file system: look again soon
+            time.sleep(0.01)  # this file system has no pipes: poll
             return
         try:
             if select.select([pipe], [], [], PATIENCE_SECS)[0] and not os.read(pipe, 65536):
-                time.sleep(0.01)  # nobody holds the other end: it would be readable again at once
+                time.sleep(0.01)  # the pipe has no writer and would be readable again at once
         except BlockingIOError:
-            pass  # another wait took the wake
+            pass  # another reader took the byte
         finally:
             os.close(pipe)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Slices]:
-        """Cut what lies after ``start`` up to ``end`` into one part for each partition."""
+        """Divide the entries after ``start`` up to ``end`` into one part for each partition."""
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
         is_first = False
-        void: dict[int, int] = {}  # spout task -> messages before this number are brought back by its queue
+        void: dict[int, int] = {}  # spout task -> its queue redelivers messages before this number
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
                 run = json.loads(self._disk.read(self._folder / entry.name))
@@ -161,19 +164,19 @@ class InboxReader(DataSourceStreamReader):
                 place = (entry.name, 0, end_row - first)
             head = json.dumps(place).encode()
             rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
-        told = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
-        rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, told))
+        head = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
+        rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, head))
         return [Slices(part) for part in rows]
 
     def _between(self, start: int, end: int) -> list[Entry]:
         found = map(Entry.of_name, self._disk.names(self._folder))
         mine = [entry for entry in found if entry is not None and start < entry.number <= end]
         if len(mine) != end - start:
-            # Silence would be worse: their messages would never reach the acker, and never time out.
+            # Without this error their messages would never reach the acker and never time out.
             raise CheckpointError(
                 f"{end - start - len(mine)} of the inbox's files after {start} up to {end} are missing",
                 str(self._folder),
-                "bring them back, or give the topology a new checkpoint",
+                "restore them, or give the topology a new checkpoint",
             )
         return sorted(mine, key=lambda entry: entry.number)
 
@@ -184,10 +187,10 @@ class InboxReader(DataSourceStreamReader):
 
 
 def _slices(data: Sequence[Entry], partitions: int) -> Iterator[tuple[Entry, int, int, int]]:
-    """(chunk, partition, first row, end row) of each slice: all rows in order, an equal part for each.
+    """(chunk, partition, first row, end row) of each slice: all rows in order, in equal parts.
 
-    So each partition gets whole chunks, one after the other, and at most two that are cut. A few rows stay
-    together: a second task costs more than they do.
+    Each partition gets consecutive whole chunks and parts of at most two others. Few rows are not divided,
+    because a second Spark task costs more than they do.
     """
     total = sum(entry.rows for entry in data)
     cuts = [total * at // partitions for at in range(partitions + 1)]
@@ -206,4 +209,4 @@ def _slices(data: Sequence[Entry], partitions: int) -> Iterator[tuple[Entry, int
 def _row(
     partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
 ) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # Spark puts the clock in
+    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # the query sets the clock

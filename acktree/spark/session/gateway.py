@@ -1,8 +1,7 @@
-"""Spark's JVM, started so that its talk does not drown what user code prints.
+"""Starts Spark's JVM and filters its stderr.
 
-What bolts print on workers comes out of the JVM's stderr, and a person who puts a ``print`` into a bolt wants
-to see it. So the stream is passed on line by line, without the lines that Spark prints at every start and end
-and that ask nothing of anybody.
+What bolts print on workers comes out of the JVM's stderr, and users need to see it. So the stream is passed
+on line by line, without the messages that Spark prints at every start and end and that need no action.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from acktree.errors import ConfigError
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
 
-_SAID_ALWAYS: Final = re.compile(
+_ROUTINE: Final = re.compile(
     r"WARNING: Using incubator modules"
     r"|Using Spark's default log4j profile"
     r"|Setting default log level to"
@@ -37,17 +36,17 @@ _WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFE
 
 
 def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
-    """Start the JVM of a session; its stderr goes on to ours, filtered.
+    """Start the JVM of a session. Its stderr is filtered and passed on to this process's stderr.
 
     Raises:
-        ConfigError: There is no Java, or it does not start.
+        ConfigError: Java is missing or does not start.
     """
     from pyspark import java_gateway  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
     launch_gateway: Any = java_gateway.launch_gateway
-    # Spark keeps tuples on their way among the machine's temporary files, where others may look. Its workers
-    # are given the user's own umask again: see worker.py.
+    # Spark writes tuples to the machine's temporary folder, which other users can list. Workers set the
+    # user's own umask again: see spark/worker/process.py.
     options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
     try:
         gateway = launch_gateway(conf, options)
@@ -55,15 +54,15 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
         raise ConfigError(
             f"Spark's Java did not start: {error}",
             f"JAVA_HOME={os.environ.get('JAVA_HOME')!r}, PATH={os.environ.get('PATH')!r}",
-            "install Java 17 or newer, and let JAVA_HOME name its folder, or PATH the one of `java`",
+            "install Java 17 or newer, and set JAVA_HOME to its folder, or add the folder of `java` to PATH",
         ) from error
-    if gateway.proc is not None:  # None: somebody else started it, and listens
+    if gateway.proc is not None:  # None: another program started the JVM and reads its stderr
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway
 
 
 def mute_stderr(*, is_over: bool = False) -> None:
-    """Pass nothing on, until it is over: Spark tells at length of tasks that were broken off on purpose."""
+    """Pass no line on until called with ``is_over``. Hides Spark's errors about tasks stopped on purpose."""
     (_muted.clear if is_over else _muted.set)()
 
 
@@ -71,19 +70,19 @@ def _pass_on(lines: Iterable[str]) -> None:
     for line in worth_reading(lines):
         if _muted.is_set():
             continue
-        # Nobody may be reading ours any more (`... | head`). The JVM's is read all the same: once its pipe is
-        # full it would wait for us, for ever, and every worker that prints with it.
+        # Our stderr may be closed (`... | head`). The JVM's is still read: if its pipe were full, the JVM and
+        # every worker that prints would block.
         with suppress(OSError, ValueError):
             sys.stderr.write(line)
 
 
 def worth_reading(lines: Iterable[str]) -> Iterator[str]:
-    """What is left without Spark's standing phrases, and without idle workers that find their pipe closed."""
+    """The lines without Spark's routine messages and tracebacks of idle workers whose pipe was closed."""
     held: list[str] = []
-    after_phrase = False
+    after_routine = False
     for line in lines:
         if len(held) == 1 and not line.startswith(" "):
-            held = []  # its process was ended while it wrote: there is nothing in it to read
+            held = []  # only the first line: the process was ended while it wrote
         if held:
             held.append(line)
             if not line.startswith(" "):
@@ -93,12 +92,12 @@ def worth_reading(lines: Iterable[str]) -> Iterator[str]:
                 held = []
         elif line.startswith(_TRACEBACK):
             held = [line]
-        elif _SAID_ALWAYS.match(line):
-            after_phrase = True
-        elif after_phrase and not line.strip():
-            pass  # Spark puts an empty line after some of its phrases
+        elif _ROUTINE.match(line):
+            after_routine = True
+        elif after_routine and not line.strip():
+            pass  # Spark prints an empty line after some of its messages
         else:
-            after_phrase = False
+            after_routine = False
             yield line
     if len(held) > 1:
         yield from held

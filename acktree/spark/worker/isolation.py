@@ -1,18 +1,20 @@
-"""Messages that kill their worker, or hold it for ever, found and left out; their neighbours go on.
+"""Isolation: finds the messages that kill or block their worker, and leaves them out. All other messages run.
 
-A level marks the row that it executes in a small mapped file: one store a tuple, and the file outlives the
-process. When Spark runs the task again, the mark names a suspect, and the level runs in a forked child, whose
-death costs nothing: the parent reads the mark, remembers it, and forks again. A row that a worker died over
-twice is left out and its message fails, with the cause; whoever was there by accident runs the second time.
-There, rows are known by their messages: a row left out before them in the same level does not move the blame.
-Rows that are executed together (an ``ArrowBolt``'s), or whose children are too many to be sent, are cut in
-halves until one is alone. To run out of memory, outside of user code, is a death like the others.
+A level marks the row that it executes in a small mapped file, which outlives the process. When Spark runs the
+task again, the marked row is suspected, and the level runs in a forked child process. If the child dies, the
+parent reads its mark, counts the death, and forks again. A row that two processes died over is left out and
+its message fails with the cause. A row that was marked by accident is executed again and does not die a
+second time.
 
-What is known of a micro-batch is kept by its id, so that a re-run after a crash of the driver leaves out the
-same. Time is bounded too: a row that is executed for longer than ``execute_timeout_secs`` is interrupted, and
-code that cannot be interrupted loses its process and is a suspect like the others.
+In a child, rows are named by message, so a row that was left out does not shift the names of the others. Rows
+that are executed in one call (those of an ``ArrowBolt``), or that died while their children were encoded, are
+cut in halves until one row is alone. A MemoryError in the engine counts as a death.
 
-Storm replays such a message until somebody stops the topology.
+The counts are stored by micro-batch id, so a re-run after a crash of the driver leaves out the same rows. A
+row that is executed for longer than ``execute_timeout_secs`` is interrupted. If it cannot be interrupted, its
+process is ended and the row is suspected.
+
+Storm replays such a message until the topology is stopped.
 """
 
 from __future__ import annotations
@@ -38,20 +40,20 @@ from acktree.spark.worker.state_channel import Channel
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 
 UNGUARDED: Final = "ACKTREE_UNGUARDED"
-"""In the environment of workers: nothing is marked and nobody watches. For the benchmark of what it costs."""
+"""Environment variable of workers that switches marks and watchdog off, to measure what they cost."""
 
 IN_VAIN: Final = 100
-"""After so many deaths in a row that leave nobody out the level gives up: one is found in twenty or so."""
+"""The level gives up after this many deaths in a row that leave no row out. Usually 20 deaths find a row."""
 
 Writes = list[tuple[str, bytes | None]]
-"""Blobs put (or deleted, None) under their names, in order."""
+"""Names of blobs and their new values (None: deleted), in order."""
 
 
 class _Overlay(StateStore):
-    """A child's state: its parent reads it and, when all is done, makes the writes.
+    """The state store of a child process: the parent reads for it, and writes when the child has finished.
 
-    The child must not ask Spark itself. Both have the one socket, and nothing on it says whose an answer is:
-    what a child had asked for when it died would be told to the next one, under another name.
+    The child must not use Spark's socket, which it shares with its parent. Answers on the socket carry no id:
+    the answer to a question of a dead child would be read as the answer to the next question.
     """
 
     def __init__(self, parent: Connection) -> None:
@@ -74,11 +76,11 @@ class _Overlay(StateStore):
         self.writes[name] = None
 
 
-_Said = tuple[Exception | None, list[WireRow], Writes]
-"""What a child says in the end: what it raised, else its rows and writes."""
+_Result = tuple[Exception | None, list[WireRow], Writes]
+"""The result of a child: the exception that it raised, its rows and its writes."""
 
 Run = Callable[[ExecutionMonitor, StateStore | None], Iterable[WireRow]]
-"""Runs a level: with who stands by, and its state."""
+"""Runs a level with a monitor and a state store."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ class Isolation:
     """How one level of one partition is run in one micro-batch.
 
     Attributes:
-        folder: Where marks and suspects lie: on a disk that every attempt can read.
+        folder: The folder of marks and suspects. Every attempt of the Spark task must be able to read it.
         batch_id: The micro-batch.
-        attempt: Which attempt of the Spark task this is, from 0.
+        level: The level.
+        partition: The partition.
+        attempt: The attempt of the Spark task, from 0.
         timeout_secs: ``execute_timeout_secs``.
     """
 
@@ -100,7 +104,12 @@ class Isolation:
     timeout_secs: float | None
 
     def run(self, level: Run, store: StateStore | None = None) -> Iterable[WireRow]:
-        """Run it, in this process as long as nobody died."""
+        """Run the level: in this process, or in child processes after a worker died over this micro-batch.
+
+        Raises:
+            BoltError: A hook ended its process, or no row can be found that kills the processes.
+            ProtocolError: A child died without a mark.
+        """
         if UNGUARDED in os.environ:
             return level(ExecutionMonitor(), store)
         suspects = Suspects.read(self._file("suspects"))
@@ -110,16 +119,17 @@ class Isolation:
         in_vain = 0
         while in_vain < IN_VAIN:
             found = len(suspects.left_out)
-            told = self._in_a_child(level, store, suspects)
-            if told is not None:
-                _write(store, told[1])
-                return told[0]
+            result = self._in_a_child(level, store, suspects)
+            if result is not None:
+                rows, writes = result
+                _write(store, writes)
+                return rows
             in_vain = in_vain + 1 if len(suspects.left_out) == found else 0
         raise BoltError(
-            f"{IN_VAIN} processes died one after the other, and hardly two over the same tuple",
+            f"{IN_VAIN} processes died in a row, and almost never twice over the same tuple",
             self._where(),
-            "a bolt anchors tuples to other messages each time it runs, and the one behind it dies of them: "
-            "mend what dies, or let the first put the same messages together in each run",
+            "a bolt anchors its tuples to other messages in each run, and the bolt after it dies: "
+            "correct the bolt that dies, or let the first bolt join the same messages in each run",
         )
 
     def _here(
@@ -135,18 +145,18 @@ class Isolation:
     def _in_a_child(
         self, level: Run, store: StateStore | None, suspects: Suspects
     ) -> tuple[list[WireRow], Writes] | None:
-        """Rows and writes of a run in a child; None if it died, and somebody was blamed."""
+        """Run the level in a child. Returns its rows and writes; None if it died and a row is suspected."""
         mine, its = Pipe()
         child = os.fork()
-        if child == 0:  # nothing of the worker's own may run in here again, whatever happens
+        if child == 0:  # the child must never return into the worker's own code
             mine.close()
             self._be_the_child(level, suspects, its, has_state=store is not None)
         its.close()
         with mine:
-            said = _attend(mine, store)
+            result = _serve_state(mine, store)
         _, status = os.waitpid(child, 0)
-        if said is not None and os.waitstatus_to_exitcode(status) == 0:
-            raised, rows, writes = said
+        if result is not None and os.waitstatus_to_exitcode(status) == 0:
+            raised, rows, writes = result
             if isinstance(raised, MemoryError) and self._read_mark(suspects, "its worker ran out of memory"):
                 return None
             if raised is not None:
@@ -159,12 +169,12 @@ class Isolation:
             raise BoltError(
                 f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
                 self._where(),
-                "Spark tries a few times more, then the topology stops; mend the hook and submit it again",
+                "Spark tries a few more times, then the topology stops; correct the hook and submit it again",
             )
         raise ProtocolError(
-            f"a child that ran level {self.level} died and had marked nothing ({_words(status)})",
+            f"a child that ran level {self.level} died without an execution mark ({_words(status)})",
             self._where(),
-            "Spark tries the task again; if this comes back, please report it",
+            "Spark runs the task again; if this happens again, please report it",
         )
 
     def _be_the_child(self, level: Run, suspects: Suspects, parent: Connection, *, has_state: bool) -> None:
@@ -175,7 +185,7 @@ class Isolation:
             try:
                 forget_inherited()
                 rows = [_plain(row) for row in self._here(level, overlay, suspects, in_child=True)]
-            except Exception as error:  # noqa: BLE001  # the parent's to raise
+            except Exception as error:  # noqa: BLE001  # the parent raises it
                 raised = error
             writes = [] if overlay is None else list(overlay.writes.items())
             if overlay is not None:
@@ -186,7 +196,7 @@ class Isolation:
             os._exit(70)
 
     def _read_mark(self, suspects: Suspects, how: str) -> bool:
-        """Blame what the mark of a dead process names; False if it named nothing."""
+        """Count a death against the rows in the mark of a dead process; False if no row is marked."""
         file = self._file("mark")
         if not file.exists():
             return False
@@ -202,7 +212,7 @@ class Isolation:
         return True
 
     def _marked_hook(self) -> tuple[str, str] | None:
-        """The bolt and the hook that a dead process was in, if it was in one."""
+        """The bolt and the hook that a dead process was in; None if it was in no hook."""
         file = self._file("mark")
         blob = (file.read_bytes() if file.exists() else b"") or bytes(MARK.size)
         row, _, length, _, _ = MARK.unpack_from(blob)
@@ -218,19 +228,19 @@ class Isolation:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"
 
 
-def _attend(child: Connection, store: StateStore | None) -> _Said | None:
-    """Read state for a child until it is done: what it says then; None if it died."""
+def _serve_state(child: Connection, store: StateStore | None) -> _Result | None:
+    """Read state for a child until it has finished. Returns its result; None if it died."""
     while True:
         try:
-            said = child.recv()
+            received = child.recv()
         except (EOFError, OSError):
             return None
-        if not isinstance(said, str):
-            done: _Said = said
-            return done
-        assert store is not None, "what has no state asks for none"
-        blob = store.get(said)
-        with suppress(OSError):  # it may have died over its question
+        if not isinstance(received, str):
+            result: _Result = received
+            return result
+        assert store is not None, "a level without state reads none"
+        blob = store.get(received)
+        with suppress(OSError):  # the child may have died while it waited
             child.send(blob)
 
 
@@ -240,7 +250,7 @@ def _plain(row: WireRow) -> WireRow:
 
 def _write(store: StateStore | None, writes: Writes) -> None:
     for name, blob in writes:
-        assert store is not None, "what has no state writes none"
+        assert store is not None, "a level without state writes none"
         if blob is None:
             store.delete(name)
         else:
@@ -248,7 +258,7 @@ def _write(store: StateStore | None, writes: Writes) -> None:
 
 
 def _words(status: int) -> str:
-    """How a child ended, for a person."""
+    """How a child ended, as a text for people."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"its worker exited with code {code}"

@@ -1,8 +1,9 @@
-"""The mark: which row is being executed, in a small mapped file that outlives the process.
+"""Execution marks: the row that is being executed, in a small mapped file that outlives the process.
 
-One store a tuple. Whoever finds the mark of a dead process knows whom to suspect; what is known of suspects
-is kept beside it, by micro-batch. An eye is kept on the clock too: a row that stays marked for longer than
-its bolt's ``execute_timeout_secs`` is interrupted.
+A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
+counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
+and partition. The watchdog reads the mark too: it interrupts a row that stays marked longer than
+``execute_timeout_secs``.
 """
 
 from __future__ import annotations
@@ -27,31 +28,33 @@ from acktree.tasks.bolts.row_names import NOWHERE, MessageNames, Names, place_of
 from acktree.topology.model import Component
 
 DEATHS: Final = 2
-"""A row is left out when so many workers died over it."""
+"""A row is left out when this many workers died while they executed it."""
 MARK: Final = struct.Struct("@5q")
-"""What a mark says: the row, the frame's number, how many rows it has, the name of its first by place, and
-whether the names of all by their messages follow."""
-NOBODY: Final = -1
+"""The fields of a mark: the row, the frame's number, its number of rows, the first row's name by position,
+and whether names by message follow."""
+NO_ROW: Final = -1
+"""The mark while no row is executed."""
 TOGETHER: Final = -2
-"""The mark of a frame that is executed whole."""
+"""The mark while all rows of a frame are executed in one call."""
 SENDING: Final = -3
-"""The mark of a frame whose tuples were executed, while what they emitted is made ready."""
+"""The mark while the tuples that the rows emitted are encoded and routed."""
 HOOK: Final = -4
-"""The mark of a hook that has no tuple to blame."""
-_UNTIMED: Final = frozenset({NOBODY, SENDING, HOOK})
+"""The mark while a hook is called that works on no tuple."""
+_UNTIMED: Final = frozenset({NO_ROW, SENDING, HOOK})
 
 
 @dataclass
 class Suspects:
-    """What is known of the rows of one micro-batch, level and partition.
+    """The rows that are suspected to kill their worker, for one micro-batch, level and partition.
 
-    Who died in a worker's own run is known by its place; all others by their messages, and only so is anybody
-    left out: what is said of a place could be said of a neighbour next time.
+    A death in the first run is counted by position, a death in a child by message. Only a name by message
+    leaves a row out: the same position may hold another row in the next run.
 
     Attributes:
-        deaths: Row (by name) -> how many workers died over it.
-        left_out: Row -> cause and reason.
-        cuts: Rows before which a frame is cut.
+        file: Where this is stored.
+        deaths: Row name -> how many workers died while they executed the row.
+        left_out: Row name -> cause and reason.
+        cuts: Names of rows before which a frame is cut.
     """
 
     file: Path
@@ -61,7 +64,7 @@ class Suspects:
 
     @classmethod
     def read(cls, file: Path) -> Suspects:
-        """What was written, or nothing."""
+        """Read the file; empty if there is none."""
         try:
             deaths, left_out, cuts = json.loads(file.read_text())
         except FileNotFoundError:
@@ -73,7 +76,10 @@ class Suspects:
         return bool(self.deaths or self.left_out or self.cuts)
 
     def blame(self, names: Names, cause: FailureCause, how: str) -> None:
-        """A process died while it executed these rows. Those that have no name yet get one in a child."""
+        """Count the death of a process that executed these rows, and write the file.
+
+        Rows without a name are not counted; they get names in the next run, in a child.
+        """
         called = names.by_message or names.by_place
         if not called:
             return
@@ -92,16 +98,18 @@ class Suspects:
 
 
 class MarkingMonitor(ExecutionMonitor):
-    """Marks what is executed in a file that outlives the process, and keeps an eye on the clock."""
+    """Marks the executed row in a file that outlives the process, and runs the watchdog."""
 
     def __init__(
         self, file: Path, suspects: Suspects, timeout_secs: float | None, *, in_child: bool = False
     ) -> None:
-        """Begin with a clean mark.
+        """Make the file, with an empty mark.
 
         Args:
-            timeout_secs: For bolts that have none of their own.
-            in_child: Whether somebody may have died here before: rows are named by their messages then.
+            file: The file of the mark.
+            suspects: The rows to leave out and the places to cut.
+            timeout_secs: ``execute_timeout_secs`` of bolts that set none.
+            in_child: Whether this is a run after a death: rows then get names by message.
         """
         super().__init__()
         self._suspects = suspects
@@ -115,13 +123,13 @@ class MarkingMonitor(ExecutionMonitor):
         make_private_file(hung)
         self._hung_file = hung.open("w")
         self._fields = memoryview(self._map).cast("q")
-        self._fields[0] = NOBODY
+        self._fields[0] = NO_ROW
         self.mark = self._fields
         self._frames = 0
         self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs)
 
     def _progress(self) -> tuple[int, int] | None:
-        """What is being executed, as a pair that changes with each row; None for nothing that is timed."""
+        """The row and the frame being executed; None if nothing with a timeout is executed."""
         row, frame = self._fields[0], self._fields[1]
         return None if row in _UNTIMED else (row, frame)
 
@@ -131,24 +139,24 @@ class MarkingMonitor(ExecutionMonitor):
         return Names(len(frame), first, named)
 
     def begin(self, component: Component, names: Names, *, together: bool) -> None:
-        self._fields[0] = NOBODY
+        self._fields[0] = NO_ROW
         self.watchdog.allow(component.execute_timeout_secs or self._usual_secs, component.id)
         self._frames += 1
         self._fields[1], self._fields[2], self._fields[3] = self._frames, names.count, names.first
         if names.by_message:
             os.pwrite(self._file, array("q", names.by_message), MARK.size)
             self._fields[4] = True
-        self._fields[0] = TOGETHER if together else NOBODY
+        self._fields[0] = TOGETHER if together else NO_ROW
 
     def sending(self) -> None:
         self._fields[0] = SENDING
 
     def end(self) -> None:
-        self._fields[0] = NOBODY
-        self.watchdog.allow(self._usual_secs)  # what follows is ours, and no bolt's
+        self._fields[0] = NO_ROW
+        self.watchdog.allow(self._usual_secs)  # engine code follows, no bolt's
 
     def enter(self, component: Component, hook: str) -> None:
-        self._fields[0] = NOBODY
+        self._fields[0] = NO_ROW
         said = json.dumps((component.id, hook)).encode()
         os.pwrite(self._file, said, MARK.size)
         self._fields[2] = len(said)
@@ -165,13 +173,13 @@ class MarkingMonitor(ExecutionMonitor):
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
-        """While a level runs: interrupt what takes too long. Only a main thread can be interrupted."""
+        """While a level runs, interrupt rows that exceed their timeout. Works in a main thread only."""
         with self.watchdog.on_watch():
             yield
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.mark = [NOBODY]
+        """Close the file."""
+        self.mark = [NO_ROW]
         self._fields.release()
         self._map.close()
         self._hung_file.close()
@@ -179,14 +187,16 @@ class MarkingMonitor(ExecutionMonitor):
 
 
 def marked_of(blob: bytes) -> tuple[int, Names] | None:
-    """What a mark says of rows: which of them, its place or how they were executed, and what all are called.
+    """Decode a mark.
 
-    None if it speaks of no row.
+    Returns:
+        The index of the marked row (or TOGETHER or SENDING for all rows of the frame), and the names of the
+        rows. None if no row is marked.
     """
-    if len(blob) < MARK.size or not any(blob):  # its process died before it had begun
+    if len(blob) < MARK.size or not any(blob):  # the process died before it wrote the mark
         return None
     row, _, count, first, is_named = MARK.unpack_from(blob)
-    if row in {NOBODY, HOOK}:
+    if row in {NO_ROW, HOOK}:
         return None
     named = array("q", blob[MARK.size : MARK.size + 8 * count] if is_named else b"")
     return row, Names(count, first, named.tolist())

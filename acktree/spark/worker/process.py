@@ -1,4 +1,4 @@
-"""What a Python worker process does once: take the plan, find user code, keep its garbage still."""
+"""Set-up of a Python worker process: load the plan, extend ``sys.path``, freeze imports, limit memory."""
 
 from __future__ import annotations
 
@@ -28,54 +28,55 @@ from acktree.tasks.plan import Plan
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-# Worker processes are pooled: any of them may serve any level of any query. So a plan is kept by its file.
+# Worker processes are pooled, and each may run any level of any query. So plans are cached by file.
 _plans: dict[str, Plan] = {}
 _tasks_seen = 0
 _FREEZES = 5
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _MY_CGROUP: Final = Path("/proc/self/cgroup")
 _SHARE: Final = 0.75
-"""Of the machine's memory, what one worker may have by default."""
+"""The default memory limit of one worker, as a share of the machine's memory."""
 
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """A plan in a file that every worker reads, once a process.
+    """A plan in a file, which each worker process reads once.
 
-    Not a broadcast: Spark unpickles a stateful operator once beside the driver too, where those are missing.
+    A Spark broadcast cannot be used: Spark also unpickles a stateful operator in a process beside the driver,
+    which has no broadcasts.
 
     Attributes:
-        path: The file; or its name alone where Spark brings it (``SparkContext.addFile``). It is new for each
-            run, so a worker that stays never takes an old one for it.
+        path: The file; or only its name if Spark sends it (``SparkContext.addFile``). Each run has a new
+            name, so a worker process that outlives a run does not use an old plan.
     """
 
     path: str
 
     @classmethod
     def write(cls, plan: Plan, file: Path) -> SharedPlan:
-        """Put a plan where workers can read it; only its owner may."""
+        """Write a plan to a file that only its owner can read, for workers that see the same folder."""
         write_private(file, pickle.dumps((plan.import_path, _umask(), cloudpickle.dumps(plan))))
         return cls(str(file))
 
     @classmethod
     def send(cls, plan: Plan, name: str, context: SparkContext) -> SharedPlan:
-        """Let Spark bring a plan to executors that see no file of ours."""
-        # Executors that come later fetch it too, needed or not: it must be there for as long as Spark is.
+        """Send a plan by Spark, for executors that do not see the driver's files."""
+        # Executors that start later fetch the file too, so it must exist until the driver's process ends.
         folder = Path(tempfile.mkdtemp(prefix="acktree-plan-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         context.addFile(cls.write(plan, folder / name).path)
         return cls(name)
 
     def plan(self) -> Plan:
-        """The plan, in whichever process this is.
+        """The plan. The first call in a process reads it, sets the driver's umask and extends ``sys.path``.
 
         Raises:
-            CheckpointError: The folder that it was written to is not to be seen from here.
+            CheckpointError: The file cannot be read from this machine.
         """
         if self.path not in _plans:
             import_path, umask, packed = pickle.loads(self._read())
-            os.umask(umask)  # what bolts write is the user's business: our own JVM runs with a stricter one
-            # Behind what the worker has: the driver's path must not hide the worker's own packages.
+            os.umask(umask)  # files that bolts write get the user's rights; our JVM's own umask is stricter
+            # Appended, because the driver's path must not hide the worker's own packages.
             sys.path.extend(entry for entry in import_path if entry not in sys.path)
             _plans.clear()
             _plans[self.path] = pickle.loads(packed)
@@ -91,16 +92,16 @@ class SharedPlan:
             raise CheckpointError(
                 f"a worker cannot read the plan in the checkpoint: {error.strerror}",
                 f"{file.parent} on {socket.gethostname()}",
-                "put the checkpoint where driver and every executor, as one user, see it under the same path",
+                "put the checkpoint where the driver and all executors, as one user, see it under one path",
             ) from error
 
 
 def own_folder(name: str, batch_id: int) -> Path:
-    """A folder on a disk of this executor's own, which Spark deletes when it ends.
+    """A folder on a local disk of this executor. Spark deletes it when the executor ends.
 
     Args:
-        name: Of the folder; it is made if it is not there.
-        batch_id: What it holds of micro-batches before this one is deleted.
+        name: The folder's name; it is created if it does not exist.
+        batch_id: Files of micro-batches before this one are deleted.
     """
     disks = os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     folder = Path(disks.split(",")[0]) / name
@@ -110,32 +111,32 @@ def own_folder(name: str, batch_id: int) -> Path:
 
 
 def _umask() -> int:
-    """This process's umask. It can only be asked by setting it, and for that moment nobody may get rights."""
+    """This process's umask. Reading it means setting it; until it is restored, a strict one applies."""
     mine = os.umask(0o077)
     os.umask(mine)
     return mine
 
 
-def settle() -> None:
-    """Freeze what the process has loaded, while it is young.
+def freeze_imports() -> None:
+    """Exempt all objects loaded so far from garbage collection, in the first few tasks of a process.
 
-    Spark's worker runs ``gc.collect()`` after every task; with pyarrow and pandas loaded that is 34-48 ms for
-    each operator, partition and micro-batch. Imports arrive lazily, so the first few tasks freeze, not one.
+    Spark's worker runs ``gc.collect()`` after every task. With pyarrow and pandas loaded that takes 34-48 ms
+    for each operator, partition and micro-batch. Imports are lazy, so one call at the start is not enough.
     """
-    global _tasks_seen  # noqa: PLW0603  # one count a process is the point
+    global _tasks_seen  # noqa: PLW0603  # one count for each process
     if _tasks_seen < _FREEZES:
         _tasks_seen += 1
         gc.freeze()
 
 
 def limit_memory(most: int | None) -> None:
-    """Let whatever wants more memory than this in this process be told so by a MemoryError.
+    """Limit the memory of this process: an allocation beyond the limit raises MemoryError.
 
     Args:
-        most: ``worker_max_bytes``: memory of its own, mapped files not counted. None: three quarters of what
-            the machine has, or the control groups that this process is in (a container, a systemd unit).
+        most: ``worker_max_bytes``: private memory in bytes, mapped files not counted. None: three quarters of
+            the memory of the machine, or of the control group of this process (a container, a systemd unit).
 
-    Another limit that is lower stays. Where the system has no such limit (RLIMIT_DATA) nothing happens.
+    A lower limit that already exists stays. Where the system does not support RLIMIT_DATA nothing happens.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = round(_SHARE * _machine_bytes()) if most is None else most
@@ -146,18 +147,19 @@ def limit_memory(most: int | None) -> None:
 
 
 def _machine_bytes() -> int:
-    """The memory of the machine, or of the container that this process is in, if that is less."""
+    """The memory of the machine, or the limit of this process's container if that is lower; in bytes."""
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in _limit_files():
-        with suppress(OSError, ValueError):  # not there, or "max": no limit
+        with suppress(OSError, ValueError):  # no file, or "max": no limit
             has = min(has, int(file.read_text()))
     return has
 
 
 def _limit_files() -> Iterator[Path]:
-    """The files that may hold a limit: of this process's control group and of all above it, version 2 or 1.
+    """The files that may hold a limit: of this process's control group and of its parents, version 2 or 1.
 
-    In a container the kernel's path may be that of the host, which is not there; the root is the container's.
+    In a container the kernel's path may be a path of the host, which does not exist there; the root group is
+    the container's.
     Source: cgroups(7), /proc/[pid]/cgroup.
     """
     yield _CGROUPS / "memory.max"

@@ -1,17 +1,16 @@
-"""Large rows beside the query, where driver and workers are on one machine.
+"""Scratch files: contents of large rows, if driver and workers run on one machine.
 
-A byte that a level hands to the next one through Spark is copied some ten times on its way: into the JVM,
-into a row, through the sort and the compression of a shuffle, and back into Python. On one machine the row
-need only say where the bytes are. So what is large is written once to a file in Spark's own scratch folder,
-and the row carries its place; the receiving worker maps the file. Spark still moves every row, places it,
-and runs a task again with the rows that it had.
+Spark copies a byte from one level to the next about ten times: into the JVM, into a row, through the sort and
+the compression of a shuffle, and back into Python. On one machine a large row's bytes are written once to a
+file in Spark's scratch folder, and the row carries the file's name and an offset. The receiving worker maps
+the file. Spark still moves every row, and runs a failed task again with the same rows.
 
 Rules of this file
 ------------------
-1. A file belongs to one attempt of one task of one micro-batch, and is never written again: whoever reads a
-   row finds what its writer meant, whichever attempts failed beside it.
-2. A file goes when a later micro-batch has come: its own is committed then.
-3. Where there is no room, and on a cluster, rows carry their bytes themselves.
+1. A file belongs to one attempt of one Spark task of one micro-batch and is never changed. So failed attempts
+   do not affect the rows of others.
+2. A file is deleted when a later micro-batch runs, because its own is committed by then.
+3. If the disk is full, and on a cluster, rows carry their bytes themselves.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from acktree.private_files import mapped
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
 LARGE: Final = 16 << 10
-"""Rows of fewer bytes are not worth a file."""
+"""Rows of fewer bytes carry them themselves."""
 
 
 def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The rows that a task hands on; large ones say where they are. Called in a Spark task."""
+    """The output rows of a task; large ones are written to a file. Called in a Spark task."""
     if folder is None:
         yield from rows
         return

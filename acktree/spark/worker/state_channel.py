@@ -9,25 +9,25 @@ __all__ = ["Channel", "StateChannelLostError"]
 
 
 class StateChannelLostError(BaseException):
-    """The channel to a state was left between a question and its answer, and must not be used again.
+    """A request to the state store was interrupted before its answer, so the channel must not be used again.
 
-    The next question would be told this one's answer. No ``except Exception`` may go on after it: it ends the
-    level, and Spark runs the task again.
+    The next request would read this request's answer. It is a BaseException so that ``except Exception`` does
+    not catch it: it ends the level, and Spark runs the task again.
     """
 
 
 class Channel:
-    """Notes whether a question is under way, so that a channel that was interrupted is not used again."""
+    """Notes whether a request is pending, so that an interrupted channel is not used again."""
 
     def __init__(self) -> None:
         self._is_asking = False
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """Ask a question within this.
+        """Send a request and read its answer in this block.
 
         Raises:
-            StateChannelLostError: This question was interrupted, or an earlier one was.
+            StateChannelLostError: This request or an earlier one was interrupted.
         """
         self.refuse_if_lost()
         self._is_asking = True  # it stays so if anything is raised, wherever that is

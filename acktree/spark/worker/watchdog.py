@@ -1,16 +1,16 @@
-"""The execute timeout: user code that takes too long is interrupted, or loses its process.
+"""The watchdog enforces ``execute_timeout_secs``: it interrupts user code, or ends the process.
 
-A thread watches the progress of a level: which row is being executed, as the mark says. A row that stays
-for longer than its timeout is due, and the thread sends the main thread a signal, again and again until the
-signal arrives at a moment when user code runs. Only then its handler raises. Inside the engine (between the
-two writes of an emit, in a question to Spark's state over its socket) it never does.
+A thread reads the execution mark of a level. If the same row stays marked for longer than its timeout, the
+thread sends a signal to the main thread, and repeats it until the signal arrives while user code runs. Only
+then the signal's handler raises. It never raises in engine code, such as between the two writes of an emit,
+or in a request to Spark's state over its socket.
 
-It is a thread and not an alarm, because SIGALRM and ``setitimer`` are the user's: many libraries for timeouts
-switch whatever alarm there is off. The signal is SIGURG, which hardly anything uses and which is ignored by
-default, so that a late one does no harm.
+The watchdog uses a thread and not an alarm, because SIGALRM and ``setitimer`` belong to user code: many
+timeout libraries cancel any existing alarm. The signal is SIGURG, which few programs use and which is ignored
+by default, so a late signal has no effect.
 
-Code that holds the interpreter stops this thread too. For that there is the hard kill, a timer of
-``faulthandler`` which needs no interpreter: the thread restarts it whenever it sees progress.
+Code that holds the interpreter lock stops this thread too. Then the hard kill ends the process: a timer of
+``faulthandler``, which needs no interpreter. The thread restarts the timer whenever it sees progress.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ from typing import Final, TextIO
 from acktree.errors import ExecuteTimeoutError
 
 SIGNAL: Final = signal.SIGURG
-"""Sent to the main thread when a row is due."""
+"""Sent to the main thread when a row has exceeded its timeout."""
 
 _CALLS_USER_CODE: Final = frozenset(
     {"acktree.bolt", "acktree.tasks.bolts.kinds", "acktree.spark.worker.isolation"}
 )
-"""Modules of ours that call ``execute``, or what it is made of, and no other code that is not ours."""
-_TICKS: Final = 4
-"""The progress is read so often in one timeout."""
+"""Modules of acktree that call ``execute`` or parts of it, and no other code outside of acktree."""
+_LOOKS_PER_TIMEOUT: Final = 4
+"""How often the progress is read in one timeout."""
 _RETRY_SECS: Final = 0.005
-"""After so long the signal is sent again, if the last one came while the engine was running."""
-_PATIENCE: Final = 1.5
-"""Code that cannot be interrupted loses its process after so many times the timeout, and a second."""
+"""The time between two signals, while signals arrive in engine code."""
+_HARD_KILL_FACTOR: Final = 1.5
+"""The hard kill comes after this many timeouts plus one second."""
 
 Moment = tuple[int, int]
 """A row that is being executed, and the number of its frame."""
 
 
 class Watchdog:
-    """Watches one level in one process.
+    """The watchdog of one level in one process.
 
     Attributes:
-        timeout_secs: How long a row may take at the moment; None: as long as it likes.
+        timeout_secs: The current timeout of a row; None for no timeout.
     """
 
     def __init__(
         self, progress: Callable[[], Moment | None], hung_file: TextIO, timeout_secs: float | None
     ) -> None:
-        """Watch nothing yet.
+        """Make the watchdog; it starts in :meth:`on_watch`.
 
         Args:
-            progress: What is being executed; None for nothing that is timed. Called from any thread.
-            hung_file: Where the hard kill writes before it ends the process.
-            timeout_secs: Until :meth:`allow` says otherwise.
+            progress: Returns the row and frame being executed; None if nothing with a timeout is executed.
+                Called from any thread.
+            hung_file: The hard kill writes a traceback to it before it ends the process.
+            timeout_secs: The timeout until :meth:`allow` changes it.
         """
         self._progress, self._hung_file = progress, hung_file
         self.timeout_secs, self._bolt = timeout_secs, ""
@@ -70,10 +71,11 @@ class Watchdog:
         self._changed = threading.Event()
 
     def allow(self, secs: float | None, bolt: str = "") -> None:
-        """From now on a row may take so long. None: as long as it likes.
+        """Change the timeout of a row; None for no timeout.
 
         Args:
-            bolt: Who is executing, for the message of the error.
+            secs: The timeout.
+            bolt: The bolt that executes, for the message of the error.
         """
         self._bolt = bolt
         if secs == self.timeout_secs:
@@ -85,7 +87,7 @@ class Watchdog:
 
     @contextmanager
     def on_watch(self) -> Iterator[None]:
-        """While this is open: interrupt what takes too long. Does nothing outside of a main thread."""
+        """While this is open, interrupt rows that exceed their timeout. No-op outside a main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -107,13 +109,13 @@ class Watchdog:
                 signal.signal(SIGNAL, signal.SIG_DFL if before is None else before)
 
     def _watch(self) -> None:
-        """The thread."""
+        """The thread's target."""
         while self._is_watching:
             self._changed.wait(self._look())
             self._changed.clear()
 
     def _look(self) -> float | None:
-        """Read the progress and interrupt what is due; how long to wait until the next time."""
+        """Signal a row that exceeded its timeout. Returns the seconds until the next look, or None."""
         secs = self.timeout_secs
         if secs is None:
             return None
@@ -122,41 +124,41 @@ class Watchdog:
             self._seen, self._since, self._due = moment, now, None
             self._restart_hard_kill()
         elif now - since >= secs:
-            # With the time it began: once it was interrupted, a signal that is still on its way says nothing.
+            # The start time is part of it: after an interruption, a signal that is still pending has no
+            # effect.
             self._due = moment, since
             with suppress(ProcessLookupError):
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
             return _RETRY_SECS
-        return secs / _TICKS
+        return secs / _LOOKS_PER_TIMEOUT
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
-        """The signal's handler, in the main thread: raises in user code, and only there."""
+        """The signal's handler, in the main thread: raises if user code is running, and only then."""
         if self._due is None or self._due != (self._progress(), self._since) or not in_user_code(frame):
             return
-        self._since = time.monotonic()  # it may be caught, and go on: then it has the whole timeout again
+        self._since = time.monotonic()  # user code may catch the error and go on, with a full timeout again
         secs = self.timeout_secs
         raise ExecuteTimeoutError(
             f"execute took longer than execute_timeout_secs={secs:g}",
             f"bolt {self._bolt!r}",
-            "mend what it waits for, or give it longer: set_bolt(...).set_execute_timeout_secs(...)",
+            "correct what it waits for, or allow more time: set_bolt(...).set_execute_timeout_secs(...)",
         )
 
     def _restart_hard_kill(self) -> None:
-        """Code that holds the interpreter has the whole patience again; none is needed without a timeout."""
+        """Restart the hard-kill timer; without a timeout, cancel it."""
         secs = self.timeout_secs
         if not self._is_watching:
             return
         if secs is None:
             faulthandler.cancel_dump_traceback_later()
         else:
-            faulthandler.dump_traceback_later(_PATIENCE * secs + 1, exit=True, file=self._hung_file)
+            faulthandler.dump_traceback_later(_HARD_KILL_FACTOR * secs + 1, exit=True, file=self._hung_file)
 
 
 def in_user_code(frame: FrameType | None) -> bool:
-    """Whether this frame, the innermost one, is user code, called by the engine.
+    """Whether the innermost frame is user code, or library code called by user code.
 
-    What a library does for the engine is engine code (pickle, Spark's client of the state store), and what a
-    library does for a user's function is user code.
+    A library called by the engine (pickle, Spark's client of the state store) counts as engine code.
     """
     if frame is not None and _is_ours(frame):
         return False

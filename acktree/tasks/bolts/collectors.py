@@ -1,14 +1,14 @@
-"""The collectors that bolts are handed: they write down what user code says, and refuse what it may not say.
+"""The collectors of bolts: they record what user code emits, acks and fails, and refuse illegal calls.
 
-Nothing is sent from here. Emitted values wait in an ``Outlet`` per stream (see ``outlets.py``) until
-the frame is done and are then routed together; acks and fails are one byte each in the rows' account.
+Collectors send nothing. Emitted values wait in an ``Outlet`` per stream (see ``outlets.py``) until the frame
+is done, and are then routed together. Acks and fails are one byte each in the rows' account.
 
-What is called for each tuple looks for the usual case itself, without a call, and leaves the rest to others.
+Methods that are called for each tuple handle the usual case inline, without a call.
 ``emit`` has no keyword-only parameters, though its contract has: CPython 3.11 does not specialise such calls.
 
 An exception from outside (a timer's signal, MemoryError, KeyboardInterrupt) may be raised between any two
-steps of a method here, and user code may catch it and go on. So each method has one step that counts, and it
-is the last one: what an interrupted method wrote before that step is taken back, or says nothing by itself.
+steps of a method, and user code may catch it and go on. So the last step of each method makes it effective:
+what an interrupted method wrote before that step is undone, or has no effect by itself.
 """
 
 # ruff: noqa: SLF001  # a Tuple shows its users values; its place in the account is the engine's
@@ -37,13 +37,13 @@ from acktree.topology.model import Component
 
 Anchors = Tuple | Iterable[Tuple] | None
 
-_NO_TUPLE: Final = "give the Tuple that execute() was handed, not its values"
+_NO_TUPLE: Final = "give the Tuple that execute() received, not its values"
 _NOT_OURS: Final = "keep tuples in attributes that the bolt `remembers`, and nowhere else"
 _DONE: Final = "ack or fail a tuple once, after everything that is anchored to it was emitted"
 
 
 class _Writer:
-    """What the collectors have in common that write tuple by tuple."""
+    """The common part of the collectors that write single tuples."""
 
     _outlet: Outlet
 
@@ -53,8 +53,8 @@ class _Writer:
         self.rows = InboundRows.of_clock(0)
 
     def _turn_to(self, stream: str) -> Outlet:
-        """The outlet of a stream, from now on the one at hand: most bolts emit on one stream alone."""
-        self._stream = None  # until both are set, no stream is at hand
+        """Select and return the outlet of a stream; it stays selected: most bolts emit on one stream."""
+        self._stream = None  # no stream is selected until both attributes are set
         self._outlet = self._outlets.of(stream)
         self._stream = stream
         return self._outlet
@@ -66,7 +66,7 @@ class _Writer:
         self._outlets.close()
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
-        """What was emitted since last taken, and what of it cannot travel."""
+        """The tuples emitted since the last call, and those of them that cannot be encoded."""
         self._stream = None
         return self._outlets.take()
 
@@ -78,14 +78,14 @@ class BasicCollector(_Writer, BasicOutputCollector):
     """For a ``BasicBolt``: everything is anchored to the tuple being executed.
 
     Attributes:
-        rows, row: The frame at hand, and the tuple of it; -1 for none, in a tick.
+        rows, row: The current frame, and the index of the current tuple; -1 for none, in a tick.
     """
 
     row = -1
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         outlet = self._outlet if stream is self._stream else self._turn_to(stream)
-        # What nearly every emit is, seen without a call.
+        # The usual case, checked without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
             values = outlet.checked(values)
         try:
@@ -105,11 +105,11 @@ class BasicCollector(_Writer, BasicOutputCollector):
 
 
 class HandCollector(_Writer, OutputCollector):
-    """For a ``Bolt``: anchors, acks and fails are its own words, and held against the rows' account.
+    """For a ``Bolt``, which names anchors, acks and fails itself; each call is checked against the account.
 
     Attributes:
-        rows: The frame at hand.
-        elsewhere: Rows of other frames of which something was acked or failed since last cleared, by id().
+        rows: The current frame.
+        elsewhere: Other frames with rows that were acked or failed since it was cleared, by id().
     """
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
@@ -124,7 +124,7 @@ class HandCollector(_Writer, OutputCollector):
         if anchors is None:
             parent = -1
         elif type(anchors) is Tuple and anchors._rows is here and here.fate[anchors._row] == OPEN:
-            parent = anchors._row  # the tuple at hand, nearly always; all else is looked at closely
+            parent = anchors._row  # the usual case; all others are checked in full
         else:
             parent, joined = self._parent(anchors)
             if joined:
@@ -146,7 +146,7 @@ class HandCollector(_Writer, OutputCollector):
         outlet.write(values, parent, task_id, joined)
 
     def _parent(self, anchors: Tuple | Iterable[Tuple]) -> tuple[int, Sequence[Tuple]]:
-        """The row of the frame at hand that an emitted tuple hangs on; -1 and the anchors for a join."""
+        """The row of the current frame that is the anchor; -1 and the anchors for several or other frames."""
         if isinstance(anchors, Tuple):
             rows, row = self._open(anchors, "emitted anchored to")
             if rows is self.rows:
@@ -172,7 +172,8 @@ class HandCollector(_Writer, OutputCollector):
     def fail(self, tup: Tuple, reason: str = "") -> None:
         rows, row = self._open(tup, "failed")
         failure = failure_of(None, self._component.id, reason)
-        # First what fails the message: a tuple that is marked as failed, and nobody was told, would time out.
+        # The fail is added first: if the row were marked and the fail were not added, the message would time
+        # out.
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
         rows.fate[row] = FAILED
         if rows is not self.rows:
@@ -186,7 +187,7 @@ class HandCollector(_Writer, OutputCollector):
         self._outputs.reset(rows.lineage.roots_of(np.array([row])))
 
     def _open(self, tup: Tuple, doing: str) -> tuple[InboundRows, int]:
-        """The account of an open tuple. MisuseError when it is done, not ours, or no tuple at all."""
+        """The account of an open tuple. MisuseError if it is done, of another task, or no tuple."""
         self._outlets.refuse_if_closed(f"{doing} a tuple")
         if not isinstance(tup, Tuple):
             self._refuse(f"{doing} {short_repr(tup)}, which is not a tuple of the topology", _NO_TUPLE)
@@ -204,10 +205,10 @@ class HandCollector(_Writer, OutputCollector):
 
 
 class TimingCollector(HandCollector):
-    """The same in a micro-batch that is sampled: notes how long each tuple took from its execute to its ack.
+    """The same in a sampled micro-batch: measures the time of each tuple from its execute to its ack.
 
     Attributes:
-        took: Milliseconds of each ack since last cleared, by whose tuple it was.
+        took: Frame -> milliseconds of each ack since it was cleared.
     """
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
@@ -252,7 +253,7 @@ class ArrowCollector(ArrowOutputCollector):
             for first, part in parts
             if not isinstance(part, MisuseError)
         ]
-        self.unfit += unfit  # first: what does not travel fails, even if the next step never comes
+        self.unfit += unfit  # first: these fail even if the next step is interrupted
         self.emissions += emissions
 
     @property

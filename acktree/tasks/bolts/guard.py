@@ -1,15 +1,16 @@
-"""Memory that was not declared is refused, where it is written, by the name of the attribute.
+"""The guard: refuses changes to attributes of a bolt that are not listed in ``remembers``.
 
-A bolt lives for one micro-batch; what it writes into itself would be gone with it, in silence. So after
-``prepare`` its attributes are closed: rebinding one raises at once, and a built-in container that changed,
-whether it hangs on the object or on its class, is noticed after the tuple that changed it. Opaque objects are
-exempt, also within containers: a client, a cache or a model may be opened when it is first needed.
+A bolt object exists for one micro-batch, so a change to such an attribute would be lost without an error.
+After ``prepare`` the attributes are checked: assigning to one raises at once, and a change inside a built-in
+container, of the object or of its class, is found after the tuple that made it. Other objects are not
+checked, also inside
+containers: a bolt may open a client, a cache or a model when it first needs it.
 
-A bolt that overrides ``flush`` may keep things from its tuples until then: nothing is closed, and its
-attributes are compared once, after ``flush``, with what ``prepare`` left.
+A bolt that overrides ``flush`` may change its attributes until then: its attributes are compared once, after
+``flush``, with what ``prepare`` left.
 
-A container of up to :data:`WATCHED_CLOSELY` items (nested ones counted) is compared after each tuple; of a
-larger one the length after each tuple, and the items when the frame is done.
+A container of up to :data:`WATCHED_CLOSELY` items, nested items included, is compared after each tuple. For a
+larger one the length is compared after each tuple, and the items at the end of the frame.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _DATA: Final = (
     *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset, Tuple, *_CONTAINERS),
     *(Decimal, Fraction, date, time, timedelta, UUID, Enum),
 )
-"""What can only be there to be remembered; anything else may be a client."""
+"""Types that hold data; assigning a value of another type is allowed, since it may be a client."""
 _CONTRACT: Final = {"outputs", "remembers"}
 
 
 class Guard:
-    """Watches over the attributes of one prepared bolt."""
+    """Checks the attributes of one prepared bolt."""
 
     def __init__(self, bolt: object, remembers: Iterable[str], component: str) -> None:
-        """Close the attributes of ``bolt`` that it does not remember.
+        """Begin to check the attributes of ``bolt`` that are not in ``remembers``.
 
-        Raises nothing now; writing such an attribute raises MisuseError from then on.
+        From now on an assignment to such an attribute raises MisuseError.
         """
         self._component = component
         allowed = frozenset(remembers)
@@ -58,7 +59,7 @@ class Guard:
         _close(bolt, allowed, component)
 
     def _take_stock(self) -> None:
-        """Put side by side what is compared after each tuple, so that one comparison looks at all of it."""
+        """Collect in lists what is compared after each tuple, so that one comparison covers all of it."""
         closely = [watched for watched in self._watched.values() if watched.closely]
         self._values = [watched.value for watched in closely]
         self._before = [watched.before for watched in closely]
@@ -66,7 +67,7 @@ class Guard:
         self._lengths = [*map(len, self._large)]
 
     def may_have_changed(self) -> bool:
-        """Whether :meth:`check` would find something; asked after each tuple, so it costs little."""
+        """Whether :meth:`check` may find a change. Called after each tuple, so it must be fast."""
         try:
             return self._values != self._before or (
                 bool(self._large) and [*map(len, self._large)] != self._lengths
@@ -75,18 +76,18 @@ class Guard:
             return True
 
     def check(self) -> None:
-        """After a tuple: MisuseError when it changed a container that is not remembered."""
+        """Called after a tuple: raises MisuseError if it changed a container that is not remembered."""
         self._check(thoroughly=False)
 
     def check_all(self) -> None:
-        """After a frame: the same for large containers, item by item."""
+        """Called after a frame: the same, and large containers are compared item by item."""
         self._check(thoroughly=True)
 
     def _check(self, *, thoroughly: bool) -> None:
         changed = [
             name for name, watched in self._watched.items() if watched.has_changed(thoroughly=thoroughly)
         ]
-        for name in changed:  # one tuple is to blame for one change
+        for name in changed:  # report each change once, for the tuple that made it
             self._watched[name] = _Watched.of(self._watched[name].value)
         if changed:
             self._take_stock()
@@ -95,7 +96,7 @@ class Guard:
 
 @dataclass(frozen=True, eq=False)
 class _Watched:
-    """A container as it was: ``before`` holds copies of it and of the containers in it, nothing else."""
+    """A container and its snapshot: ``before`` copies it and the containers in it, and shares the rest."""
 
     value: Sized
     before: object
@@ -162,9 +163,9 @@ def _not_restored(name: str, component: str) -> MisuseError:
 
 
 def _copy(value: Any, seen: dict[int, int]) -> Any:  # noqa: ANN401  # a user's attribute
-    """Copy the containers in a value; ``seen`` counts the items of each, by identity. Leaves are shared."""
+    """Copy the containers in a value; other objects are shared. ``seen``: id of a container -> its length."""
     if not isinstance(value, (*_CONTAINERS, tuple)) or id(value) in seen:
-        return value  # a leaf; or a container within itself, which equals itself
+        return value  # no container, or a container that contains itself and equals itself
     seen[id(value)] = len(value)
     if isinstance(value, dict | KeyValueState):
         return {key: _copy(item, seen) for key, item in value.items()}
@@ -179,14 +180,14 @@ def _copy(value: Any, seen: dict[int, int]) -> Any:  # noqa: ANN401  # a user's 
 
 
 def _can_change(value: object) -> bool:
-    """Whether this is a container that can be changed in place, or a tuple with one in it."""
+    """Whether a value is a mutable container, or a tuple with one in it."""
     if isinstance(value, tuple):
         return any(map(_can_change, value))
     return isinstance(value, _CONTAINERS)
 
 
 def _attributes(bolt: object) -> Iterator[tuple[str, Any]]:
-    """The attributes of a bolt and of its user's classes, an object's own before its class's."""
+    """The attributes of a bolt object, then those of the user's classes; each name once."""
     names: set[str] = set()
     for holder in (bolt, *type(bolt).__mro__):
         if isinstance(holder, type) and holder.__module__.partition(".")[0] in {"acktree", "abc", "builtins"}:
@@ -201,13 +202,13 @@ def undeclared(name: str, component: str) -> MisuseError:
     """The error for an attribute that changed and is not remembered."""
     return MisuseError(
         f"bolt {component!r} changed its attribute {name!r}, which it does not remember",
-        f"component {component!r}: a bolt lives for one micro-batch, so the change would be lost",
+        f"component {component!r}: a bolt object exists for one micro-batch, so the change would be lost",
         f"class attribute: remembers = [{name!r}], and set it in prepare(); or keep it in a local variable",
     )
 
 
 def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
-    """Let assignments to attributes that are not allowed raise, by a subclass made for this object."""
+    """Make assignments to attributes that are not allowed raise, by a subclass made for this object."""
     kind: Any = type(bolt)
     assign = kind.__setattr__
 
@@ -216,8 +217,8 @@ def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
             raise undeclared(name, component)
         assign(self, name, value)
 
-    # A dict with keys of its own: in one that shares them with its class, CPython 3.11 looks up each
-    # attribute anew, which took a tenth of the time of a bolt that does little else.
+    # Replace the key-sharing dict: with one, CPython 3.11 does not cache attribute lookups of this object,
+    # which cost a tenth of the time of a small bolt.
     bolt.__dict__ = dict(vars(bolt))
     body = {"__slots__": (), "__setattr__": refuse_rebinding, "__module__": kind.__module__}
     bolt.__class__ = type(kind.__name__, (kind,), body)

@@ -1,11 +1,11 @@
-"""One level of the ladder, in one partition and micro-batch: wire rows in, wire rows out.
+"""Runs one level in one partition and micro-batch: wire rows in, wire rows out.
 
 Rules of this file
 ------------------
-1. The same rows in give the same rows out: Spark runs a level again after a failure, and rows arrive in any
-   order. So frames are sorted by (source task, sequence) before user code sees one.
-2. A task runs in exactly one partition, and all of its frames of a micro-batch are here.
-3. Rows for another level are not looked into; whoever hosts the level passes them on.
+1. The same input rows give the same output rows, because Spark runs a level again after a failure and
+   delivers rows in any order. So frames are sorted by (source task, sequence) before user code is called.
+2. A task runs in exactly one partition, and all of its frames of a micro-batch arrive there.
+3. Rows for other levels do not come here; the caller (Spark's operator or ``LocalCluster``) passes them on.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
-"""Gives the chunk of a name, from wherever the inbox is."""
+"""Reads the chunk with a name from the inbox."""
 
 
 FRAME_MESSAGES: Final = 1 << 16
-"""Messages of a spout task that follow each other go on as one frame of at most so many: what is done once a
-frame then hardly counts."""
+"""Consecutive messages of a spout task are joined to frames of at most this many messages. The cost per frame
+is then small beside the cost per message."""
 
 
 def run_level(
@@ -56,13 +56,17 @@ def run_level(
     """Run the bolts of one level over the rows addressed to it.
 
     Args:
-        index: Which level; 0 is the source level, where spouts' chunks become frames.
-        partition: Which partition this is.
+        plan: The plan of the topology.
+        index: The level; 0 is the source level, where chunks of spouts become frames.
+        partition: The partition.
         rows: Rows of this level and partition, in any order.
-        store: State of this partition; None where the level remembers nothing.
-        read_chunk: How to read the inbox; for the source level.
-        witness: Is shown everything that is emitted here.
-        sentry: Stands by while tuples are executed.
+        store: State of this partition; None if no bolt of the level is stateful.
+        read_chunk: Reads a chunk from the inbox; for the source level.
+        on_emit: Called with every batch that a component emits here.
+        monitor: Notes which row is executed; a no-op monitor by default.
+
+    Returns:
+        Rows for other levels and for the driver. Nothing runs before the first is read.
     """
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
@@ -80,7 +84,7 @@ def run_level(
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
             chunk = read_chunk(name).slice(first, end)
-            # A micro-batch that an earlier driver left unfinished runs again; its queue brings these back.
+            # The queue redelivers these, so a micro-batch of an earlier run that runs again leaves them out.
             if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
                 chunks.append(chunk)
         elif row.kind == Kind.ROWS:
@@ -121,7 +125,7 @@ def _run_bolt(
 
 
 def _emit_rows(row: WireRow, outputs: Outputs) -> None:
-    """Rows of a DataFrame as messages: a root for each, and with a retry policy its payload to the acker."""
+    """Emit rows of a DataFrame as messages, with a root each. With a retry policy, add their payloads."""
     plan = outputs.plan
     name, batch_id, place, is_tracked = json.loads(row.head)
     component = plan.topology.components[name]
@@ -137,9 +141,8 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     router = Router(component, task, outputs, chunk_at=row.sequence)
     refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
     if len(roots):
-        outputs.open_rows(
-            roots, rows.ack_values, -task
-        )  # no sequence stands behind these: see tasks/spouts/verdict_batch.py
+        # The owner is minus the task: these roots have no sequence. See tasks/spouts/verdict_batch.py.
+        outputs.open_rows(roots, rows.ack_values, -task)
         if component.retry is not None:
             outputs.payload(roots, row.body)
     for refused_row, error in refused.items():
@@ -147,7 +150,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
 
 
 def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
-    """What a spout emitted, on its way: routed to its subscribers, and announced to the acker."""
+    """Route the messages of a spout's chunk to their subscribers, and add their inits."""
     plan, count = outputs.plan, len(chunk)
     component = plan.topology.components[chunk.component]
     fields = component.streams[chunk.stream].fields
@@ -157,25 +160,25 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
     else:
         roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
-    # A subscriber gets one frame of a slice in each partition: its first sequence is order enough.
+    # A subscriber gets one frame of a slice in each partition, so the first sequence defines the order.
     router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
     emission = Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks)
-    refused = {**router.route(emission, rows), **_for_nobody(chunk, plan)}
+    refused = {**router.route(emission, rows), **_without_target(chunk, plan)}
     if chunk.is_tracked:
         outputs.open(chunk.task, chunk.first_sequence, rows.ack_values)
     for row, error in refused.items():
         outputs.refuse(component.id, chunk.task, rows.lineage.roots_of(np.array([row])), error)
 
 
-def _for_nobody(chunk: Chunk, plan: Plan) -> dict[int, Exception]:
-    """Messages that were emitted directly, to tasks of an earlier run that are no more: never an ack."""
+def _without_target(chunk: Chunk, plan: Plan) -> dict[int, Exception]:
+    """Directly emitted messages whose target task no longer reads them: these must fail, not be acked."""
     if chunk.tasks is None:
         return {}
     readers = plan.topology.subscribers(chunk.component, chunk.stream)
     here = [task for reader in readers for task in plan.topology.tasks[reader.subscriber]]
     return {
         row: MisuseError(
-            f"a message was emitted directly to task {chunk.tasks[row]}, which does not read it any more",
+            f"a message was emitted directly to task {chunk.tasks[row]}, which no longer reads this stream",
             f"spout {chunk.component!r}, stream {chunk.stream!r}",
             "it was emitted before its reader was changed: let its spout emit it again",
         )

@@ -1,7 +1,8 @@
-"""Which tuple is being executed, and which are left alone: what finds the message that kills its worker.
+"""The execution monitor: notes which row is being executed, and names the rows to leave out.
 
-A level that runs in LocalCluster, or for the first time on Spark, has nothing to leave alone. On Spark a
-worker that dies leaves its mark behind; see ``spark/isolation``.
+It finds the message that kills its worker. In ``LocalCluster``, and in a first run on Spark, no row is left
+out. On Spark the execution mark of a worker that died is read by the next attempt; see
+``spark/worker/isolation.py``.
 
 Storm has no counterpart: its worker dies, the tuple is replayed, and the next worker dies.
 """
@@ -19,12 +20,12 @@ from acktree.topology.model import Component
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A row that is not executed any more.
+    """A row that is not executed, because it killed or blocked its worker before.
 
     Attributes:
-        row: Its place in the frame.
-        cause: What it did to its worker.
-        reason: The same in words.
+        row: Its index in the frame.
+        cause: Why it is left out.
+        reason: The cause as a text for people.
     """
 
     row: int
@@ -33,46 +34,52 @@ class LeftOut:
 
 
 class ExecutionMonitor:
-    """Stands by while a level is executed. This one only watches the clock's hand move.
+    """A monitor that does nothing; ``MarkingMonitor`` overrides its methods on Spark.
 
     Attributes:
-        mark: ``mark[0]`` is the row that is being executed; whoever executes a row writes it there first.
+        mark: ``mark[0]`` is the index of the row that is being executed. The bolt task writes it before it
+            executes the row.
     """
 
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
 
-    def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:  # noqa: ARG002  # nobody asks
-        """What the rows of a frame are called; its frames are named in the order in which they are executed.
+    def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:  # noqa: ARG002  # no names here
+        """The names of a frame's rows. Called for the frames in the order of execution.
 
         Args:
-            task: Who executes it.
-            moves: Whether its rows may stand elsewhere in the next run: a bolt of the same level made it.
+            frame: The frame.
+            task: The task that executes it.
+            moves: Whether its rows may have other positions in the next run: a bolt of the same level made
+                it.
         """
         return Names(len(frame))
 
     def begin(self, component: Component, names: Names, *, together: bool) -> None:
-        """Rows are executed next.
+        """Called before rows are executed.
 
         Args:
             component: The bolt that executes them.
-            names: What they are called.
-            together: Whether they are executed in one call; else each is marked first.
+            names: The names of the rows.
+            together: Whether they are executed in one call. Otherwise each row is marked before its call.
         """
 
     def sending(self) -> None:
-        """They were executed, and what they emitted is made ready: it may be any of them that is too much."""
+        """Called after the rows were executed, before their emitted tuples are encoded and routed.
+
+        If the worker dies now, any of the rows may be the cause.
+        """
 
     def end(self) -> None:
-        """That is done, too."""
+        """Called when the emitted tuples were routed, or when a hook has returned."""
 
     def enter(self, component: Component, hook: str) -> None:
-        """A hook that has no tuple to blame is called, such as ``prepare`` or ``flush``; then ``end``."""
+        """Called before a hook that works on no tuple: ``prepare``, ``tick``, ``flush`` or ``cleanup``."""
 
-    def left_out(self, names: Names) -> Sequence[LeftOut]:  # noqa: ARG002  # nobody died here
-        """The rows of a frame that are not to be executed, ascending."""
+    def left_out(self, names: Names) -> Sequence[LeftOut]:  # noqa: ARG002  # no worker died here
+        """The rows that must not be executed, ascending."""
         return ()
 
-    def cuts(self, names: Names) -> Sequence[int]:  # noqa: ARG002  # nobody died here
-        """Where a frame must be cut, ascending: some row of it killed a worker, and it is not known which."""
+    def cuts(self, names: Names) -> Sequence[int]:  # noqa: ARG002  # no worker died here
+        """Where to cut a frame, ascending. A frame is cut when an unknown row of it killed a worker."""
         return ()

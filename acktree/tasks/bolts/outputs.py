@@ -1,4 +1,4 @@
-"""What one level brings forth in one partition and micro-batch."""
+"""The outputs of one level in one partition and micro-batch: frames, deltas, counters, errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 
 OnEmit = Callable[[str, str, pa.RecordBatch], None]
-"""Is shown (component, stream, batch)."""
+"""Called with (component, stream, batch)."""
 
 
 class Outputs:
-    """Collects frames, messages to the acker, counters and errors; gives them as wire rows at the end."""
+    """Collects frames, deltas for the acker, counters and errors, and makes wire rows of them at the end."""
 
     def __init__(
         self,
@@ -37,11 +37,15 @@ class Outputs:
         on_emit: OnEmit | None = None,
         monitor: ExecutionMonitor | None = None,
     ) -> None:
-        """Nothing yet.
+        """Start empty.
 
         Args:
-            witness: Is shown every batch that a component emits, before it is routed.
-            sentry: Stands by while tuples are executed.
+            plan: The plan of the topology.
+            partition: The partition that the level runs in.
+            level: The level's index.
+            clock_ms: The micro-batch's clock.
+            on_emit: Called with every batch that a component emits, before it is routed.
+            monitor: Notes which row is executed; a no-op monitor by default.
         """
         self.on_emit = on_emit
         self.monitor = monitor or ExecutionMonitor()
@@ -61,7 +65,7 @@ class Outputs:
         self._payloads: list[tuple[Int64s, Buffer]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
-        """A frame for a task in some partition, on this level (fused) or a higher one."""
+        """Add a frame for a task in some partition, on this level or a higher one."""
         level = self.plan.level_of[frame.subscriber]
         if level == self.level:
             self.local.setdefault(frame.subscriber, []).append(frame)
@@ -69,54 +73,60 @@ class Outputs:
             self._frames.setdefault((partition, level), []).append(frame)
 
     def open(self, task: int, first_sequence: int, sums: Int64s) -> None:
-        """A spout task sent out consecutive messages; ``sums``: XOR of the edges each went out with."""
+        """Add the inits of a spout task's consecutive messages.
+
+        Args:
+            task: The spout task.
+            first_sequence: Sequence of the first message.
+            sums: For each message the XOR of the edges of its copies, shape (n,).
+        """
         self._opened.append(Opened(task, first_sequence, first_sequence + len(sums)))
         self._sequence_sums.append(SequenceSums(task, first_sequence, sums))
 
     def open_rows(self, roots: Int64s, sums: Int64s, owner: int) -> None:
-        """A DataFrame's rows went out, which have roots and no sequences."""
+        """Add the inits of a DataFrame's rows, which have roots and no sequences."""
         self._inits.append((roots, sums, np.full(len(roots), owner, dtype=np.int32)))
 
     def ack(self, roots: Int64s, deltas: Int64s) -> None:
-        """Tuples of these roots were acked."""
+        """Add acks: the roots of acked tuples and the delta under each."""
         self._acks.append((roots, deltas))
 
     def fail(self, roots: Int64s, failure: Failure) -> None:
-        """Tuples of these roots were failed, all for one reason."""
+        """Add fails of these roots, all with one failure."""
         if len(roots):
             self._reasons.append(failure.to_bytes())  # first: an exception in between leaves a reason unused
             self._fails.append((roots, len(self._reasons) - 1))
 
     def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
-        """A grouping of this spout raised on a message: it fails before any bolt sees it there."""
+        """Fail a spout's message on which a grouping raised, and report the error."""
         failure = failure_of(error, component)
         self.fail(roots, failure)
         self.error(component, task, failure)
 
     def emitted(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
-        """A component emitted this: shown to the witness, and with ``debug`` told to the driver."""
+        """Pass an emitted batch to ``on_emit``, and with ``debug`` to the driver."""
         if self.on_emit is not None:
             self.on_emit(component, stream, batch)
         if self.plan.config.debug:
             self._emitted.append((component, stream, batch))
 
     def payload(self, roots: Int64s, values: Buffer) -> None:
-        """What these messages hold, an encoded batch of a row each: read if they fail or stay open."""
+        """Add the values of messages as an encoded batch, one row each. Read if one fails or stays open."""
         self._payloads.append((roots, values))
 
     def reset(self, roots: Int64s) -> None:
-        """The age of these roots begins again."""
+        """Add resets: the age of these roots begins again."""
         self._resets.append(roots)
 
     def error(self, component: str, task: int, failure: Failure) -> None:
-        """Something to show to a person: all are counted, a few of a component and micro-batch are kept."""
+        """Add an error to report. All are counted; a few for each component and micro-batch are kept."""
         self.counters.add(component, task, NO_STREAM, "errors", 1)
         kept = self._errors.setdefault(component, [])
         if len(kept) < self.plan.config.max_error_report_per_interval:
             kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
 
     def wire_rows(self) -> Iterator[WireRow]:
-        """Everything, addressed: to other levels, to the ackers, to the driver."""
+        """All outputs as wire rows, addressed to other levels or to the driver."""
         for (partition, level), frames in self._frames.items():
             for frame in self._in_few(frames):
                 yield WireRow(
@@ -126,7 +136,7 @@ class Outputs:
         yield from self._rows_for_the_driver()
 
     def _in_few(self, frames: list[Frame]) -> list[Frame]:
-        """Small frames as one. A spout's stay alone: other partitions have what lies between them."""
+        """Join small frames of bolts. Frames of spouts are not consecutive here and stay as they are."""
         components = self.plan.topology.components
         alone = [frame for frame in frames if components[frame.component].kind == "spout"]
         return alone + put_together(frame for frame in frames if components[frame.component].kind == "bolt")
@@ -146,7 +156,7 @@ class Outputs:
             yield self._row(Kind.ERROR, component.encode(), json.dumps(errors).encode())
 
     def deltas(self) -> Deltas:
-        """All messages to the acker, summed by message."""
+        """All inits, acks, fails and resets for the acker, summed by message."""
 
         def joined(arrays: list[Int64s]) -> Int64s:
             return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
@@ -167,6 +177,6 @@ class Outputs:
         ).summed()
 
     def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
-        # The level before the partition: the acker hears of failures in the order of the data.
-        carried: Any = body  # read like bytes, and not copied
+        # Rows are sorted by level before partition, so the acker reads failures in the order of the data.
+        carried: Any = body  # a buffer that is read like bytes, without a copy
         return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)

@@ -1,14 +1,15 @@
-"""From what a task emitted to the frames that others receive: targets, edges, lineage.
+"""The router: turns emitted tuples into the frames that subscribers receive, with targets, edges and lineage.
 
 Rules of this file
 ------------------
-1. Every delivered copy has an edge of its own, for every anchor. Siblings that go to one partition together
-   are named together, by the sum of their edges, from which each edge can be derived. One ordinal step of the
-   anchor is spent for each copy, so that no two of its edges are equal, whatever the grouping does.
-2. Nothing depends on arrival order between tasks, or chance: a second run names the same edges. What hangs
-   on nothing has no parent to choose its task by; it is spread by the micro-batch's clock and its place.
+1. Every delivered copy has its own edge for every anchor. Copies of one parent that go to the same partition
+   share one number, the XOR of their edges, from which each edge can be derived. Each copy uses one ordinal
+   of its anchor, so no two edges of an anchor are equal, whatever the grouping does.
+2. Nothing depends on the arrival order between tasks or on randomness: a second run makes the same edges.
+   An unanchored tuple has no parent to choose its task by; the micro-batch's clock and its position decide.
 3. An anchor named twice counts once.
-4. What a custom grouping or a value raises is data: the tuples at hand are refused, the others delivered.
+4. If a custom grouping raises, or a value cannot be hashed, the tuples concerned are refused and the others
+   are delivered.
 
 Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorImpl``.
 """
@@ -45,9 +46,9 @@ class Emission:
     Attributes:
         stream: The stream emitted on.
         batch: The values, n rows.
-        parents: The row each is anchored to, shape (n,); -1 for none, or for those in ``joins``.
-        joins: Anchors of the tuples that hang on several, or on tuples of another frame; by emitted row.
-        tasks: The task each is for (``emit_direct``), shape (n,); None when groupings choose.
+        parents: The row that each tuple is anchored to, shape (n,); -1 for none, or for a tuple in ``joins``.
+        joins: Emitted row -> its anchors, for tuples with several anchors or with an anchor in another frame.
+        tasks: The target task of each (``emit_direct``), shape (n,); None when groupings choose.
     """
 
     stream: str
@@ -59,7 +60,7 @@ class Emission:
 
 @dataclass(frozen=True, eq=False)
 class _Route:
-    """A subscription at work. ``chooser`` is None for direct grouping, an exception if none could be made."""
+    """A subscription and its chooser: None for direct grouping, an exception if making it raised."""
 
     subscription: Subscription
     chooser: Chooser | Exception | None
@@ -67,13 +68,14 @@ class _Route:
 
 @dataclass(frozen=True, eq=False)
 class _Copies:
-    """Copies of emitted tuples on their way to one subscriber; n of them.
+    """Copies of emitted tuples for one subscriber; n copies.
 
     Attributes:
         batch: The values, n rows.
-        parents: The row each is anchored to, shape (n,), as in an :class:`Emission`.
-        tasks: The task each is for, shape (n,).
-        emitted: Which emitted row each is a copy of, shape (n,); None when there is one of each, in order.
+        parents: The row that each is anchored to, shape (n,), as in an :class:`Emission`.
+        tasks: The target task of each, shape (n,).
+        emitted: The emitted row that each is a copy of, shape (n,); None if there is one copy of each, in
+            order.
     """
 
     batch: pa.RecordBatch
@@ -83,50 +85,55 @@ class _Copies:
 
     @property
     def emitted_rows(self) -> Int64s:
-        """Which emitted row each is a copy of, shape (n,)."""
+        """The emitted row that each is a copy of, shape (n,)."""
         return np.arange(len(self.tasks)) if self.emitted is None else self.emitted
 
     def taken(self, order: Int64s) -> _Copies:
-        """These in another order."""
+        """The copies in another order."""
         batch, emitted = _taken(self.batch, order), order if self.emitted is None else self.emitted[order]
         return _Copies(batch, self.parents[order], self.tasks[order], emitted)
 
     def slice(self, start: int, end: int) -> _Copies:
-        """Some that stand together."""
+        """The copies from ``start`` up to, and without, ``end``."""
         mine = slice(start, end)
         emitted = np.arange(start, end) if self.emitted is None else self.emitted[mine]
         return _Copies(self.batch.slice(start, end - start), self.parents[mine], self.tasks[mine], emitted)
 
 
 class Router:
-    """The groupings of one task's streams."""
+    """Routes the tuples of one task to the subscribers of its streams."""
 
     def __init__(
         self, component: Component, task: int, outputs: Outputs, chunk_at: int | None = None
     ) -> None:
-        """Open the streams of a task.
+        """Make the router of one task.
 
         Args:
+            component: The task's component.
+            task: The task.
+            outputs: Where frames go.
             chunk_at: For a slice of a spout's messages: the sequence of its first row, which is then the
-                number of every frame. None for a bolt: frames are numbered one by one.
+                number of every frame. None for a bolt: its frames are numbered from 0.
         """
         self._component, self._task, self._outputs = component, task, outputs
         self._plan = outputs.plan
         self._sequence, self._step = (0, 1) if chunk_at is None else (chunk_at, 0)
         self._routes: dict[str, list[_Route]] = {}
-        # What hangs on nothing: a message has its sequence to go by, a bolt's tuple only its moment.
+        # Unanchored tuples are spread by the sequence for a spout, and by the clock and position for a bolt.
         self._place = 0 if chunk_at is None else chunk_at
         moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
         self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
 
     def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, Exception]:
-        """Send an emission on its way and charge its edges to its anchors.
+        """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
 
         Args:
-            rows: The frame that ``emission.parents`` counts in.
+            emission: The emitted tuples.
+            rows: The frame whose rows ``emission.parents`` names.
 
         Returns:
-            Emitted rows that a grouping raised on, with the exception; they were not delivered there.
+            Emitted row -> exception, for rows that a grouping raised on. These were not delivered to the
+            subscriber of that grouping.
         """
         outputs, count = self._outputs, emission.batch.num_rows
         if not count:
@@ -155,18 +162,19 @@ class Router:
             return Choice(np.flatnonzero(is_mine), emission.tasks[is_mine])
         if route.chooser is None:
             raise ProtocolError(
-                f"emit() on stream {emission.stream!r} was let through, although it is read directly",
+                f"emit() on stream {emission.stream!r} was not refused, although a direct grouping reads it",
                 f"component {self._component.id!r}",
                 "this is a bug in acktree: please report it",
             )
         if isinstance(route.chooser, Exception):
-            return _nobody(len(mixes), route.chooser)
+            return _no_targets(len(mixes), route.chooser)
         return _choose_by_halves(route.chooser, emission.batch, mixes)
 
     def _mixes(self, parents: Int64s, rows: InboundRows) -> UInt64s:
-        """One well-mixed number for each emitted tuple, which is what shuffles choose by; shape (n,).
+        """A hash for each emitted tuple, by which shuffle groupings choose a task; shape (n,).
 
-        From its parent and its place among that parent's children; without one, from its place in all.
+        It is made of the tuple's parent and its index among the children of that parent. For an unanchored
+        tuple it is made of its index among all unanchored tuples of the task.
         """
         folds = np.append(rows.folds, np.uint64(0))[parents]  # -1 takes the zero
         places = rows.ordinal + _ranks(parents)
@@ -179,7 +187,7 @@ class Router:
     def _dispatch(
         self, route: _Route, emission: Emission, rows: InboundRows, emitted: Int64s | None, tasks: Int32s
     ) -> None:
-        """One frame for each partition that hosts a target."""
+        """Make one frame for each partition that hosts a target task."""
         batch, parents = emission.batch, emission.parents
         if emitted is not None:
             batch, parents = _taken(batch, emitted), parents[emitted]
@@ -189,7 +197,7 @@ class Router:
         if (partitions == first).all():
             self._frame(route, emission, rows, first, copies)
             return
-        # Sorted once and cut, however many partitions there are; numbers this narrow are sorted in one pass.
+        # One sort for all partitions; for integers of 8 or 16 bits numpy uses a radix sort, which is faster.
         order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
         copies, end = copies.taken(order), 0
         for partition, count in enumerate(np.bincount(partitions).tolist()):
@@ -225,7 +233,8 @@ class Router:
             return _Route(subscription, None)
         stream, targets = self._component.streams[subscription.stream], bolt.task_ids
         if self._plan.level_of[bolt.id] == self._outputs.level:
-            # Fused: its tuples do not leave the partition, so only the tasks that live here can be chosen.
+            # Same level: tuples do not leave the partition, so only the tasks of this partition can be
+            # chosen.
             targets = self._plan.hosted(bolt, self._outputs.partition)
         try:
             chooser = make_chooser(
@@ -249,7 +258,7 @@ class Router:
 def _lineage_of(
     copies: _Copies, joins: Mapping[int, Sequence[Tuple]], rows: InboundRows, channel: np.uint64
 ) -> Lineage:
-    """Make the edges of the copies of one frame, and charge them to what they are anchored to."""
+    """Make the edges of the copies of one frame, and add them to the sums of their anchors."""
     parents, lineage = copies.parents, rows.lineage
     if not joins:
         if rows.is_untracked:
@@ -264,12 +273,12 @@ def _lineage_of(
 
 
 def charge(rows: InboundRows, parents: Int64s, channel: np.uint64) -> Int64s:
-    """Make an edge for each copy and charge it to its parent; returns the edges, zero where unanchored.
+    """Make an edge for each copy and add it to its parent's sum. Returns the edges, 0 for unanchored copies.
 
     Args:
-        rows: Where the parents stand; their account moves on.
-        parents: The row each copy is anchored to, shape (n,); -1 for none. Any order.
-        channel: Whose these are, and for whom.
+        rows: The account of the parents; it is changed.
+        parents: The row that each copy is anchored to, shape (n,); -1 for none. Any order.
+        channel: The channel: emitting component, stream and target partition.
     """
     anchored = np.flatnonzero(parents >= 0)
     edges = np.zeros_like(parents)
@@ -278,7 +287,7 @@ def charge(rows: InboundRows, parents: Int64s, channel: np.uint64) -> Int64s:
 
 
 def _ranks(parents: Int64s) -> Int64s:
-    """How many of those before it have the same parent, for each of these; shape (n,)."""
+    """For each item, how many earlier items have the same parent; shape (n,)."""
     starts = starts_of_runs(parents)
     starts, lengths = starts[:-1], np.diff(starts)
     if (parents[starts[1:]] < parents[starts[:-1]]).any():
@@ -294,20 +303,20 @@ def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     return taken
 
 
-def _nobody(count: int, error: Exception) -> Choice:
-    """No task for any of so many tuples, because of one error."""
+def _no_targets(count: int, error: Exception) -> Choice:
+    """A choice that refuses all of ``count`` tuples because of one error."""
     none = np.zeros(0, dtype=np.int64)
     return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))
 
 
 def _choose_by_halves(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:
-    """Choose for fewer tuples at a time: some tuple cannot be looked at, and only that is refused."""
+    """Choose tasks for a batch, in halves if that raises, so that only the tuples that raise are refused."""
     middle = batch.num_rows // 2
     try:
         return chooser.choose(batch, mixes)
     except MisuseError as error:
         if not middle:
-            return _nobody(1, error)
+            return _no_targets(1, error)
     halves = [
         _choose_by_halves(chooser, batch.slice(0, middle), mixes[:middle]),
         _choose_by_halves(chooser, batch.slice(middle), mixes[middle:]),
@@ -325,7 +334,7 @@ def _choose_by_halves(chooser: Chooser, batch: pa.RecordBatch, mixes: UInt64s) -
 def _joined(
     lineage: Lineage, copies: Int64s, joins: Mapping[int, Sequence[Tuple]], channel: np.uint64
 ) -> Lineage:
-    """Give the copies that have several anchors, or anchors of other frames, their lineage."""
+    """The lineage of copies of which some have several anchors, or anchors in other frames."""
     plain = lineage.sparse()
     maps: list[dict[int, int]] = []
     attempts: dict[int, int] = {}

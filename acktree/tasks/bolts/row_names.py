@@ -1,12 +1,12 @@
-"""What rows are called while it is found out which of them kills its worker.
+"""Names of rows, used to find the row that kills its worker when a level runs again.
 
-A row has a name by its place: its frame, and where it stands there. That costs nothing, and holds as long as
-the same frames come again. It does not hold where a bolt of the same level made the frame: when one of its
-rows is left out, or it emits other tuples each time, all that follow move up or down.
+A row has a name by position: its frame and its index there. This name costs nothing, and stays valid as long
+as the same frames come again. It does not stay valid for a frame made by a bolt of the same level: if one row
+is left out, or the bolt emits other tuples in the next run, the following rows have other positions.
 
-So a row has a name by its message, too, which no other message can take: who emitted it on which stream, what
-task executes it, the roots that it hangs on, and how many of the same roots came before it. Rows that hang on
-no message share one such name, and are told apart by their order alone.
+So a row also has a name by message: the emitting component, the stream, the executing task, the roots of the
+row, and the number of earlier rows with the same roots. Untracked rows have no roots; only their order tells
+them apart.
 
 Storm has no counterpart.
 """
@@ -23,20 +23,20 @@ from typing import Final
 from acktree.core.data.frames import Frame
 
 NOWHERE: Final = -1
-"""The place of rows that may stand elsewhere in the next run."""
+"""Instead of a name by position: the rows may have other positions in the next run."""
 _WIDTH: Final = (1 << 62) - 1
 _STEP: Final = 0x2545F4914F6CDD1D
-"""From a row's name to that of the next of the same roots; odd, so that no two of them meet."""
+"""The step between the names of rows with the same roots; odd, so that no two names are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Rows that follow each other in a frame, by name.
+    """The names of consecutive rows of a frame.
 
     Attributes:
-        count: How many they are.
-        first: The name of the first by its place, those after it are numbered on; or NOWHERE.
-        by_message: The name of each, shape (count,); empty in a worker's own run, where nobody needs it.
+        count: The number of rows.
+        first: The first row's name by position; the others have the next numbers. NOWHERE for none.
+        by_message: Each row's name by message, shape (count,). Empty in a first run, which does not need it.
     """
 
     count: int
@@ -45,32 +45,32 @@ class Names:
 
     @property
     def by_place(self) -> range:
-        """The name of each by its place, shape (count,); empty where that may be another's next time."""
+        """Each row's name by position, shape (count,); empty if positions may change in the next run."""
         return range(0) if self.first < 0 else range(self.first, self.first + self.count)
 
     def part(self, start: int, end: int) -> Names:
-        """Those from one row to before another."""
+        """The names of the rows from ``start`` up to, and without, ``end``."""
         first = self.first if self.first < 0 else self.first + start
         return Names(end - start, first, self.by_message[start:end])
 
 
 def place_of(frame: Frame, task: int) -> int:
-    """The name of a frame's first row by its place, the same when the frame comes again; 0 to 2**62 - 1."""
+    """The name by position of a frame's first row, the same when the frame comes again; 0 to 2**62 - 1."""
     texts = (frame.component, frame.stream, frame.subscriber)
     return _number(repr((*texts, frame.source, frame.sequence, task)).encode("utf-8", "surrogatepass"))
 
 
 class MessageNames:
-    """Names rows by their messages; for one run of a level, whose frames it is shown in order.
+    """Makes names by message, for one run of a level. Frames must be passed in the order of execution.
 
-    Costs some microseconds a row: nothing for a run in which nobody has died.
+    Costs some microseconds a row, so it is used only after a worker has died.
     """
 
     def __init__(self) -> None:
         self._met: Counter[int] = Counter()
 
     def of(self, frame: Frame, task: int) -> list[int]:
-        """The name of each row of the next frame of a task, shape (n,); 0 to 2**62 - 1."""
+        """The name by message of each row of a task's next frame, shape (n,); 0 to 2**62 - 1."""
         texts = (frame.component, frame.stream, frame.subscriber, task)
         said = repr(texts).encode("utf-8", "surrogatepass")
         lineage = frame.lineage.sparse()
@@ -81,7 +81,7 @@ class MessageNames:
         ]
 
     def _next(self, kin: int) -> int:
-        """The name of the next row of the same roots."""
+        """The name of the next row with the same roots."""
         before = self._met[kin]
         self._met[kin] = before + 1
         return (kin + before * _STEP) & _WIDTH

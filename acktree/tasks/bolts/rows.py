@@ -1,8 +1,9 @@
-"""The tuples of one frame while a task works on them, and what each still owes.
+"""The tuples of one frame while a task works on them, with the tracking state of each.
 
-Everything that Storm keeps in a tuple object stands here in arrays with a place per row: its values, was it
-acked, how many copies were made from it, the XOR of their edges. :class:`Tuple` objects only point here, and
-so do their copies: two accounts of one tuple would hand out the same edge twice, which XORs to nothing.
+What Storm keeps in a tuple object is kept here in arrays with one item a row: the values, whether the tuple
+was acked, the XOR of the edges of the copies anchored to it. A :class:`Tuple` is a pointer to a row, and a
+copy of it points to the same row. A second account of the same tuple would create the same edge twice; the
+XOR of two equal edges is zero, which could make a false ACKED.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ OPEN: Final = 0
 ACKED: Final = 1
 FAILED: Final = 2
 REPORTED: Final = 3
-"""The fate of a row: REPORTED is an ACKED row whose delta was handed to the acker."""
+"""The state of a row. REPORTED is an ACKED row whose delta was already passed to the acker."""
 
 FATES: Final = ("open", "acked", "failed", "acked")
 
 
 class InboundRows:
-    """Rows a task was given, with their account.
+    """Rows that a task received, with their tracking state.
 
     Attributes:
-        columns: Field, or its place -> its values: the fields that were read so far.
+        columns: Field name or index -> values, for the fields that were read so far.
         fate: One byte a row: OPEN, ACKED, FAILED or REPORTED.
-        ordinal: How many copies were anchored to any of the rows so far: no two have one ordinal.
-        held_id: The name under which a row is kept between micro-batches; set for rows that are.
-        keeper: Whose tuples these are: the collector that alone may ack them; None where nobody acks.
-        came_ms: The clock of the micro-batch that brought them; -1 where nobody measures.
-        began: When each was executed, by a stopwatch in seconds; empty where that is not sampled.
+        ordinal: How many copies were anchored to the rows so far. Each copy has an ordinal of its own.
+        held_id: Row -> the id under which a held tuple is kept between micro-batches.
+        owner: The collector that may ack these tuples; None for rows that are never acked.
+        came_ms: The clock of the micro-batch that brought the rows; -1 if latency is not measured.
+        began: Row -> when its execution began, in seconds of a monotonic clock; empty if not sampled.
     """
 
     def __init__(
@@ -50,11 +51,15 @@ class InboundRows:
         lineage: Lineage,
         columns: Sequence[Column] = (),
     ) -> None:
-        """Open the account of some rows.
+        """Make the account of rows; all are open.
 
         Args:
-            task_ids: The task that emitted each, shape (n,), or one for all.
-            columns: The values of each field; none where nobody reads them, as on a spout's side.
+            component: The component that emitted them.
+            stream: The stream that they were emitted on.
+            task_ids: The task that emitted each, shape (n,), or one task for all.
+            fields: The field names of the stream.
+            lineage: The roots and edges of each row.
+            columns: The values of each field; empty if they are never read, as for a spout's messages.
         """
         self.component, self.stream, self.task_ids, self.fields = component, stream, task_ids, fields
         self.lineage = lineage
@@ -73,14 +78,15 @@ class InboundRows:
         return np.zeros(len(self.lineage), dtype=np.int64)
 
     def edges_below(self, parents: Int64s, channel: np.uint64, copies: int) -> Int64s:
-        """Charge each of some rows with the copies below it that go through one channel.
+        """Make edges for all copies of some rows on one channel, and add them to these rows' sums.
 
         Args:
-            parents: These rows, ascending, each once, shape (p,).
-            copies: How many copies there are in all: each has an ordinal to itself, as one by one.
+            parents: The rows, ascending, each once, shape (p,).
+            channel: The channel of the copies.
+            copies: The number of copies in all. As many ordinals are used, as in :meth:`edges_one_by_one`.
 
         Returns:
-            XOR of the edges of each row's, shape (p,).
+            For each row the XOR of the edges of its copies, shape (p,).
         """
         is_all = len(parents) == len(self.lineage)
         places = (self.folds if is_all else self.folds[parents]) + channel
@@ -93,7 +99,7 @@ class InboundRows:
         return sums
 
     def edges_one_by_one(self, parents: Int64s, channel: np.uint64) -> Int64s:
-        """The edges of copies, each below one of the rows and charged to it; shapes (n,), any order."""
+        """Make an edge for each copy and add it to its parent's sum; shapes (n,), any order."""
         ordinals = np.arange(self.ordinal, self.ordinal + len(parents))
         edges = edges_at(self.folds[parents] + channel, ordinals)
         self.ordinal += len(parents)
@@ -101,13 +107,13 @@ class InboundRows:
         return edges
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """A copied tuple is another handle of the same one."""
+        """Return the same object: a copy of a tuple points to the same account."""
         return self
 
     def __reduce__(self) -> NoReturn:
-        """Refuse pickle; remembered state, where tuples are saved by name, does not ask."""
+        """Refuse pickle. Saving a bolt's memory does not call this: it saves tuples by id."""
         raise MisuseError(
-            "a tuple was pickled outside of its bolt's memory, and would be two tuples then",
+            "a tuple was pickled outside of its bolt's memory; two copies of it would be tracked apart",
             f"a tuple of {self.component!r}, stream {self.stream!r}",
             "keep tuples in attributes that the bolt `remembers`; to send one on, emit its values",
         )
@@ -122,24 +128,24 @@ class InboundRows:
         roots: Int64s,
         attempts: Int32s | None,
     ) -> InboundRows:
-        """What a spout's messages hang on: each message is its own root, and a copy of it a child of that.
+        """The rows of a spout's messages: each message is a root, and its copies are children of the root.
 
-        Its ``ack_values`` after routing are the init values that Storm's spouts send to the acker.
+        After routing, ``ack_values`` holds the init values that Storm's spouts send to the acker.
         """
         lineage = Runs(roots, np.arange(len(roots) + 1), edges=roots, attempts=attempts)
         return cls(component, stream, task_id, fields, lineage)
 
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
-        """A tick: one unanchored tuple from ``__system`` that says the interval."""
+        """A tick: one untracked tuple from ``__system`` that holds the interval in seconds."""
         return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), [(secs,)])
 
     def handle(self, row: int) -> Tuple:
-        """The handle of one row."""
+        """The :class:`Tuple` that points to one row."""
         return Tuple(self, row)
 
     def read(self, field: str) -> Sequence[Any]:
-        """The values of one field, decoded the first time that somebody asks; shape (n,)."""
+        """The values of one field, decoded at the first call; shape (n,)."""
         if field not in self.columns:
             place = self.fields.index(field)
             where = f"tuples of {self.component!r}, stream {self.stream!r}, field {field!r}"
@@ -152,13 +158,13 @@ class InboundRows:
         return tuple(self.handle(row)[field] for field in self.fields)
 
     def cells_of(self, row: int) -> tuple[Any, ...]:
-        """The values of one row as they are saved: with a stand-in for each that Python cannot hold."""
+        """The values of one row as they are saved; a placeholder replaces a value that Python cannot hold."""
         columns = map(self.read, self.fields)
         return tuple((each.cells if isinstance(each, PartlyReadable) else each)[row] for each in columns)
 
     @cached_property
     def values(self) -> Sequence[tuple[Any, ...]]:
-        """The values of each row; for one of many rows ask :meth:`values_of`."""
+        """The values of each row. To read one row, :meth:`values_of` is cheaper."""
         columns = [*map(self.read, self.fields)]
         if any(isinstance(column, PartlyReadable) for column in columns):
             return _RowsOnDemand(self)
@@ -169,7 +175,7 @@ class InboundRows:
         return self.task_ids if isinstance(self.task_ids, int) else int(self.task_ids[row])
 
     def attempt_of(self, row: int) -> int:
-        """Which attempt of its message a row belongs to."""
+        """The attempt number of the message that a row belongs to."""
         return int(self._attempts[row])
 
     def anchors_of(self, row: int) -> dict[int, int]:
@@ -178,12 +184,12 @@ class InboundRows:
 
     @cached_property
     def folds(self) -> UInt64s:
-        """Each row as one number, to derive its children's edges from; shape (n,)."""
+        """One number for each row, from which the edges of its children are derived; shape (n,)."""
         return self.lineage.folds()
 
     @cached_property
     def is_untracked(self) -> bool:
-        """No row hangs on any root: nothing made from these needs an edge."""
+        """Whether no row has a root; tuples anchored to these rows need no edges."""
         return isinstance(self.lineage, Sparse) and not len(self.lineage.roots)
 
     @cached_property
@@ -192,7 +198,7 @@ class InboundRows:
         return attempts
 
     def newly_acked(self) -> tuple[Int64s, Int64s] | None:
-        """Roots and deltas of what was acked since last asked; None when nothing was."""
+        """Roots and deltas of the rows acked since the last call; None if there are none."""
         fate = np.frombuffer(self.fate, dtype=np.uint8)
         acked = fate == ACKED
         if not acked.any():
@@ -210,7 +216,7 @@ def ack_open(rows: InboundRows) -> None:
 
 
 class _RowsOnDemand(Sequence[tuple[Any, ...]]):
-    """The values of each row, where to read some row raises MisuseError."""
+    """The values of each row, if some rows cannot be read: reading one of those raises MisuseError."""
 
     def __init__(self, rows: InboundRows) -> None:
         self._rows = rows
@@ -218,15 +224,15 @@ class _RowsOnDemand(Sequence[tuple[Any, ...]]):
     def __len__(self) -> int:
         return len(self._rows.lineage)
 
-    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: a place or a slice
+    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: an index or a slice
         if isinstance(row, slice):
             return [self._rows.values_of(each) for each in range(*row.indices(len(self)))]
         return self._rows.values_of(row)
 
 
 def account_of(tup: Tuple) -> tuple[InboundRows, int]:
-    """Where the account of a tuple stands: its rows, and which of them it is."""
-    rows = tup._rows  # noqa: SLF001  # a Tuple shows its users values; the account is the engine's
+    """The account of a tuple: the rows of its frame, and its index there."""
+    rows = tup._rows  # noqa: SLF001  # private for users; the engine needs the account
     if not isinstance(rows, InboundRows):
         raise MisuseError(
             "a tuple was used that acktree did not make",

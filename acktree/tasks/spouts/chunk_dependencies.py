@@ -1,8 +1,9 @@
-"""Which chunks must outlive which: that a message was tried again stands in its next chunk alone.
+"""Chunk dependencies: a chunk with a later attempt is kept as long as the chunk with the attempt before it.
 
-At a restart the inbox is all there is. A chunk with one open message is there whole; of its other messages
-the journal says what became of them. One that had failed is tried again, unless a later chunk says that it
-was. So the later chunk stays as long as the earlier one, though all of its own messages may be through.
+A restart reads the inbox. A chunk with one open message is still there with all of its messages, and the
+journal has the verdicts of the others. A message that failed is emitted again, unless a later chunk holds its
+next attempt. So the later chunk must be kept as long as the earlier one, even if all of its messages have a
+verdict.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 
 
 class ChunkDependencies:
-    """Chunks with later attempts, and the chunks of the attempts before.
+    """Which later chunks depend on which earlier chunks.
 
     >>> dependencies = ChunkDependencies()
     >>> dependencies.add(9, {5})
@@ -20,18 +21,18 @@ class ChunkDependencies:
     """
 
     def __init__(self) -> None:
-        self._needed_by: dict[int, set[int]] = {}  # later chunk -> earlier ones that are still there
+        self._needed_by: dict[int, set[int]] = {}  # later chunk -> earlier chunks that were not released yet
         self._later: dict[int, set[int]] = {}
         self._waiting: set[int] = set()
 
     def add(self, later: int, earlier: Iterable[int]) -> None:
-        """Say that a chunk holds the next attempts of messages of earlier ones, all of which are there."""
+        """Note that a chunk holds next attempts of messages of earlier chunks, none of them released."""
         for number in earlier:
             self._needed_by.setdefault(later, set()).add(number)
             self._later.setdefault(number, set()).add(later)
 
     def let_go(self, chunk: int) -> list[int]:
-        """A chunk's own messages are through; returns which chunks may go now, in this order."""
+        """Note that a chunk's own messages are finished. Returns the chunks to release now, in this order."""
         if self._needed_by.get(chunk):
             self._waiting.add(chunk)
             return []

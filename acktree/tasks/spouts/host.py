@@ -1,4 +1,4 @@
-"""What a spout task needs from whoever runs it, on Spark or in ``LocalCluster``."""
+"""The interface between a spout task and its host: the driver of a Spark query, or ``LocalCluster``."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ from acktree.tasks.spouts.retries import GivenUpRecord
 
 
 class Inbox(Protocol):
-    """Where chunks go: same number, same bytes, until nobody needs them."""
+    """Stores chunks. A number returns the same bytes until its chunk is released."""
 
     def append(self, chunks: Sequence[Chunk]) -> int:
-        """Hand over chunks, all or none; returns the number of the first, the others follow."""
+        """Store all of the chunks or none. Returns the number of the first; the others follow it."""
 
     def read(self, number: int) -> Chunk:
-        """A chunk that was not released."""
+        """Read a chunk that was not released."""
 
     def room(self, wanted: int = 1) -> int:
-        """How many messages a spout task may have that it did not hand over yet; it may emit below that.
+        """How many messages a spout task may buffer before it hands them over.
 
         Args:
-            wanted: Fewer are looked at twice, more are not asked for.
+            wanted: How many the caller needs. If fewer are free, the free space is measured again.
         """
 
     @property
     def chunk_rows(self) -> int:
-        """How many messages a chunk shall have at most."""
+        """The largest number of messages in a chunk."""
 
     def release(self, number: int) -> None:
-        """The spout task that appended it needs the chunk no more."""
+        """Release a chunk: the spout task that appended it does not read it again."""
 
 
 def _do_nothing(*_: object) -> None:
-    """Neither a limit of dead letters nor a store of them."""
+    """Used by a host without a store of dead letters and without a limit of them."""
 
 
 def _none_of_them(_: Sequence[int]) -> frozenset[int]:
-    """Who runs it has no earlier runs."""
+    """Used by a host that has no earlier runs."""
     return frozenset()
 
 
 @dataclass(frozen=True)
 class SpoutHost:
-    """What a spout task is given by whoever runs it.
+    """What the host gives to a spout task.
 
     Attributes:
-        inbox: Where its messages go.
-        bury: Makes dead letters durable before it returns; raises if it cannot, DeadLetterLimitError if they
-            are too many.
-        report: Told of every error of user code: (component, task, failure).
-        reserve: Told, before any message gets it, the first sequence not reserved yet; returns the next.
-        note_acked: Told how many messages of a spout were acked: (component, count, now_ms).
-        settle: Told which dead letters' redrive came to its end, and when.
-        letters_among: Those of some roots that are dead letters; asked of what an earlier run left. What it
-            raises stops the run before it begins.
-        wake: Lets a spout task be asked again at once. From any thread.
+        inbox: Stores the task's messages.
+        record: Stores dead letters durably before it returns. Raises DeadLetterLimitError when the limit is
+            reached, and other errors when the store cannot be written.
+        report: Called with every error of user code: (component, task, failure).
+        reserve: Called with the first unreserved sequence, before a message gets it. Reserves a block durably
+            and returns the first sequence behind it.
+        note_acked: Called with the number of acked messages of a spout: (component, count, now_ms).
+        settle: Called with the ids of the dead letters whose redrive is finished, and the time.
+        letters_among: Returns those of the given roots that are dead letters. Called at recovery; an
+            exception stops the run before it begins.
+        wake: Lets ``next_tuple`` of a spout task be called again at once. Any thread may call it.
     """
 
     inbox: Inbox

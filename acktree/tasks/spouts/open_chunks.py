@@ -1,7 +1,7 @@
-"""The chunks that a spout task has not let go of: what is open in them, and who needs them still.
+"""The chunks of a spout task that were not released yet, and the open messages in them.
 
-A chunk may go when all of its messages have their verdict, no retry and no dead letter wants a payload in it,
-and no chunk of earlier attempts is still there.
+A chunk is released when three conditions hold: all of its messages have a verdict, no retry and no dead
+letter needs a payload in it, and all chunks that hold earlier attempts of its messages were released.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class OpenChunks:
     """
 
     def __init__(self, inbox: Inbox, is_needed: Callable[[int], bool]) -> None:
-        """None yet.
+        """Start without chunks.
 
         Args:
-            is_needed: Whether a payload in a chunk may be wanted again.
+            inbox: Where chunks are read and released.
+            is_needed: Whether a retry or a dead letter may read a payload of the chunk again.
         """
         self.pending = Pending()
         self._inbox, self._is_needed = inbox, is_needed
@@ -37,7 +38,7 @@ class OpenChunks:
         return number in self._streams
 
     def add(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
-        """Open the messages of a chunk. Ascending by number."""
+        """Open the messages of a chunk. Call in ascending order of the numbers."""
         self._streams[number] = chunk.stream
         self.pending.add(
             chunk.first_sequence, message_ids, chunk.attempts, number, 0, chunk.emitted_ms,
@@ -45,11 +46,11 @@ class OpenChunks:
         )  # fmt: skip
 
     def keep(self, number: int, stream: str) -> None:
-        """Hold on to a chunk in which no message is open yet."""
+        """Keep a chunk in which no message is open yet."""
         self._streams[number] = stream
 
     def must_outlive(self, later: int, earlier: Iterable[int]) -> None:
-        """A chunk holds next attempts of messages of others: it stays as long as they do."""
+        """Keep a chunk as long as the chunks that hold the previous attempts of its messages."""
         self._dependencies.add(later, [number for number in earlier if number in self])
 
     def stream_of(self, number: int) -> str:
@@ -57,24 +58,24 @@ class OpenChunks:
         return self._streams[number]
 
     def attempts_of(self, closed: Closed) -> Iterator[Attempt]:
-        """Each of some messages that were taken out, as the attempt that is over."""
+        """The finished attempt of each closed message."""
         return places_of(closed, self.stream_of(closed.chunk))
 
     def close_through(self, last: int) -> Iterator[Closed]:
-        """Take out what is open in the chunks up to one, ascending."""
+        """Close all open messages in the chunks up to and including ``last``, in ascending order."""
         for number in sorted(number for number in self._streams if number <= last):
             rows = self.pending.open_in_chunk(number)
             if len(rows):
                 yield from self.pending.close(self._inbox.read(number).first_sequence + rows)
 
     def release_done(self) -> None:
-        """Let go of chunks that lost their last open message, unless a payload in them may be wanted."""
+        """Release the chunks whose last open message was closed, unless a payload in them is needed."""
         for chunk in self.pending.chunks_done():
             if not self._is_needed(chunk):
                 self._release(chunk)
 
     def release_unneeded(self, chunks: Iterable[int]) -> None:
-        """Let go of those of some chunks that nobody needs."""
+        """Release those of the given chunks that have no open message and no needed payload."""
         for chunk in sorted(chunks):
             if not self._is_needed(chunk) and not len(self.pending.open_in_chunk(chunk)):
                 self._release(chunk)

@@ -1,13 +1,13 @@
-"""What an earlier run of a spout task left, taken up again.
+"""Recovery of a spout task's messages after a restart.
 
 Rules of this file
 ------------------
-1. The inbox says what was open: all of its chunks are reopened, as they were, before anything else is asked.
-2. What the earlier run decided stands: of what was acked the journal knows, of what was tried again a later
-   chunk, of what was given up the store of dead letters, whatever the policy is now. It is not done again.
-3. What nobody else remembers is run again, as the attempt that it was.
+1. The inbox holds the messages that were open. All of its chunks are reopened before verdicts are applied.
+2. Decisions of the earlier run are not repeated, even if the retry policy has changed. Acked messages are in
+   the journal, retried messages in a later chunk, given-up messages in the store of dead letters.
+3. A message without such a record is emitted again, with the same attempt number.
 
-Source: ours. Storm's spouts begin anew, and leave this to the queue.
+Source: ours. Storm's spouts start without their earlier messages and rely on the queue to redeliver them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 
 class Recovery:
-    """What is known of an earlier run of one spout task; nothing in a first run.
+    """What one spout task recovers from an earlier run; empty in a first run.
 
     Attributes:
-        letters: Dead letters that were redriven, and whose messages were reopened.
+        letters: Ids of the redriven dead letters whose messages were reopened.
     """
 
     def __init__(
@@ -42,22 +42,24 @@ class Recovery:
         letters_among: Callable[[Sequence[int]], frozenset[int]],
         dispatch: Callable[[VerdictBatch], None],
     ) -> None:
-        """Take nothing up yet.
+        """Start with nothing recovered.
 
         Args:
-            roots_of: The roots of some sequences of the task.
-            letters_among: Those of some roots that are dead letters.
-            deliver: Leaves mail for the task's next step.
+            chunks: Where recovered messages are opened.
+            retries: Where failed messages wait for their next attempt.
+            roots_of: Returns the roots of the given sequences of the task.
+            letters_among: Returns those of the given roots that are dead letters.
+            dispatch: Queues a verdict batch for the task's next step.
         """
         self._chunks, self._retries = chunks, retries
         self.roots_of, self._letters_among, self._dispatch = roots_of, letters_among, dispatch
-        # Sequences that were emitted again -> the chunk that says so.
+        # Sequence of a retried message -> the later chunk that holds its next attempt.
         self._tried_again: dict[int, int] = {}
         self._roots_of_letters: frozenset[int] = frozenset()
         self.letters: set[int] = set()
 
     def reopen(self, number: int, chunk: Chunk) -> None:
-        """Open the messages of a chunk, which only the inbox has. Ascending by number."""
+        """Open the messages of a chunk of the inbox. Call in ascending order of the numbers."""
         message_ids = durable.loads(chunk.message_ids)
         self._chunks.add(number, chunk, message_ids)
         if isinstance(message_ids, list):  # an array holds integers alone
@@ -66,17 +68,23 @@ class Recovery:
             self._tried_again |= dict.fromkeys(chunk.retry_of.tolist(), number)
 
     def must_outlive(self, number: int, chunk: Chunk) -> None:
-        """Keep what says that messages of this chunk were tried again; all chunks were reopened before."""
+        """Keep the later chunks that hold the next attempts of this chunk's messages.
+
+        Call after all chunks were reopened.
+        """
         if self._tried_again and number in self._chunks:
             for sequence in chunk.sequences.tolist():
                 if sequence in self._tried_again:
                     self._chunks.must_outlive(self._tried_again[sequence], {number})
 
     def settle(self, verdict_batch: VerdictBatch, now_ms: int, *, was_told: bool) -> None:
-        """Apply verdicts that the earlier run journalled; all chunks were reopened before.
+        """Apply verdicts that the earlier run journalled. Call after all chunks were reopened.
 
         Args:
-            was_told: Whether the spout heard of them then; else it does at the task's next step.
+            verdict_batch: The verdicts of one micro-batch for this task.
+            now_ms: The driver's clock.
+            was_told: Whether the earlier run called the spout's ``ack`` and ``fail`` for them. If not, the
+                task's next step does.
         """
         failed = [self.roots_of(sequences) for sequences, _ in verdict_batch.failed]
         failed += [roots for roots, _ in verdict_batch.failed_rows]
@@ -88,16 +96,20 @@ class Recovery:
         self._chunks.pending.close(verdict_batch.acked)
         for sequences, failure in verdict_batch.failed:
             for closed in self._chunks.pending.close(sequences):
-                # What waited then may be too old now; but what was a dead letter then, its source knows of.
+                # A message that waited for a retry may be too old now and is decided again. For a message
+                # that is a dead letter the spout's `fail` was already called.
                 self.decide(closed, failure, now_ms, but=self._roots_of_letters)
 
     def decide(
         self, closed: Closed, failure: Failure, now_ms: int, *, but: frozenset[int] = frozenset()
     ) -> None:
-        """Let failed messages wait for their next attempt or give them up, where the earlier run did not.
+        """Schedule the next attempt of failed messages, or give them up, unless the earlier run did so.
 
         Args:
-            but: Roots of which nothing is to be decided.
+            closed: The failed messages.
+            failure: Why they failed.
+            now_ms: The driver's clock.
+            but: Roots to leave out.
         """
         roots = self.roots_of(closed.sequences).tolist()
         for place, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
@@ -106,10 +118,13 @@ class Recovery:
                 self._retries.decide(place, mine, root, now_ms, is_over=self.is_dead_letter(root))
 
     def run_again(self, lost_through: int, now_ms: int) -> None:
-        """Emit anew, as the attempt that it was, what nobody else knows of; but not what was already.
+        """Emit open messages that the acker does not know again, with the same attempt number.
+
+        Messages whose next attempt is in a later chunk are left out.
 
         Args:
-            lost_through: The last chunk of those whose open messages are unknown to all others.
+            lost_through: Number of the last chunk whose open messages the acker does not know.
+            now_ms: The driver's clock.
         """
         for closed in self._chunks.close_through(lost_through):
             for place in self._chunks.attempts_of(closed):
@@ -117,9 +132,9 @@ class Recovery:
                     self._retries.add(now_ms, replace(place, attempt=place.attempt - 1))
 
     def has_tried_again(self, sequence: int) -> bool:
-        """Whether the earlier run emitted a message again before it died."""
+        """Whether the earlier run emitted the next attempt of a message."""
         return sequence in self._tried_again
 
     def is_dead_letter(self, root: int) -> bool:
-        """Whether a message is one: whatever the policy is now, and however late it is, that is its fate."""
+        """Whether the earlier run stored a message as a dead letter, whatever the retry policy is now."""
         return root in self._roots_of_letters

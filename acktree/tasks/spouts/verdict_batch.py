@@ -1,4 +1,4 @@
-"""From the acker's verdicts to the mailboxes of the spout tasks."""
+"""Verdict batches: the acker's verdicts of one micro-batch, sorted by spout task."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ def _none() -> Int64s:
 
 @dataclass(frozen=True, eq=False)
 class VerdictBatch:
-    """What one spout task is told of one micro-batch.
+    """The verdicts of one micro-batch for one spout task.
 
     Attributes:
-        acked: Sequences fully processed.
-        failed: Sequences that were not, by what befell them.
-        acked_rows: How many rows of a DataFrame were fully processed.
-        failed_rows: Roots of rows that were not, by what befell them.
-        payloads: What rows that failed held, where there is a retry policy.
-        redriven: Dead letters to be tried again.
-        lost_through: What is open in chunks up to this one was forgotten by all others: it is run again.
+        acked: Acked sequences.
+        failed: Failed sequences, grouped by failure.
+        acked_rows: How many rows of a DataFrame were acked.
+        failed_rows: Roots of failed rows of a DataFrame, grouped by failure.
+        payloads: Values of failed rows; empty without a retry policy.
+        redriven: Dead letters to emit again.
+        lost_through: Number of a chunk. The acker does not know the open messages of chunks up to this one;
+            they are emitted again. -1 for none.
     """
 
     acked: Int64s = field(default_factory=_none)
@@ -52,18 +53,19 @@ def verdict_batches_of(
     *,
     timeout_of: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, VerdictBatch]:
-    """Sort verdicts by the spout task that opened each root.
+    """Group verdicts by the spout task that opened each root.
 
-    A root of a DataFrame's row has no sequence; its owner is the spout's task with the sign turned.
+    A root of a DataFrame's row has no sequence; its owner is minus the spout's task id.
 
     Args:
-        run_salt: To read a root's task and sequence.
-        late: What the timed out are told.
-        payloads: What failed rows held; each task reads all, piece by piece, and takes those of its roots.
+        told: The acker's verdicts.
+        run_salt: Decodes the task and sequence of a root.
+        late: The failure given to messages that timed out.
+        payloads: Values of failed rows. Each task reads all of them and takes those of its own roots.
         timeout_of: Owners with a message timeout of their own, in milliseconds.
 
     Raises:
-        ProtocolError: A root's own task is not the one that opened it: two ids were mixed up.
+        ProtocolError: The task encoded in a root is not the task that opened it.
     """
     acked: dict[int, list[Int64s]] = {}
     failed: dict[int, list[tuple[Int64s, Failure]]] = {}
@@ -90,7 +92,7 @@ def verdict_batches_of(
 
 
 def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:
-    """The sequences of roots, all of one owner; a DataFrame's rows are named by their roots."""
+    """The sequences of roots of one owner. For rows of a DataFrame, which have none, the roots themselves."""
     if owner < 0:
         return roots
     tasks, sequences = sequences_of(run_salt, roots)
@@ -105,7 +107,7 @@ def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:
 
 
 def _runs(*keys: Int32s | Int64s) -> Iterator[tuple[Any, ...]]:
-    """Each distinct combination of the keys, and where it stands, in order: (key, ..., positions)."""
+    """Each distinct combination of the keys, ascending, with its positions: (key, ..., positions)."""
     if not len(keys[0]):
         return
     order = np.lexsort(keys[::-1])
@@ -117,7 +119,7 @@ def _runs(*keys: Int32s | Int64s) -> Iterator[tuple[Any, ...]]:
 
 
 def timed_out(timeout_ms: int | None) -> Failure:
-    """The failure of a message that nobody finished in time."""
+    """The failure of a message that was not acked within the message timeout."""
     secs = 0.0 if timeout_ms is None else timeout_ms / 1000
     return Failure(
         reason=f"no verdict within message_timeout_secs={secs:g}", kind=FailureKind.TIMED_OUT,

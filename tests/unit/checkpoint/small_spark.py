@@ -370,7 +370,7 @@ class Driver:
         else:
             through = -1
         self.task.flush(self.world.now_ms)
-        self.thread._say_told(through)
+        self.thread._note_told(through)
 
     def tick(self) -> None:
         """What the keeper does when it is time."""

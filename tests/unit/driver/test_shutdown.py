@@ -51,14 +51,14 @@ def test_it_is_said_what_is_waited_for_and_what_is_open_at_the_end_of_each_spout
 ) -> None:
     first, last = stopped(Running(broken_off=broken_off), caplog)
     assert "signal=SIGTERM" in first
-    assert "what is open (a 1,204, b 0) has 7 s" in first
-    assert last.startswith("topology=orders is stopped. Open: a 3, b 0. To go on submit it again on ")
+    assert "open messages (a 1,204, b 0) have 7 s" in first
+    assert last.startswith("topology=orders is stopped. Open: a 3, b 0. To continue, submit it again on ")
     assert last.endswith("checkpoint=/checkpoints/orders")
 
 
 def test_what_could_not_be_stopped_in_time_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
     _, last = stopped(Running(ends=False, broken_off=True), caplog)
-    assert "did not stop in time, and is left as after a crash. Open: a 3" in last
+    assert "did not stop in time; it is left as after a crash. Open: a 3" in last
 
 
 def test_a_topology_that_is_over_is_not_stopped_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -84,7 +84,7 @@ def starting(start: Any, caplog: pytest.LogCaptureFixture) -> str:
     assert raised.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("topology=orders signal=SIGTERM came while it was started: ")
+    assert said.startswith("topology=orders signal=SIGTERM arrived while it was started: ")
     assert said.endswith("checkpoint=/checkpoints/orders")
     return said
 

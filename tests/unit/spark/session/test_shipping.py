@@ -189,4 +189,4 @@ def test_a_worker_that_does_not_see_the_checkpoint_says_where_it_looked_and_what
     with pytest.raises(CheckpointError, match="No such file") as raised:
         shared.plan()
     assert str(tmp_path) in raised.value.where
-    assert "every executor" in raised.value.fix
+    assert "all executors" in raised.value.fix

@@ -220,7 +220,7 @@ def test_who_has_another_name_each_time_is_not_run_for_ever(
         exits()
         yield
 
-    with pytest.raises(BoltError, match="5 processes died one after the other"):
+    with pytest.raises(BoltError, match="5 processes died in a row"):
         list(isolation(tmp_path, 1).run(level))
     assert died.stat().st_size == 5
 
