@@ -1,4 +1,4 @@
-"""What pages claim exists: the tests that tables name, the files that pages name, and the targets of links."""
+"""What pages claim exists: tests that tables name, files that pages name, and the targets of links."""
 
 from __future__ import annotations
 
