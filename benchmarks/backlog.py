@@ -37,7 +37,7 @@ from acktree.core.data.tuples import Tuple
 from benchmarks.report import Report, add_keep_argument, tell
 
 if TYPE_CHECKING:
-    from acktree.spark.running import RunningTopology
+    from acktree.driver.handle import RunningTopology
     from pyspark.sql import SparkSession
 
 ROW_BYTES: Final = 1000
