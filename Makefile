@@ -1,13 +1,13 @@
-# One door. Every recipe sets up what it needs by itself; `make` alone lists them.
+# Every recipe installs what it needs; `make` alone lists them.
 #   VENV=.venv      the virtual environment        PYTHON=python3   the Python that makes it
-#   ARGS=...        handed to pytest or the example: make test-unit ARGS="-k ledger -x"
+#   ARGS=...        passed to pytest or the example: make test-unit ARGS="-k ledger -x"
 
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# A hung query is a failed test, not a hung build.
+# A test that hangs fails after 300 s.
 PYTEST = $(BIN)/python -m coverage run -m pytest --timeout=300
 CORE_IS_WHOLE = $(BIN)/python -m coverage report --include='*/acktree/core/*' --fail-under=100
 FOLDERS = acktree $(wildcard benchmarks examples)
@@ -48,26 +48,26 @@ lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-fmt: $(READY) ## Put imports and format right
+fmt: $(READY) ## Fix imports and format
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
 types: $(READY) ## mypy --strict
 	$(BIN)/mypy $(FOLDERS)
 
-imports: $(READY) ## The drawing of the house holds: imports only go down
+imports: $(READY) ## import-linter: imports between rooms (docs/architecture.md)
 	$(BIN)/lint-imports
 
-bench: java $(READY) ## The measurements behind our numbers
+bench: java $(READY) ## Run a benchmark: make bench ARGS="word_count"
 	$(BIN)/python -m benchmarks $(ARGS)
 
 wheel: $(READY) ## dist/acktree-*.whl
 	rm -f dist/acktree-*.whl
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
-lock: $(READY) ## Pin the development environment anew, from pyproject.toml
+lock: $(READY) ## Write requirements-dev.lock from pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra spark --extra postgresql --extra rabbitmq --extra redis --group dev \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml -o requirements-dev.lock
 
-clean: ## Take away what recipes made, the virtual environment included
+clean: ## Delete what recipes made, the virtual environment too
 	rm -rf $(VENV) benchmarks/.peers dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

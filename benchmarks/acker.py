@@ -26,6 +26,7 @@ import numpy as np
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import Int64s, root_ids
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.tasks.plan import Plan
@@ -69,9 +70,8 @@ class Host:
         """A micro-batch: how many are open after it, how many were acked, and its CPU seconds."""
         self.batch_id += 1
         started = process_time()
-        verdicts, _ = self.acker.settle(
-            self.batch_id, [told], lambda _: iter(()), self.batch_id * _BATCH_MS, is_first=self.batch_id == 1
-        )
+        batch = MicroBatch(self.batch_id, self.batch_id * _BATCH_MS, is_first=self.batch_id == 1)
+        verdicts, _ = self.acker.settle(batch, [told], lambda _: iter(()))
         spent = process_time() - started
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         return verdicts.open_count, acked, spent

@@ -37,8 +37,9 @@ from acktree.core.data.tuples import Tuple
 from benchmarks.report import Report, add_keep_argument, tell
 
 if TYPE_CHECKING:
-    from acktree.spark.running import RunningTopology
     from pyspark.sql import SparkSession
+
+    from acktree.driver.handle import RunningTopology
 
 ROW_BYTES: Final = 1000
 POISON_EVERY: Final = 1000
@@ -142,7 +143,9 @@ def measure(
         if apart:
             submitting._scratch_folder = lambda *_: None  # noqa: SLF001  # no other way to be a cluster on one machine
         results.rows_of = arrived.counting(results.rows_of)  # type: ignore[attr-defined]
-        jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001  # whose memory is measured
+        gateway = session.sparkContext._gateway  # noqa: SLF001  # whose memory is measured
+        assert gateway is not None, "the session runs"
+        jvm = gateway.proc.pid
         for pid in (os.getpid(), jvm):
             Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
         frame = session.readStream.schema("n long, payload binary").parquet(str(folder / "rows"))
@@ -182,7 +185,8 @@ def _to_the_end(running: RunningTopology, rows: int) -> dict[str, int]:
     assert running.await_idle(timeout_secs=60)
     total = running.stats()["rows"].total
     assert (total.acked, total.failed, total.timed_out) == (rows - poison, 2 * poison, 0), total
-    letters = {int(letter.values[0]): len(letter.values[1]) for letter in running.dead_letters}
+    values: list[Any] = [letter.values for letter in running.dead_letters]
+    letters = {int(number): len(row) for number, row in values}
     assert letters == dict.fromkeys(range(0, rows, POISON_EVERY), ROW_BYTES), "other dead letters"
     return {"acked": total.acked, "failed": total.failed, "dead_letters": len(letters)}
 

@@ -1,4 +1,4 @@
-"""Tables of the docs that promise something name the test that holds each row; and these tests exist."""
+"""What pages claim exists: tests that tables name, files that pages name, and the targets of links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIES = re.compile(r"dies at `([a-z ]+)`")
 
 
 def rows_of(page: str, head: str) -> Iterator[list[str]]:
-    """The cells of each row of the table that begins with these headings."""
+    """The cells of each row of the table that begins with these headings; ``page`` as seen from ``docs``."""
     lines = iter((ROOT / "docs" / page).read_text().splitlines())
     for line in lines:
         if line.startswith(head):
@@ -40,10 +40,26 @@ def rows_of(page: str, head: str) -> Iterator[list[str]]:
 
 BREAKS = list(rows_of("guarantee.md", "| what breaks |"))
 WINDOWS = list(rows_of("crash-windows.md", "| died after |"))
+PROMISES = list(rows_of("../README.md", "| when |"))
+TRUST = list(rows_of("security.md", "| claim |"))
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=[row[0] for row in BREAKS])
 def test_what_the_guarantee_says_of_things_that_break_is_tested(row: list[str]) -> None:
+    named = NAMED.findall(row[-1])
+    assert named
+    assert set(named) <= TESTS
+
+
+@pytest.mark.parametrize("row", PROMISES, ids=[row[0] for row in PROMISES])
+def test_each_promise_of_the_readme_is_tested(row: list[str]) -> None:
+    named = NAMED.findall(row[-1])
+    assert named
+    assert set(named) <= TESTS
+
+
+@pytest.mark.parametrize("row", TRUST, ids=[row[0] for row in TRUST])
+def test_each_claim_about_security_is_tested(row: list[str]) -> None:
     named = NAMED.findall(row[-1])
     assert named
     assert set(named) <= TESTS
@@ -66,3 +82,48 @@ def test_what_may_change_between_two_runs_is_in_the_table_as_it_is_tested():
     table = {what for what, *_ in rows_of("running.md", "| what changes |")}
     rows = {row for row, *_ in GOES_ON} | {row for row, *_ in REFUSED}
     assert rows <= table, rows - table
+
+
+# --- files and links ----------------------------------------------------------------------------------
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
+FILE = re.compile(r"(?<![\w./-])((?:[\w-]+/)*[\w-]+\.(?:py|sh|toml|lock))\b")
+FOLDER = re.compile(r"`((?:acktree|tests|docs|scripts|benchmarks/results)/[\w/-]*)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)")
+NOT_OURS = frozenset({
+    "on_cluster.py",  # the program that running.md writes
+    "storm.py",  # Storm's
+})  # fmt: skip
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_file_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
+    examples = ROOT / "examples" / "word_count"
+    places = (ROOT, ROOT / "acktree", page.parent, examples)
+    named = {*FILE.findall(text), *FOLDER.findall(text)} - NOT_OURS
+    assert {name for name in named if not any((place / name).exists() for place in places)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for name, anchor in LINK.findall(page.read_text()):
+        target = page.parent / name if name else page
+        assert target.exists(), name
+        assert not anchor or anchor in anchors(target), f"{name}#{anchor}"

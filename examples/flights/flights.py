@@ -77,14 +77,14 @@ def read_lines() -> tuple[list[str], list[str]]:
     return heading.split(","), lines
 
 
-# 2. A line is a message, and its number is the message id. What the spout is told it enters in a ledger.
+# 2. A line is a message, and its number is the message id. The spout writes each verdict into a ledger file.
 
 
 class Departures(Spout):
     """The lines of the file, thousands at a time."""
 
     outputs = ["line"]
-    redelivers = False  # a file brings nothing back: acktree keeps what is open, should we be killed
+    redelivers = False  # a file redelivers nothing: acktree stores open messages for a restart
     remembers = ["position"]
 
     def __init__(self, ledger: Path, limit: int) -> None:
@@ -108,13 +108,13 @@ class Departures(Spout):
         self.ledger[list(message_ids)] = ACKED
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        self.ledger[[message_id for message_id, _ in failures]] = DEAD  # its dead letter is safe already
+        self.ledger[[message_id for message_id, _ in failures]] = DEAD  # the dead letter is stored already
 
 
-# 3. The bolts do the work.
+# 3. The bolts.
 
 
-class NeverDeparted(Exception):  # noqa: N818  # no error of ours: the airline called it off
+class NeverDeparted(Exception):  # noqa: N818  # named as the event it reports
     """A flight that was planned and did not leave."""
 
 
@@ -171,7 +171,7 @@ class Shelf(ArrowBolt):
             shelf.executemany(newest, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
-# 4. The topology says who reads whom.
+# 4. The topology: which bolt reads which component.
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Files:
             shelf.execute(f"CREATE TABLE IF NOT EXISTS delays ({columns})")
 
     def verdicts(self) -> tuple[int, int, int]:
-        """How many messages are open, acked, dead: what the spout was told, in this run and earlier ones."""
+        """How many messages are open, acked, dead: the verdicts of this run and of earlier ones."""
         open_, acked, dead = np.bincount(np.fromfile(self.ledger, dtype=np.uint8), minlength=3).tolist()
         return open_, acked, dead
 
@@ -235,7 +235,7 @@ CONFIG = Config(max_spout_pending=20_000)
 
 
 def main() -> int:
-    """Run to the end, or until Ctrl-C; 0 when everything was found as it should be."""
+    """Run to the end, or until Ctrl-C; 0 when all counts agree."""
     options = arguments()
     folder = options.checkpoint or Path(tempfile.mkdtemp(prefix="flights-"))
     files = Files(folder)
@@ -266,7 +266,7 @@ def main() -> int:
 
 
 def report(files: Files, limit: int, reasons: Sequence[str]) -> bool:
-    """Print the table and the account; whether all is as it should be."""
+    """Print the table and the counts; True when they agree."""
     delays = files.delays()
     print_table(delays, airlines())
 
@@ -351,7 +351,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line as it is."""
+        """End the line."""
         if self.rewrites:
             print(file=sys.stderr)
 

@@ -53,7 +53,7 @@ def read_lines(text: Path) -> Iterator[str]:
                 yield from lines
 
 
-# 2. The bolts do the work.
+# 2. The bolts.
 
 
 @bolt(outputs=["word"])
@@ -81,8 +81,8 @@ class Count(BasicBolt):
 class Shelf(ArrowBolt):
     """Writes counts where others can read them, in one transaction for each batch.
 
-    A micro-batch that was cut off runs again and writes again what it wrote before. That does no harm: a
-    count only grows, so the larger one is the newer one.
+    A micro-batch that was interrupted runs again and repeats its writes. A count only grows, so the larger
+    one is the newer one.
     """
 
     def __init__(self, file: Path) -> None:
@@ -96,7 +96,7 @@ class Shelf(ArrowBolt):
             shelf.executemany(newest, zip(batch["word"].to_pylist(), batch["count"].to_pylist(), strict=True))
 
 
-# 3. The topology says who reads whom.
+# 3. The topology: which bolt reads which component.
 
 
 def word_count(text: Path, file: Path) -> Topology:
@@ -119,7 +119,7 @@ def read_counts(file: Path) -> dict[str, int]:
         return dict(shelf.execute("SELECT word, count FROM counts ORDER BY count DESC, word"))
 
 
-# 4. Run it, and show what was found.
+# 4. Run it, and print the result.
 
 
 def main() -> int:
@@ -128,7 +128,7 @@ def main() -> int:
     folder = options.checkpoint or Path(tempfile.mkdtemp(prefix="word_count-"))
     if not belongs_to(folder, options.text):
         sys.exit(f"{folder} counts another text; give {options.text} a folder of its own")
-    file = folder / "counts.sqlite"  # beside the memory it is made from: neither is right without the other
+    file = folder / "counts.sqlite"  # beside the bolts' memory: the two belong together
 
     say("Starting Spark, which takes some seconds.")
     with submit(word_count(options.text, file), checkpoint=folder) as running:
