@@ -3,17 +3,19 @@
 from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology
 from acktree.testing.feeder import FeederSpout
 from acktree.testing.local_cluster import LocalCluster, LocalTopology
-from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, check_spout
-from acktree.testing.spout_harness import SpoutHarness
+from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, MakeSpout, check_spout
+from acktree.testing.spout_harness import Arrived, SpoutHarness
 
 __all__ = [
     "SPOUT_CHECKS",
+    "Arrived",
     "Broker",
     "CompletedTopology",
     "FeederSpout",
     "Fixed",
     "LocalCluster",
     "LocalTopology",
+    "MakeSpout",
     "SpoutHarness",
     "VerdictKey",
     "VerdictTable",

@@ -18,7 +18,7 @@ import acktree.testing
 
 PLACES = (acktree, acktree.testing)
 PUBLIC = {name: getattr(place, name) for place in PLACES for name in place.__all__}
-FREE = frozenset({"K", "V", "D", "_T"})
+FREE = frozenset({"K", "V", "D", "_T", "T", "R"})
 """Type variables."""
 FREE_ALIASES = frozenset({"Kind"})
 """A literal."""
@@ -26,7 +26,9 @@ NOT_MADE_BY_USERS = frozenset(
     {"BoltDeclarer", "CompletedTopology", "SpoutDeclarer", "SubmittedTopology", "Topology", "Tuple"}
 )
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
-CALLED_BY_THE_ENGINE = frozenset({"KeyValueState.bind", "Retry.decide", "Stats.of"})
+CALLED_BY_THE_ENGINE = frozenset(
+    {"KeyValueState.bind", "Retry.decide", "SpoutHarness.append", "SpoutHarness.read", "Stats.of"}
+)
 """Methods of users' classes that other rooms of acktree call."""
 
 
@@ -102,6 +104,7 @@ def test_a_name_in_a_public_signature_is_public_itself(name):
 MEMBERS = """
     AcktreeError: fix what where
     AnyBolt: cleanup outputs remembers
+    Arrived: attempt message_id sequence values
     ArrowBolt: cleanup execute_batch flush outputs prepare remembers
     ArrowOutputCollector: emit_batch fail_rows report_error
     BasicBolt: cleanup execute flush outputs prepare remembers tick tick_secs
@@ -110,54 +113,61 @@ MEMBERS = """
     BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
             shuffle_grouping
+    Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
+            given_up kill misconfigured put redelivery_secs secret shortest_lease_secs start stop
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: execute_timeout_secs id inputs is_dataframe kind parallelism remembers retry streams task_ids
-            tick_secs user_object
-    ComponentStats: oldest_open_secs open streams tasks total
+    Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
+            parallelism remembers retry streams task_ids tick_secs user_object
+    ComponentStats: lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
             dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts
             error_throttle_interval_secs execute_timeout_secs from_mapping inbox_max_bytes
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
-            spout_wait_strategy stats_sample_rate tick_tuple_freq_secs to_mapping without_secrets
-            worker_max_bytes
+            spout_wait_strategy stats_sample_rate survive_power_cut tick_tuple_freq_secs to_mapping
+            without_secrets worker_max_bytes
     CustomGrouping: choose_tasks prepare
-    DataFrameSpout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs
-            redelivers remembers
+    DataFrameSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
+            lag next_tuple open outputs own_dead_letters redelivers remembers
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
-    DeadLetters: close count export find get known_roots mark_redriven mark_settled place purge put redrive
+    DeadLetters: close count export find get known_roots mark_redriven mark_settled place purge put
+            redrive
     Description: data mermaid
     EndOfStream:
-    Failure: attempt cause component exception exception_types final from_bytes kind others reason to_bytes
-            traceback
-    FailureCause: EXCEPTION FAILED_BY_BOLT HUNG KILLED_WORKER MISUSE TIMEOUT
+    Failure: attempt cause component exception exception_types final from_bytes kind others reason
+            to_bytes traceback
+    FailureCause: EXCEPTION FAILED_BY_BOLT GAVE_UP HUNG KILLED_WORKER MISUSE TIMEOUT
     FailureKind: FAILED TIMED_OUT
-    FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed next_tuple open outputs
-            redelivers remembers
+    FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
+            keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component ids kind redriven settled since spout topology
     FunctionBolt: cleanup execute flush outputs prepare remembers tick tick_secs
     Grouping: crosses name
-    IterableSpout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs
-            redelivers remembers
+    IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
+            lag next_tuple open outputs own_dead_letters redelivers remembers
     KeyValueState: bind clear get is_bound save
     Level: bolts index stateful
     LocalCluster: advance close submit tuples
-    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe due_ms
-            errors has_ended is_running kill name now_ms round stats tuples
-    Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out transferred
-    OpenMessages: count oldest_secs
+    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
+            due_ms errors has_ended is_running kill name now_ms round stats tuples
+    Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
+            transferred
+    OpenMessages: count older_than oldest_secs
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
+    Receiver: call clear close get
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors
             is_running kill name stats
-    Spout: ack ack_batch activate close deactivate fail fail_batch next_tuple open outputs redelivers
-            remembers
+    Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
+            next_tuple open outputs own_dead_letters redelivers remembers
     SpoutDeclarer:
-    SpoutOutputCollector: emit emit_batch emit_direct pending_count report_error
+    SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
+    SpoutNumbers: count lag oldest_secs
+    SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
     Stats: components errors of table
     StoppedByCtrlC:
     StoppedBySignal:
@@ -165,7 +175,8 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
-    TaskContext: cached component_id task_id task_ids task_index tasks topology_name
+    TaskContext: cached component_id max_spout_pending open_message_ids task_id task_ids task_index
+            tasks topology_name
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout
