@@ -39,7 +39,7 @@ from benchmarks.report import Report, add_keep_argument, tell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from acktree.driver.handle import RunningTopology
+    from acktree import RunningTopology
 
 ROW_BYTES: Final = 1000
 POISON_EVERY: Final = 1000

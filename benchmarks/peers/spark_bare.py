@@ -36,7 +36,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from acktree.spark.query.ladder import partition_keys
 from acktree.spark.session.settings import start_session
-from acktree.spark.worker.process import settle
+from acktree.spark.worker.process import freeze_imports
 from benchmarks import machine
 from benchmarks.latency import quantiles_ms
 from benchmarks.report import Report, add_keep_argument, tell, throughput
@@ -116,7 +116,7 @@ class Split:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run once for each partition of a micro-batch."""
-        settle()
+        freeze_imports()
         lines = pa.ipc.open_file(pa.memory_map(self.file)).read_all()["sentence"]
         for batch in batches:
             for row in batch.to_pylist():
@@ -149,7 +149,7 @@ class Count(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Add what came; pass on nothing."""
-        settle()
+        freeze_imports()
         before = self._counts.get()
         counts: dict[str, int] = {} if before is None else pickle.loads(before[0])
         for frame in rows:
@@ -167,7 +167,7 @@ class Count(StatefulProcessor):
 
 def glance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Counts the words of a micro-batch and forgets them."""
-    settle()
+    freeze_imports()
     for batch in batches:
         for blob in batch["words"].to_pylist():
             pc.value_counts(_from_bytes(blob))
