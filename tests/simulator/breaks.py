@@ -206,7 +206,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         "a run's sequences begin behind all of the run before", Checkpoint, "first_sequence", _same_sequences
     ),
     "all-noted-as-told": Break(
-        "a verdict is noted as told after it was", SpoutThread, "_say_told", _all_told
+        "a verdict is noted as told after it was", SpoutThread, "_note_told", _all_told
     ),
     "no-fsync": Break(
         "a file's content is synced before its name",

@@ -195,7 +195,7 @@ class Driver:
         moved = task.step(self.world.now_ms, enough=random.randint(1, 6))
         if task.buffered_count and (not moved or random.random() < 0.4):
             task.flush(self.world.now_ms)
-        thread._say_told(through)
+        thread._note_told(through)
         self.in_step = None
 
     def supervisor_step(self) -> None:
@@ -267,7 +267,7 @@ class Driver:
                 through = thread._verdicts_through
                 thread.task.step(self.world.now_ms)
                 thread.task.flush(self.world.now_ms)
-                thread._say_told(through)
+                thread._note_told(through)
         if self.journal is not None:
             with suppress(Exception):
                 self.journal.note_told()
