@@ -6,7 +6,7 @@
     lock             held by the one driver that may run it
     synced           the last micro-batch that outlives a power cut, where those are survived
     spark/           Spark's own checkpoint: offsets, commits, state
-    spark-N/         the same since the N-th time that memory was moved out of it; see offline.py
+    spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
     memory-N/        what bolts remembered when spark-N began, a file a task
     acker/           what is open
     payloads/        rows of DataFrames that are open, where there is a retry policy
@@ -137,7 +137,7 @@ class Checkpoint:
 
     @property
     def memory(self) -> Path | None:
-        """What bolts remembered when Spark's checkpoint began; None for nothing. See ``memories.py``."""
+        """What bolts remembered when Spark's checkpoint began; None for nothing. See ``migrated_state.py``."""
         return self._of_generation("memory") if self._facts.get("memory") else None
 
     def _of_generation(self, name: str) -> Path:

@@ -13,7 +13,7 @@
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    spark*/state        Spark's state store, and in it for each task:           spark/worker/state_channel.py
+    spark*/state        Spark's state store, and in it for each task:           spark/query/blobs.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
       state/A/bucket/N  packed: names of held tuples, a dict as a value         tasks/bolts/memory.py

@@ -138,7 +138,7 @@ class HeldTuples:
         """Open the table.
 
         Args:
-            keeper: Who alone may ack the tuples; see :class:`InboundRows`.
+            owner: The collector that alone may ack the tuples; see :class:`InboundRows`.
         """
         self._saved: KeyValueState[object, Any] = KeyValueState()
         self._saved.bind(store, partial(pickle.dumps, protocol=5), pickle.loads)  # numbers and bytes alone
@@ -268,7 +268,7 @@ class TaskMemory:
         Args:
             names: The attributes that the component ``remembers``.
             store: The task's own corner of the state store.
-            keeper: Who alone may ack the tuples that are held.
+            owner: The collector that alone may ack the held tuples.
         """
         self._names = names
         self._store = _Draft(store)
