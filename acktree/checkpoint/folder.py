@@ -137,7 +137,7 @@ class Checkpoint:
 
     @property
     def memory(self) -> Path | None:
-        """What bolts remembered when Spark's checkpoint began; None for nothing. See ``migrated_state.py``."""
+        """What bolts remembered when Spark's checkpoint began; None for nothing."""
         return self._of_generation("memory") if self._facts.get("memory") else None
 
     def _of_generation(self, name: str) -> Path:

@@ -1,6 +1,6 @@
 """The supervisor of a run: one thread that opens the spouts, sends ticks and beats, and ends the run.
 
-This module alone decides when a started run is over. The handle that users hold sends requests to it and waits.
+This module alone decides when a started run is over. Users' handle asks it and waits.
 """
 
 from __future__ import annotations
