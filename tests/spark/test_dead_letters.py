@@ -61,7 +61,7 @@ def test_a_bad_deployment_is_stopped_and_once_it_is_mended_every_message_has_one
         stored = len(running.dead_letters)
         assert 0 < stored <= 50
         assert len(told.read_text().split("failed")) - 1 == stored
-        with pytest.raises(MisuseError, match="the topology does not run"):
+        with pytest.raises(MisuseError, match="the topology is not running"):
             running.dead_letters.redrive([1])
     (tmp_path / "mended").touch()
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=LIMIT) as running:

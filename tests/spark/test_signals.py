@@ -58,7 +58,7 @@ def test_sigterm_lets_what_is_open_finish_and_says_how_to_go_on(spark: SparkSess
         assert process.wait(timeout=120) == 143, complaint(tmp_path)
     first, last = said(tmp_path)  # these, and not a word of Spark's
     assert first.startswith("topology=counted signal=SIGTERM")
-    assert last.startswith("topology=counted is stopped. Open: numbers 0. To go on ")
+    assert last.startswith("topology=counted is stopped. Open: numbers 0. To continue, ")
     assert str(tmp_path / "checkpoint") in last
     before = told(tmp_path, "acked")
     assert sorted(before) == list(range(len(before)))
@@ -107,7 +107,7 @@ def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
     first, last = said(tmp_path)
     acked = set(told(tmp_path, "acked"))
     assert first.startswith("topology=held up signal=SIGINT")
-    assert f"Open: numbers {len(set(told(tmp_path, 'delivered')) - acked)}. To go on" in last
+    assert f"Open: numbers {len(set(told(tmp_path, 'delivered')) - acked)}. To continue, " in last
     assert 7 not in acked
     (tmp_path / "stuck").unlink()
     run_to_the_end(spark, "held up", tmp_path, emptied=True)
