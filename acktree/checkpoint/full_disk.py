@@ -4,7 +4,7 @@ It is met wherever something is written: by spout threads in the inbox, by Spark
 the sink in the acker's log, by workers in their marks. What each says is its own; what follows is the same.
 Nothing that was not written whole counts, so the topology stops, and goes on from there once there is room.
 
-Not here: dead letters that cannot be written wait (see ``tasks/spout_task``), and large rows that find no
+Not here: dead letters that cannot be written wait (see ``tasks/spouts/task.py``), and large rows that find no
 room in Spark's scratch folder travel without it (see ``scratch``).
 """
 

@@ -115,7 +115,7 @@ def test_a_wrong_password_is_told_and_trying_again_does_not_help(postgresql, cap
     ):
         DeadLetters(wrong)
     assert not caught.value.can_retry
-    assert "look at the user and the password" in str(caught.value)
+    assert "check the user and the password" in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value)) + str(pickle.dumps(caught.value)) + caplog.text
     assert "S3cr3t" not in shown
     assert PASSWORD not in shown

@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. Everything happens in :meth:`SpoutTask.step` and the calls beside it, on whichever thread calls them: one
-   thread a task, so user code needs no locks. Only :meth:`deliver` may be called from elsewhere.
+   thread a task, so user code needs no locks. Only :meth:`dispatch` may be called from elsewhere.
 2. ``emit`` never blocks and never refuses for lack of room: whether there is room is asked before
    ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from what empties it: verdicts.
 3. A message leaves the pending table once, with its verdict; with a retry policy it then waits for its next

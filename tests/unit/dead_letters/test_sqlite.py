@@ -214,7 +214,7 @@ def test_on_a_full_disk_no_verdict_is_told_and_when_there_is_room_each_is_told_o
     full, error, room = done.stdout.strip().splitlines()
     assert full == "told 0 open 60 stored 0"
     assert f"cannot store dead letters in {path}" in error
-    assert "no message was given up by it" in error
+    assert "gave no message up" in error
     assert room == "told 60 open 0 stored 60"
     with DeadLetters(path) as store:
         assert [replace(each, id=None).reason for each in store] == ["ValueError: broken"] * 60
