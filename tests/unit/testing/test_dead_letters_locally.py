@@ -171,10 +171,10 @@ def test_neither_bolts_nor_spouts_are_given_the_password_of_the_store():
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"spout": "b0"}, "no such task runs here"),
-        ({"spout": "nobody"}, "no such task runs here"),
-        ({"task_id": 99}, "no such task runs here"),
-        ({"stream": "other"}, "no such task runs here"),
+        ({"spout": "b0"}, "this topology has no such task"),
+        ({"spout": "nobody"}, "this topology has no such task"),
+        ({"task_id": 99}, "this topology has no such task"),
+        ({"stream": "other"}, "this topology has no such task"),
         ({"fields": ("value", "more")}, r"has the fields \['value'\] now and had \['value', 'more'\]"),
     ],
     ids=str,
