@@ -53,22 +53,37 @@ _OURS: Final = b"acktree"
 """Stands in every pickle that names a class of ours."""
 
 _PLACES: Final[Mapping[str, str]] = {
-    "acktree.bolt": "ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt OutputCollector",
+    "acktree.bolt": (
+        "AnyBolt ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt FunctionBolt "
+        "OutputCollector"
+    ),
     "acktree.config": "Config",
     "acktree.core.data.context": "TaskContext",
-    "acktree.core.data.groupings": "CustomGrouping",
+    "acktree.core.data.fields": "StreamDeclaration",
+    "acktree.core.data.groupings": "CustomGrouping Grouping",
     "acktree.core.data.tuples": "Tuple",
+    "acktree.core.spouts.open_messages": "OpenMessages",
     "acktree.core.spouts.retry": "Retry",
     "acktree.core.state.key_value_state": "KeyValueState",
+    "acktree.core.stats.statistics": "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
     "acktree.dead_letters.letter": "DeadLetter Pickled",
+    "acktree.dead_letters.store": "DeadLetters",
+    "acktree.dead_letters.table": "Filters",
+    "acktree.driver.handle": "SubmittedTopology",
+    "acktree.driver.running": "RunningTopology",
+    "acktree.driver.signals": "StoppedByCtrlC StoppedBySignal",
     "acktree.errors": (
         "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
         "ExecuteTimeoutError KilledWorkerError MisuseError ProtocolError SpoutError TopologyError"
     ),
+    "acktree.receiver": "Receiver",
     "acktree.spout": "DataFrameSpout EndOfStream IterableSpout Spout SpoutOutputCollector",
     "acktree.tasks.spouts.retries": "Redriven",
-    "acktree.topology.builder": "TopologyBuilder",
+    "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",
+    "acktree.topology.component": "Component Subscription",
+    "acktree.topology.describe": "Description",
+    "acktree.topology.levels": "Level",
     "acktree.topology.model": "Topology",
 }
 """Module -> the classes in it that may be in a user's value, as their first tags call them."""

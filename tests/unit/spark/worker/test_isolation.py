@@ -240,19 +240,31 @@ def test_what_was_found_is_known_when_the_micro_batch_runs_again(tmp_path: Path)
 
 
 def test_code_that_waits_is_interrupted_and_its_worker_lives(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     found = said(isolation(tmp_path, 0, timeout_secs=0.2).run(Level({104: sleeps})))
     assert found.pop(104) == "execute took longer than execute_timeout_secs=0.2"
     assert set(found.values()) == {"done"}
-    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert_alarm_is_untouched(before)
+
+
+def assert_alarm_is_untouched(before: tuple[object, tuple[float, float]]) -> None:
+    """SIGALRM and its timer are the user's: the handler is the same, and a timer only ran on."""
+    handler, (left, interval) = before
+    assert signal.getsignal(signal.SIGALRM) is handler
+    now_left, now_interval = signal.getitimer(signal.ITIMER_REAL)
+    assert now_interval == interval
+    assert (now_left > 0) == (left > 0)
+    assert now_left <= left
 
 
 @pytest.mark.parametrize("usual_secs", [None, 0.05, 60])
 def test_a_bolt_with_a_timeout_of_its_own_has_that_and_no_other(tmp_path: Path, usual_secs) -> None:
     level = Level({103: lambda: time.sleep(0.2), 104: sleeps}, own_timeout_secs=0.8)
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     found = said(isolation(tmp_path, 0, timeout_secs=usual_secs).run(level))
     assert found.pop(104) == "execute took longer than execute_timeout_secs=0.8"
     assert set(found.values()) == {"done"}
-    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert_alarm_is_untouched(before)
 
 
 def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_through(tmp_path: Path) -> None:
