@@ -19,6 +19,9 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
 from acktree.checkpoint.acker_log import DurableAcker

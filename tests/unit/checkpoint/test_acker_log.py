@@ -22,6 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark")
+
 from acktree import Config
 from acktree.checkpoint import acker_log as acker_module
 from acktree.checkpoint.acker_log import DurableAcker

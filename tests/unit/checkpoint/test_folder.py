@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyBuilder, bolt, submit
 from acktree.checkpoint.folder import BLOCK, Checkpoint
 from acktree.checkpoint.location import folder_of, location_of, refuse_letters_beside
@@ -196,7 +198,6 @@ def test_what_is_admitted_and_committed_is_read_from_sparks_logs(tmp_path: Path)
 
 
 def test_an_ended_topology_is_not_given_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
     from acktree.spark import submit as putting_together  # noqa: PLC0415  # imports pyspark
 
     held = begun(tmp_path)

@@ -7,6 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark")
+
 from pyspark.errors import StreamingQueryException
 
 from acktree.checkpoint import full_disk

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import hadoop_path, location_of
 from acktree.errors import CheckpointError, ConfigError

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from acktree import IterableSpout, TopologyBuilder
 from acktree.core.stats.statistics import Counters, SpoutNumbers, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals

@@ -10,6 +10,8 @@ from tempfile import mkdtemp
 import numpy as np
 import pytest
 
+pytest.importorskip("pyspark")
+
 from acktree import Config, DataFrameSpout, Retry
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
