@@ -249,13 +249,13 @@ def _causes(
 ) -> Iterator[str]:
     """Why each effect is there that was there before."""
     seen: dict[int, set[int]] = defaultdict(set)
-    sequence_sums = _sequence_sums(by_place.values())
+    runs = _Runs.of(by_place.values())
     for (number, bolt, part), effects in by_place.items():
         seen[number].update(effect.delivery for effect in effects)
         # A tuple of an earlier delivery that was held may come after those of the next one.
         ordered = sorted(effects, key=lambda effect: (effect.delivery, effect.attempt, effect.at))
         for place, effect in enumerate(ordered[1:], 1):
-            cause = _cause(effect, ordered[:place], told[number], sequence_sums)
+            cause = _cause(effect, ordered[:place], told[number], runs)
             if cause is None:
                 earlier = [_where(before) for before in ordered[:place]]
                 found["done_twice_without_cause"].append(
@@ -268,16 +268,32 @@ def _causes(
             found["seen_twice"].append(f"message {number}: deliveries {sorted(deliveries)}")
 
 
-_SequenceSums = Mapping[tuple[int, int, int], tuple[float, float]]
-"""(run, Spark task, process) -> when it left its first effect in that task, and its last."""
+@dataclass(frozen=True)
+class _Runs:
+    """When the processes worked, and how far each driver came.
 
+    Attributes:
+        times: (run, Spark task, process) -> the times of its first effect in that task, and of its last.
+        last_batch: Run -> the last micro-batch that has effects of it: only that one may be uncommitted.
+    """
 
-def _sequence_sums(effects: Iterable[Sequence[Effect]]) -> _SequenceSums:
-    sequence_sums: dict[tuple[int, int, int], tuple[float, float]] = {}
-    for effect in chain.from_iterable(effects):
-        first, last = sequence_sums.get(_worker(effect), (effect.at, effect.at))
-        sequence_sums[_worker(effect)] = min(first, effect.at), max(last, effect.at)
-    return sequence_sums
+    times: Mapping[tuple[int, int, int], tuple[float, float]]
+    last_batch: Mapping[int, int]
+
+    @classmethod
+    def of(cls, effects: Iterable[Sequence[Effect]]) -> _Runs:
+        times: dict[tuple[int, int, int], tuple[float, float]] = {}
+        last_batch: dict[int, int] = {}
+        for effect in chain.from_iterable(effects):
+            first, last = times.get(_worker(effect), (effect.at, effect.at))
+            times[_worker(effect)] = min(first, effect.at), max(last, effect.at)
+            last_batch[effect.run] = max(effect.batch, last_batch.get(effect.run, effect.batch))
+        return cls(times, last_batch)
+
+    def was_interrupted(self, effect: Effect, later: Effect) -> bool:
+        """Whether the micro-batch of an effect may have run again before a later one."""
+        in_order = effect.run < later.run and effect.batch < later.batch
+        return in_order and effect.batch == self.last_batch[effect.run]
 
 
 def _worker(effect: Effect) -> tuple[int, int, int]:
@@ -291,14 +307,12 @@ def _where(effect: Effect) -> str:
     )
 
 
-def _cause(
-    effect: Effect, earlier: Sequence[Effect], entries: Sequence[Entry], sequence_sums: _SequenceSums
-) -> str | None:
+def _cause(effect: Effect, earlier: Sequence[Effect], entries: Sequence[Entry], runs: _Runs) -> str | None:
     """The nearest thing that explains it; None when nothing does."""
     same = [before for before in earlier if before.delivery == effect.delivery]
     mine = [before for before in same if before.attempt == effect.attempt]
     if mine:
-        return _cause_in_one_attempt(effect, mine, sequence_sums)
+        return _cause_in_one_attempt(effect, mine, runs)
     if same:
         return "tried again after a failure"
     for entry in entries:
@@ -309,16 +323,18 @@ def _cause(
     return None
 
 
-def _cause_in_one_attempt(
-    effect: Effect, earlier: Sequence[Effect], sequence_sums: _SequenceSums
-) -> str | None:
+def _cause_in_one_attempt(effect: Effect, earlier: Sequence[Effect], runs: _Runs) -> str | None:
     """One attempt is worked on in one micro-batch, which may run again, as a whole or task by task.
 
     Where a worker was lost the next attempt of its task works in children, one after the other: none leaves
     an effect before the one before it is gone.
     """
     if any(before.batch != effect.batch for before in earlier):
-        return None
+        # The second run of a micro-batch leaves out what the queue brings back, so a join that waited for
+        # such a tuple keeps the others, and emits them in a later micro-batch.
+        is_kept = all(runs.was_interrupted(before, effect) for before in earlier)
+        is_behind_a_hold = effect.bolt not in BEFORE_A_HOLD
+        return "held for longer in the second run of a micro-batch" if is_kept and is_behind_a_hold else None
     if all(before.run != effect.run for before in earlier):
         # The second run leaves out what the queue brings back; a tuple that was held may come again.
         is_left_out = is_of_queue(effect.number) and effect.bolt in BEFORE_A_HOLD
@@ -326,6 +342,6 @@ def _cause_in_one_attempt(
     in_task = [before for before in earlier if _worker(before)[:2] == _worker(effect)[:2]]
     if not in_task:
         return "Spark ran the task again"
-    began, _ = sequence_sums[_worker(effect)]
-    is_next = all(sequence_sums[_worker(before)][1] < began for before in in_task)
+    began, _ = runs.times[_worker(effect)]
+    is_next = all(runs.times[_worker(before)][1] < began for before in in_task)
     return "a child of the worker died, and the next one ran the level" if is_next else None

@@ -273,6 +273,23 @@ def test_a_queues_message_that_a_second_run_executes_again_is_told(world: World)
     assert bolts == Counter(bolt for bolt, _ in effects_of(QUEUED) if bolt in BEFORE_A_HOLD)
 
 
+@pytest.mark.parametrize(("batch", "run"), [(2, 2), (2, 1), (1, 2)])
+def test_what_a_join_keeps_for_longer_in_a_second_run_comes_in_a_later_micro_batch(
+    world: World, batch: int, run: int
+) -> None:
+    [behind] = [effect for effect in world.effects if (effect.number, effect.bolt) == (POSITION, "notes")][:1]
+    later = replace(behind, batch=behind.batch + batch - 1, run=behind.run + run - 1, at=behind.at + 1)
+    world.effects.append(later)
+    account = world.account()
+    expected = {
+        (2, 2): "held for longer in the second run of a micro-batch",
+        (2, 1): "without cause",  # its micro-batch was committed: the next one of that driver came
+        (1, 2): "the micro-batch ran again, by the next driver",
+    }
+    assert account.duplicates == {expected[batch, run]: 1}
+    assert account.is_clean == (run == 2)
+
+
 @pytest.mark.parametrize(
     ("what", "detail", "cause"),
     [

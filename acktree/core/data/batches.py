@@ -63,7 +63,16 @@ def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case 
     if isinstance(column, pa.FixedSizeListArray):
         values = _own_dictionaries(column.values)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=column.is_null())
-    return pa.array(column.to_pylist(), kind)
+    return _own_union(column)
+
+
+def _own_union(column: pa.UnionArray) -> pa.UnionArray:
+    kind = column.type
+    parts = [_own_dictionaries(column.field(at)) for at in range(kind.num_fields)]
+    names = [kind.field(at).name for at in range(kind.num_fields)]
+    if kind.mode == "sparse":
+        return pa.UnionArray.from_sparse(column.type_codes, parts, names, kind.type_codes)
+    return pa.UnionArray.from_dense(column.type_codes, column.offsets, parts, names, kind.type_codes)
 
 
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:

@@ -1,0 +1,57 @@
+"""Batches are joined whole or not at all; a row alone keeps nothing of its neighbours."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from acktree.core.data.batches import alone, joined
+from acktree.errors import MisuseError
+
+LETTERS = pa.array(["a", "b", "secret", "d"]).dictionary_encode()
+
+
+def test_batches_are_joined_in_their_order():
+    parts = [pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})]
+    assert joined(parts).to_pydict() == {"x": [1, 2, 3]}
+
+
+def test_batches_that_no_one_batch_can_hold_are_refused():
+    kind = pa.dictionary(pa.int8(), pa.string())
+    parts = [
+        pa.record_batch({"x": pa.array([f"{part}.{n}" for n in range(100)]).dictionary_encode().cast(kind)})
+        for part in range(2)
+    ]
+    with pytest.raises(MisuseError, match="2 batches do not fit into one"):
+        joined(parts)
+
+
+CODES = pa.array([0, 0, 1], pa.int8())
+NUMBERS = pa.array([7, 8, 9])
+NULL_SECOND = pa.array([False, True, False])
+COLUMNS = {
+    "dictionary": LETTERS,
+    "dictionary with nulls": pa.array(["a", None, "secret"]).dictionary_encode(),
+    "struct": pa.StructArray.from_arrays([LETTERS], ["a"]),
+    "list": pa.ListArray.from_arrays([0, 1, 2, 4], LETTERS),
+    "null list": pa.ListArray.from_arrays(pa.array([0, 1, 2, 4], pa.int32()), LETTERS, mask=NULL_SECOND),
+    "large list": pa.LargeListArray.from_arrays([0, 1, 2, 4], LETTERS),
+    "fixed size list": pa.FixedSizeListArray.from_arrays(LETTERS, 1),
+    "map": pa.MapArray.from_arrays([0, 1, 2, 4], LETTERS, pa.array([1, 2, 3, 4])),
+    "dense union": pa.UnionArray.from_dense(CODES, pa.array([0, 1, 0], pa.int32()), [LETTERS, NUMBERS]),
+    "sparse union": pa.UnionArray.from_sparse(CODES, [LETTERS.slice(0, 3), NUMBERS]),
+    "extension": pa.ExtensionArray.from_storage(pa.opaque(LETTERS.type, "letters", "tests"), LETTERS),
+    "nested": pa.ListArray.from_arrays([0, 1, 2, 4], pa.StructArray.from_arrays([LETTERS], ["a"])),
+    "plain": pa.array(["a", "b", "secret"]),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_row_alone_has_its_value_and_no_byte_of_another_row(column, row):
+    one = alone(pa.RecordBatch.from_arrays([column], names=["x"]), row)
+    assert one.column(0).to_pylist() == column.slice(row, 1).to_pylist()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, one.schema) as writer:
+        writer.write_batch(one)
+    assert b"secret" not in sink.getvalue().to_pybytes()

@@ -1,0 +1,52 @@
+"""A value that Python cannot represent raises where it is read, and nowhere else."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from acktree.core.data.reading import PartlyReadable, Unreadable, decoded
+from acktree.core.data.values import hash_rows, hash_rows_anyhow, rows_to_show
+from acktree.errors import MisuseError
+
+LATE = pa.array([0, 10**9, 1], pa.int64()).cast(pa.int32()).cast(pa.date32())  # the second is after 9999
+
+
+def test_a_column_without_such_values_is_a_list():
+    assert decoded(pa.array([1, 2])) == [1, 2]
+    assert decoded([1, 2]) == [1, 2]
+
+
+def test_only_the_value_itself_raises_alone_or_in_a_slice():
+    column = decoded(LATE, "bolt 'b', field 'day'")
+    assert isinstance(column, PartlyReadable)
+    assert len(column) == 3
+    assert str(column[0]) == "1970-01-01"
+    assert [str(day) for day in column[:1]] == ["1970-01-01"]
+    for reads in (lambda: column[1], lambda: column[:2]):
+        with pytest.raises(MisuseError, match="date32") as raised:
+            reads()
+        assert raised.value.where == "bolt 'b', field 'day'"
+
+
+def test_a_held_tuple_keeps_the_placeholder():
+    column = decoded((Unreadable("date32[day]", "too late"),), "here")
+    with pytest.raises(MisuseError, match="too late"):
+        column[0]
+    assert repr(Unreadable("date32[day]", "too late")) == "<date32[day] that Python cannot hold>"
+
+
+def test_for_display_such_a_row_is_replaced_by_the_reason():
+    shown = list(rows_to_show(pa.record_batch({"day": LATE})))
+    assert [len(row) for row in shown] == [1, 1, 1]
+    assert str(shown[0][0]) == "1970-01-01"
+    assert "date32" in str(shown[1][0])
+
+
+def test_for_ids_a_row_without_a_hash_gets_one_of_its_bytes():
+    batch = pa.record_batch({"day": LATE})
+    with pytest.raises(MisuseError):
+        hash_rows(batch, ["day"])
+    hashes = hash_rows_anyhow(batch, ["day"])
+    assert len(set(hashes.tolist())) == 3
+    assert hashes[0] == hash_rows(batch.slice(0, 1), ["day"])[0]
