@@ -50,7 +50,7 @@ class Receiver(Generic[T]):
     Args:
         receive: Returns the items that came, perhaps none; called again and again. A coroutine function runs
             on an event loop of the thread, as does what is given to :meth:`call`.
-        most: Nothing is received while so many items wait. One call of ``receive`` may go beyond it.
+        most: How many items may wait; ``receive`` is not called while they do. One call of it may go beyond.
         wake: Called when items have come: ``collector.wake``.
     """
 

@@ -85,7 +85,7 @@ class Spout(ABC):
     with ``final`` must reject the message to the queue's own dead letters."""
 
     keep_alive_secs: float | None = None
-    """``keep_alive`` is called at least every so many seconds. None: never. ``open`` may set it."""
+    """``keep_alive`` is called at least once in this number of seconds. None: never. ``open`` may set it."""
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         """Get ready: keep the collector, connect.

@@ -37,13 +37,13 @@ from acktree.tasks.payloads import Payload, TakePayloads, is_among
 from acktree.tasks.plan import Plan
 
 _SMALL: Final = 1 << 20
-"""Changes of so many bytes are worth no new whole, however little is open."""
+"""No new whole is written while the changes since the last one have fewer bytes than this."""
 _FILE_BYTES: Final = 16 << 20
-"""A file of payloads has about so many bytes: they are written at once, and go with its last open row."""
+"""The usual bytes of a file of payloads. It is written at once and deleted with its last open row."""
 _SPARSE: Final = 4
-"""When one row in so many is open, the open rows of a file of payloads move to a new one."""
+"""When fewer than one row in this number is still open, the open rows of a payload file move to a new one."""
 _MOST_CHANGES: Final = 1024
-"""And so many changes are worth one, however much is open: a restart reads each, a file system holds each."""
+"""After this number of changes a new whole is written in any case: a restart reads each of their files."""
 
 
 class DurableAcker:

@@ -51,7 +51,7 @@ from acktree.topology.shape import Shape, numbered
 log = logger("acktree")
 
 BLOCK: Final = 1 << 28
-"""Sequences are reserved in blocks of so many: a run starts behind what the last one had reserved."""
+"""How many sequences are reserved at once: a run starts after what the last one had reserved."""
 
 
 class Checkpoint:

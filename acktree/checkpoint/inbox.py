@@ -48,9 +48,9 @@ from acktree.private_files import PRIVATE_FILE
 from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2
-"""Spouts may be ahead of the source by so many micro-batches."""
+"""How many micro-batches the spouts may be ahead of the source."""
 CHUNKS: Final = 8
-"""A full micro-batch has at least so many chunks."""
+"""How many chunks a full micro-batch has at least."""
 
 
 class FileInbox:

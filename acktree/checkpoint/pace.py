@@ -21,7 +21,7 @@ _FASTEST: Final = 2.0
 _SLOWEST: Final = 0.25
 """And shrinks at most to this: one pause of the machine says little."""
 _APART: Final = 2
-"""Two micro-batches tell what is fixed if one has so many times the other's messages; else it is noise."""
+"""One of two micro-batches must have this many times the other's messages to compute the fixed cost."""
 _ALIKE: Final = 0.1
 """They are of one size if they differ by no more than this."""
 _FADES: Final = 0.98
@@ -49,7 +49,7 @@ class Pace:
         self.allowance = FIRST
 
     def ran(self, messages: int, secs: float) -> None:
-        """A micro-batch of so many messages took so long, from its admission to the next one's."""
+        """Record a micro-batch: its messages, and the seconds from its admission to the next one's."""
         if not messages:
             return
         self._look(messages, secs)

@@ -21,7 +21,7 @@ def write_parts(file: Path, parts: Iterable[Int64s | Buffer], files: Files = FOL
 
 
 def _head(count: int) -> bytes:
-    """How the packing of so many parts begins."""
+    """The header of a packing: the number of its parts."""
     return count.to_bytes(_HEAD_BYTES, "little")
 
 

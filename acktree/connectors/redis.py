@@ -281,7 +281,7 @@ class RedisStreamSink(BasicBolt):
     Args:
         url: As of the spout.
         stream: The stream; made if it is not there.
-        maxlen: Trim the stream to about so many entries. None: do not.
+        maxlen: About how many entries the stream keeps; older ones are trimmed. None: all.
     """
 
     outputs = []

@@ -24,7 +24,7 @@ from acktree.errors import MisuseError
 T = TypeVar("T")
 
 CHUNK_BYTES: Final = 16 << 20
-"""Tuples of about so many bytes make a chunk; a tuple that is larger has one of its own."""
+"""The usual size of a chunk in bytes; a tuple that is larger has a chunk of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Chunk:
 
 
 def chunks_together(chunks: Iterable[Chunk], most: int, most_bytes: int) -> Iterator[Chunk]:
-    """Chunks, those that follow each other as one, while that has at most so many messages and bytes."""
+    """Put neighbouring chunks together, up to ``most`` messages and ``most_bytes`` bytes each."""
     waiting: list[Chunk] = []
     size = 0
     for chunk in chunks:

@@ -53,7 +53,7 @@ class Plan:
     def of(
         cls, topology: Topology, config: Config, partitions: int, run_salt: int, first_sequence: int = 0
     ) -> Plan:
-        """Lay out a topology over so many partitions.
+        """Lay out a topology over a number of partitions.
 
         Args:
             first_sequence: The first sequence of this run.

@@ -24,7 +24,7 @@ VerdictKey = tuple[str, int]
 """(spout, position among its fixed tuples)."""
 
 _PATIENCE: Final = 4
-"""After so many message timeouts without a verdict, what is still open will never have one."""
+"""How many message timeouts may pass without a verdict; what is open after them will never have one."""
 
 
 class VerdictTable(Mapping[VerdictKey, Verdict]):

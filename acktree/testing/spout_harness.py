@@ -94,7 +94,7 @@ class SpoutHarness:
         self._read = len(self._chunks)
 
     def until(self, is_done: Callable[[], bool], secs: float, what: str) -> None:
-        """Step until something is so. AssertionError that says what was not, after so many seconds."""
+        """Step until a condition holds. AssertionError that names the condition when the seconds are over."""
         deadline = time.monotonic() + secs
         while not is_done():
             self.step()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLLECTED_BYTES: Final = 64 << 20
-"""Through Spark the driver collects about so many bytes at once, and one wire row at least."""
+"""How many bytes the driver collects through Spark at once, about; one wire row at least."""
 _PAYLOADS: Final = int(Kind.PAYLOADS)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from acktree.tasks.bolts.router import Emission
 
 PIECE_BYTES: Final = 64 << 20
-"""About so many bytes of values travel together; one tuple may pass that."""
+"""About how many bytes of values travel together; one tuple may have more."""
 
 
 def pieces_of(emission: Emission) -> Iterator[Emission]:

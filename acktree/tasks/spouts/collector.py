@@ -1,236 +1,35 @@
 """The collector that spouts are handed: emitted messages wait here until they are handed over in runs.
 
-As in ``collectors``, an exception from outside may be raised between any two steps, and the spout may catch
-it and go on. So a message counts when its id is written, which is last; what waits is in one list from its
-first message on, and a run ends by being no longer the one at hand.
+An exception from outside may be raised between any two steps, and the spout may catch it and go on: see
+``runs.py``. What waits is in one list from its first message on, and a run ends when another one, or none, is
+the stream's current run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acktree.core.data.batches import joined
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.values import quick_look
 from acktree.core.ids import Int32s
 from acktree.core.spouts.pending import MessageIds
-from acktree.errors import MisuseError, SpoutError
+from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
-from acktree.tasks.streams import Streams, TupleBuffer
+from acktree.tasks.spouts.runs import Bools, Run, RunBuffer, UnfitMessage
+from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
 
-SMALL_ROWS: Final = 1 << 12
-SMALL_BYTES: Final = 1 << 20
-"""Runs of at most so many messages and bytes are put together."""
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
 _MOST_ATTEMPTS: Final = 2**31 - 1
-
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class UnfitMessage:
-    """A message that was emitted and cannot travel; ``message_id`` is None where nothing tracks it."""
-
-    stream: str
-    message_id: object
-    error: MisuseError
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """Messages of one stream, emitted one after the other; n rows.
-
-    Attributes:
-        is_tracked: Whether they have message ids and there are ackers.
-        values: A column per field.
-        message_ids: One for each row when tracked, else empty.
-        tasks: Target of each (``emit_direct``); None when groupings choose.
-        attempts: The number of this delivery of each; None when all are the first.
-    """
-
-    stream: str
-    is_tracked: bool
-    values: pa.RecordBatch
-    message_ids: MessageIds
-    tasks: Int32s | None
-    attempts: Int32s | None = None
-
-    def __len__(self) -> int:
-        rows: int = self.values.num_rows
-        return rows
-
-    def cut(self, most: int) -> Iterator[Run]:
-        """The same in pieces of at most so many messages."""
-        for first in range(0, len(self), most):
-            end = first + most
-            yield Run(
-                self.stream,
-                self.is_tracked,
-                self.values.slice(first, most),
-                self.message_ids[first:end],
-                None if self.tasks is None else self.tasks[first:end],
-                None if self.attempts is None else self.attempts[first:end],
-            )
-
-    def those(self, which: Bools) -> Run:
-        """The messages of a mask, shape (n,)."""
-        ids = self.message_ids
-        if isinstance(ids, np.ndarray):
-            ids = ids[which]
-        elif len(ids):
-            ids = [ids[place] for place in np.flatnonzero(which).tolist()]
-        return replace(
-            self,
-            values=self.values.filter(pa.array(which)),
-            message_ids=ids,
-            tasks=None if self.tasks is None else self.tasks[which],
-            attempts=None if self.attempts is None else self.attempts[which],
-        )
-
-
-def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
-    """The same messages in few runs, so that a spout that emits a handful at a time makes few files.
-
-    Only small ones are copied; within a stream the order stays.
-    """
-    waiting: list[Run] = []
-    size = 0
-    for run in runs:
-        more: int = run.values.nbytes
-        is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
-        if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
-            yield from _in_few(waiting)
-            waiting, size = [], 0
-        waiting.append(run)
-        size += more if is_small else CHUNK_BYTES  # a large one stays alone
-    yield from _in_few(waiting)
-
-
-def _are_alike(one: Run, other: Run) -> bool:
-    return (
-        (one.stream, one.is_tracked) == (other.stream, other.is_tracked)
-        and one.tasks is None
-        and other.tasks is None
-        and one.values.schema.equals(other.values.schema, check_metadata=True)
-    )
-
-
-def _in_few(runs: Sequence[Run]) -> list[Run]:
-    """Runs that are alike as one; as several if one batch cannot hold their values."""
-    if len(runs) <= 1:
-        return [*runs]
-    try:
-        values = joined([run.values for run in runs])
-    except MisuseError:
-        middle = len(runs) // 2
-        return [*_in_few(runs[:middle]), *_in_few(runs[middle:])]
-    attempts = None
-    if any(run.attempts is not None for run in runs):
-        attempts = np.concatenate([_attempts_of(run) for run in runs])
-    ids = _ids_together([run.message_ids for run in runs])
-    return [replace(runs[0], values=values, message_ids=ids, attempts=attempts)]
-
-
-def _attempts_of(run: Run) -> Int32s:
-    return np.ones(len(run), dtype=np.int32) if run.attempts is None else run.attempts
-
-
-def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
-    arrays = [ids for ids in several if isinstance(ids, np.ndarray)]
-    if len(arrays) == len(several):
-        together: MessageIds = np.concatenate(arrays)
-        return together
-    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in several)]
-
-
-class _Buffer(TupleBuffer):
-    """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
-
-    Attributes:
-        attempts: Place -> the number of the delivery, of those that are not the first.
-        ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
-        is_tracked: Whether they have ids, and there are ackers.
-        fits: A quick look at the values of one: see :func:`~acktree.core.data.values.quick_look`.
-        weight: Bytes of the large ones, about.
-    """
-
-    __slots__ = ("attempts", "fits", "ids", "is_tracked", "weight")
-
-    def __init__(
-        self,
-        declaration: StreamDeclaration,
-        component: str,
-        fits: Callable[[Sequence[object]], bool],
-        *,
-        is_tracked: bool,
-    ) -> None:
-        super().__init__(declaration, component)
-        self.ids: list[object] = []
-        self.attempts: dict[int, int] = {}
-        self.is_tracked = is_tracked
-        self.fits = fits
-        self.weight = 0
-
-    def take_back(self) -> None:
-        """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
-        count = len(self.ids)
-        self.attempts.pop(count, None)
-        del self.tasks[count:]
-        del self.cells[count * self.width :]
-
-    def runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
-        """All of it as runs, nearly always one; none if an interrupted emit left it empty.
-
-        Args:
-            unfit: Is given the messages that do not go even alone, as their values were changed since.
-
-        Raises:
-            SpoutError: It is lost which values belong to which message.
-        """
-        count, name = len(self.ids), self.declaration.name
-        if len(self.cells) != count * self.width or len(self.tasks) not in {0, count}:
-            raise SpoutError(
-                f"an emit on stream {name!r} was interrupted again while it took back what "
-                "an interrupted one had written: which values belong to which message is lost",
-                f"spout {self._component!r}",
-                "mend the timer or signal handler that raises again and again, and submit the topology again",
-            )
-        if not count:
-            return
-        tasks, attempts = self.named_tasks(), self._numbers(count)
-        for first, end, batch in self.batches(self.cells, count):
-            if isinstance(batch, MisuseError):
-                unfit.append(UnfitMessage(name, self.ids[first] if self.is_tracked else None, batch))
-                continue
-            ids = self.ids[first:end] if self.is_tracked else ()
-            yield Run(
-                name,
-                self.is_tracked,
-                batch,
-                ids,
-                None if tasks is None else tasks[first:end],
-                None if attempts is None else attempts[first:end],
-            )
-
-    def _numbers(self, count: int) -> Int32s | None:
-        """The number of each delivery; None when all are the first."""
-        if not self.attempts:
-            return None
-        numbers = np.ones(count, dtype=np.int32)
-        numbers[list(self.attempts)] = list(self.attempts.values())
-        return numbers
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -265,10 +64,10 @@ class SpoutCollector(SpoutOutputCollector):
         self._streams = Streams(component, plan)
         self._is_tracking = plan.is_tracking
         self._must_have_ids = component.retry is not None
-        # The runs at hand, which the next message of a stream goes to; each is among those that wait, too.
-        self._buffers: dict[str, _Buffer] = {}
-        self._direct: dict[str, _Buffer] = {}
-        self._waiting: list[_Buffer | Run] = []
+        # The current run of each stream, which its next message goes to; each is among those that wait, too.
+        self._buffers: dict[str, RunBuffer] = {}
+        self._direct: dict[str, RunBuffer] = {}
+        self._waiting: list[RunBuffer | Run] = []
         self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
@@ -294,8 +93,8 @@ class SpoutCollector(SpoutOutputCollector):
         """Ask a spout once, and again while it emits something each time.
 
         Args:
-            enough: Until so many wait to be taken.
-            room: Until so many that are tracked wait to be taken.
+            enough: Until this number waits to be taken.
+            room: Until this number of tracked messages waits to be taken.
             is_interrupted: Or until this says so; asked after each call that emitted.
 
         Raises:
@@ -314,34 +113,12 @@ class SpoutCollector(SpoutOutputCollector):
         self, values: Sequence[Any], message_id: object = None, stream: str = "default", *, attempt: int = 1
     ) -> None:
         is_tracked = message_id is not None and self._is_tracking
-        if message_id is None and self._must_have_ids:
-            raise self._has_no_id()
-        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
         buffer = self._buffers.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             # Another kind of tuple begins another run, so that the order is kept.
             declaration = self._streams.chosen_by_groupings(stream)
             buffer = self._begin_run(self._buffers, declaration, is_tracked=is_tracked)
-        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
-            values = buffer.checked(values)
-        if not buffer.fits(values):
-            buffer = self._weighed(self._buffers, buffer, values)
-        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
-            refuse_unpicklable([message_id], self._where)
-        try:
-            # Counted first: to count one that was not emitted does no harm until all are taken.
-            self.row_count += 1
-            if is_tracked:
-                self.tracked_count += 1
-            if number != 1:
-                buffer.attempts[len(buffer.ids)] = number
-            buffer.cells.extend(values)
-            buffer.ids.append(message_id)
-        except BaseException:
-            buffer.take_back()
-            raise
-        if message_id is not None and not is_tracked:
-            self._unacked.append((stream, message_id))
+        self._add(self._buffers, buffer, values, message_id, attempt)
 
     def emit_direct(
         self,
@@ -353,46 +130,62 @@ class SpoutCollector(SpoutOutputCollector):
         attempt: int = 1,
     ) -> None:
         is_tracked = message_id is not None and self._is_tracking
-        if message_id is None and self._must_have_ids:
-            raise self._has_no_id()
-        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
         declaration = self._streams.chosen_by_emitter(stream, task_id)
         buffer = self._direct.get(stream)
         if buffer is None or buffer.is_tracked is not is_tracked:
             buffer = self._begin_run(self._direct, declaration, is_tracked=is_tracked)
-        values = buffer.checked(values)
+        self._add(self._direct, buffer, values, message_id, attempt, task_id)
+
+    def _add(
+        self,
+        current: dict[str, RunBuffer],
+        buffer: RunBuffer,
+        values: Sequence[Any],
+        message_id: object,
+        attempt: int,
+        task_id: int | None = None,
+    ) -> None:
+        """Check one message and write it to a run. ``task_id``: its target; None when groupings choose."""
+        if message_id is None and self._must_have_ids:
+            raise self._has_no_id()
+        is_tracked = buffer.is_tracked
+        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
+        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
+            values = buffer.checked(values)
         if not buffer.fits(values):
-            buffer = self._weighed(self._direct, buffer, values)
+            buffer = self._weighed(current, buffer, values)
         if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
         try:
+            # Counted first: to count one that was not emitted does no harm until all are taken.
             self.row_count += 1
             if is_tracked:
                 self.tracked_count += 1
             if number != 1:
                 buffer.attempts[len(buffer.ids)] = number
             buffer.cells.extend(values)
-            buffer.tasks.append(task_id)
+            if task_id is not None:
+                buffer.tasks.append(task_id)
             buffer.ids.append(message_id)
         except BaseException:
             buffer.take_back()
             raise
         if message_id is not None and not is_tracked:
-            self._unacked.append((stream, message_id))
+            self._unacked.append((buffer.declaration.name, message_id))
 
     def _begin_run(
-        self, at_hand: dict[str, _Buffer], declaration: StreamDeclaration, *, is_tracked: bool
-    ) -> _Buffer:
-        """A run for the next messages of a stream; the one at hand before, if any, has ended with this."""
+        self, current: dict[str, RunBuffer], declaration: StreamDeclaration, *, is_tracked: bool
+    ) -> RunBuffer:
+        """A run for the next messages of a stream; the current one, if any, ends with this."""
         name = declaration.name
         if name not in self._fits:
             self._fits[name] = quick_look(declaration.schema)
-        buffer = _Buffer(declaration, self._component.id, self._fits[name], is_tracked=is_tracked)
+        buffer = RunBuffer(declaration, self._component.id, self._fits[name], is_tracked=is_tracked)
         self._waiting.append(buffer)
-        at_hand[name] = buffer
+        current[name] = buffer
         return buffer
 
-    def _weighed(self, at_hand: dict[str, _Buffer], buffer: _Buffer, values: Sequence[Any]) -> _Buffer:
+    def _weighed(self, current: dict[str, RunBuffer], buffer: RunBuffer, values: Sequence[Any]) -> RunBuffer:
         """The run for a tuple that may be large: another one, if the two are too much for one chunk.
 
         Raises:
@@ -400,7 +193,7 @@ class SpoutCollector(SpoutOutputCollector):
         """
         weight = buffer.batch([*values], 1).nbytes
         if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
-            buffer = self._begin_run(at_hand, buffer.declaration, is_tracked=buffer.is_tracked)
+            buffer = self._begin_run(current, buffer.declaration, is_tracked=buffer.is_tracked)
         buffer.weight += weight
         self._weight += weight
         return buffer
@@ -427,7 +220,7 @@ class SpoutCollector(SpoutOutputCollector):
             return
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
-        self._buffers.pop(stream, None)  # the run at hand ends
+        self._buffers.pop(stream, None)  # the current run ends
         is_tracked = ids is not None and self._is_tracking
         run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
         self.row_count += count
@@ -471,7 +264,7 @@ class SpoutCollector(SpoutOutputCollector):
         """The ids of the tracked messages that wait here."""
         for each in self._waiting:
             if each.is_tracked:
-                yield from each.ids if isinstance(each, _Buffer) else each.message_ids
+                yield from each.ids if isinstance(each, RunBuffer) else each.message_ids
 
     def take_runs(self) -> list[Run]:
         """All that was emitted since last taken; within a stream in the order of the emits."""
@@ -484,7 +277,7 @@ class SpoutCollector(SpoutOutputCollector):
         """All that waits, as runs; the next message begins another one."""
         runs: list[Run] = []
         for each in self._waiting:
-            runs += each.runs(self.unfit) if isinstance(each, _Buffer) else [each]
+            runs += each.runs(self.unfit) if isinstance(each, RunBuffer) else [each]
         self._buffers.clear()
         self._direct.clear()
         return runs

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
-from acktree.tasks.spouts.collector import Run
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
+from acktree.tasks.spouts.runs import Run
 
 
 def without_spent(

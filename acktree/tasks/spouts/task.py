@@ -35,12 +35,13 @@ from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.collector import SpoutCollector, runs_together
+from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.hooks import Hooks
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.retries import Attempt, Payloads, Redriven, Retries, redriven_ids
+from acktree.tasks.spouts.runs import runs_together
 from acktree.tasks.spouts.spent import without_spent
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -214,8 +215,8 @@ class SpoutTask:
         """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
 
         Args:
-            enough: While the spout emits something each time, it is asked again until so many messages wait
-                to be handed over, or no more may be open, or mail comes.
+            enough: While the spout emits something each time, it is asked again until this number of
+                messages waits to be handed over, or no more may be open, or mail comes.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
         self._hooks.now_ms = now_ms
@@ -482,7 +483,7 @@ class SpoutTask:
         self._retries.give_up(place, failure, int(self.recovery.roots_of(sequence)[0]))
 
     def _sequences(self, count: int) -> int:
-        """The first of so many new sequences; reserved before any message wears one."""
+        """Reserve new sequences and return the first; no message has one of them before."""
         first = self._next_sequence
         self._next_sequence += count
         while self._next_sequence > self._reserved:

@@ -17,7 +17,7 @@ LONGEST_PAUSE_MS: Final = 30_000
 
 
 class Pulse:
-    """When something that happens every so many seconds is due; a clock that was set back makes it due."""
+    """When something that happens at a fixed interval is due; a clock that was set back makes it due."""
 
     def __init__(self) -> None:
         """Not started: nothing is due."""

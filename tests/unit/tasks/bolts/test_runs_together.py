@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts.collector import SMALL_BYTES, SMALL_ROWS, Run, runs_together
+from acktree.tasks.spouts.runs import SMALL_BYTES, SMALL_ROWS, Run, runs_together
 
 
 def run_of(values, ids, kind, *, stream="default", tasks=None):

@@ -20,6 +20,7 @@ from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.spouts import collector as spout_collector
+from acktree.tasks.spouts import runs
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import LocalCluster
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits
@@ -132,7 +133,8 @@ def test_children_that_outnumber_a_frame_are_one_tree(monkeypatch):
 
 def test_large_messages_are_handed_over_at_once_and_in_chunks_of_limited_weight(monkeypatch):
     monkeypatch.setattr(codec, "LOOKED_AT", 10)
-    monkeypatch.setattr(spout_collector, "CHUNK_BYTES", 1000)
+    for module in (spout_collector, runs):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     harness = Harness(Source(emits(*((bytes(300), n) for n in range(10)), (bytes(5000), 10), (b"small", 11))))
     harness.task.step(0)
     assert harness.task.has_enough
@@ -143,7 +145,8 @@ def test_large_messages_are_handed_over_at_once_and_in_chunks_of_limited_weight(
 
 def test_a_step_that_asks_again_stops_when_it_has_enough(monkeypatch):
     monkeypatch.setattr(codec, "LOOKED_AT", 10)
-    monkeypatch.setattr(spout_collector, "CHUNK_BYTES", 1000)
+    for module in (spout_collector, runs):
+        monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     harness = Harness(Source(*(emits((bytes(300), n)) for n in range(10))))
     harness.task.step(0, enough=100, until=float("inf"))
     assert harness.task.buffered_count == 4

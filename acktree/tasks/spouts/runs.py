@@ -1,0 +1,225 @@
+"""Runs: messages of one stream that a spout emitted one after the other.
+
+A :class:`RunBuffer` is a run while it is written. As in ``tasks/bolts/collectors.py``, an exception from
+outside may be raised between any two steps, and the spout may catch it and go on. So a message counts when
+its id is written, which is last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from acktree.core.data.batches import joined
+from acktree.core.data.fields import StreamDeclaration
+from acktree.core.ids import Int32s
+from acktree.core.spouts.pending import MessageIds
+from acktree.errors import MisuseError, SpoutError
+from acktree.tasks.chunk import CHUNK_BYTES
+from acktree.tasks.streams import TupleBuffer
+
+SMALL_ROWS: Final = 1 << 12
+SMALL_BYTES: Final = 1 << 20
+"""Runs are put together up to these numbers of messages and bytes."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class UnfitMessage:
+    """A message that was emitted and cannot travel; ``message_id`` is None where nothing tracks it."""
+
+    stream: str
+    message_id: object
+    error: MisuseError
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Messages of one stream, emitted one after the other; n rows.
+
+    Attributes:
+        is_tracked: Whether they have message ids and there are ackers.
+        values: A column per field.
+        message_ids: One for each row when tracked, else empty.
+        tasks: Target of each (``emit_direct``); None when groupings choose.
+        attempts: The number of this delivery of each; None when all are the first.
+    """
+
+    stream: str
+    is_tracked: bool
+    values: pa.RecordBatch
+    message_ids: MessageIds
+    tasks: Int32s | None
+    attempts: Int32s | None = None
+
+    def __len__(self) -> int:
+        rows: int = self.values.num_rows
+        return rows
+
+    def cut(self, most: int) -> Iterator[Run]:
+        """The same in pieces, each with at most this number of messages."""
+        for first in range(0, len(self), most):
+            end = first + most
+            yield Run(
+                self.stream,
+                self.is_tracked,
+                self.values.slice(first, most),
+                self.message_ids[first:end],
+                None if self.tasks is None else self.tasks[first:end],
+                None if self.attempts is None else self.attempts[first:end],
+            )
+
+    def those(self, which: Bools) -> Run:
+        """The messages of a mask, shape (n,)."""
+        ids = self.message_ids
+        if isinstance(ids, np.ndarray):
+            ids = ids[which]
+        elif len(ids):
+            ids = [ids[place] for place in np.flatnonzero(which).tolist()]
+        return replace(
+            self,
+            values=self.values.filter(pa.array(which)),
+            message_ids=ids,
+            tasks=None if self.tasks is None else self.tasks[which],
+            attempts=None if self.attempts is None else self.attempts[which],
+        )
+
+
+def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
+    """The same messages in few runs, so that a spout that emits a handful at a time makes few files.
+
+    Only small ones are copied; within a stream the order stays.
+    """
+    waiting: list[Run] = []
+    size = 0
+    for run in runs:
+        more: int = run.values.nbytes
+        is_small = len(run) <= SMALL_ROWS and more <= SMALL_BYTES
+        if waiting and not (is_small and size + more <= CHUNK_BYTES and _are_alike(waiting[-1], run)):
+            yield from _in_few(waiting)
+            waiting, size = [], 0
+        waiting.append(run)
+        size += more if is_small else CHUNK_BYTES  # a large one stays alone
+    yield from _in_few(waiting)
+
+
+def _are_alike(one: Run, other: Run) -> bool:
+    return (
+        (one.stream, one.is_tracked) == (other.stream, other.is_tracked)
+        and one.tasks is None
+        and other.tasks is None
+        and one.values.schema.equals(other.values.schema, check_metadata=True)
+    )
+
+
+def _in_few(runs: Sequence[Run]) -> list[Run]:
+    """Runs that are alike as one; as several if one batch cannot hold their values."""
+    if len(runs) <= 1:
+        return [*runs]
+    try:
+        values = joined([run.values for run in runs])
+    except MisuseError:
+        middle = len(runs) // 2
+        return [*_in_few(runs[:middle]), *_in_few(runs[middle:])]
+    attempts = None
+    if any(run.attempts is not None for run in runs):
+        attempts = np.concatenate([_attempts_of(run) for run in runs])
+    ids = _ids_together([run.message_ids for run in runs])
+    return [replace(runs[0], values=values, message_ids=ids, attempts=attempts)]
+
+
+def _attempts_of(run: Run) -> Int32s:
+    return np.ones(len(run), dtype=np.int32) if run.attempts is None else run.attempts
+
+
+def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
+    arrays = [ids for ids in several if isinstance(ids, np.ndarray)]
+    if len(arrays) == len(several):
+        together: MessageIds = np.concatenate(arrays)
+        return together
+    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in several)]
+
+
+class RunBuffer(TupleBuffer):
+    """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
+
+    Attributes:
+        attempts: Place -> the number of the delivery, of those that are not the first.
+        ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
+        is_tracked: Whether they have ids, and there are ackers.
+        fits: A quick look at the values of one: see :func:`~acktree.core.data.values.quick_look`.
+        weight: Bytes of the large ones, about.
+    """
+
+    __slots__ = ("attempts", "fits", "ids", "is_tracked", "weight")
+
+    def __init__(
+        self,
+        declaration: StreamDeclaration,
+        component: str,
+        fits: Callable[[Sequence[object]], bool],
+        *,
+        is_tracked: bool,
+    ) -> None:
+        super().__init__(declaration, component)
+        self.ids: list[object] = []
+        self.attempts: dict[int, int] = {}
+        self.is_tracked = is_tracked
+        self.fits = fits
+        self.weight = 0
+
+    def take_back(self) -> None:
+        """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
+        count = len(self.ids)
+        self.attempts.pop(count, None)
+        del self.tasks[count:]
+        del self.cells[count * self.width :]
+
+    def runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
+        """All of it as runs, nearly always one; none if an interrupted emit left it empty.
+
+        Args:
+            unfit: Is given the messages that do not go even alone, as their values were changed since.
+
+        Raises:
+            SpoutError: It is lost which values belong to which message.
+        """
+        count, name = len(self.ids), self.declaration.name
+        if len(self.cells) != count * self.width or len(self.tasks) not in {0, count}:
+            raise SpoutError(
+                f"an emit on stream {name!r} was interrupted again while it took back what "
+                "an interrupted one had written: which values belong to which message is lost",
+                f"spout {self._component!r}",
+                "mend the timer or signal handler that raises again and again, and submit the topology again",
+            )
+        if not count:
+            return
+        tasks, attempts = self.named_tasks(), self._numbers(count)
+        for first, end, batch in self.batches(self.cells, count):
+            if isinstance(batch, MisuseError):
+                unfit.append(UnfitMessage(name, self.ids[first] if self.is_tracked else None, batch))
+                continue
+            ids = self.ids[first:end] if self.is_tracked else ()
+            yield Run(
+                name,
+                self.is_tracked,
+                batch,
+                ids,
+                None if tasks is None else tasks[first:end],
+                None if attempts is None else attempts[first:end],
+            )
+
+    def _numbers(self, count: int) -> Int32s | None:
+        """The number of each delivery; None when all are the first."""
+        if not self.attempts:
+            return None
+        numbers = np.ones(count, dtype=np.int32)
+        numbers[list(self.attempts)] = list(self.attempts.values())
+        return numbers
