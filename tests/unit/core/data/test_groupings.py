@@ -140,7 +140,7 @@ def test_all_but_all_and_custom_send_each_row_once(grouping, targets, rows):
     assert len(choice.tasks) == len(rows)
 
 
-@pytest.mark.parametrize("grouping", GROUPINGS, ids=repr)
+@pytest.mark.parametrize("grouping", GROUPINGS)
 def test_no_rows_have_no_copies(grouping):
     assert copies(choose(chooser_of(grouping), []), 0) == []
 

@@ -197,7 +197,6 @@ def test_one_faithful_type_travels_as_arrows_own(values, kind):
         [{"a": 1}],
         [np.float64(1)], [Decimal(1)], [dt.date(2024, 1, 1), None], [lambda: 1], [Order],
     ],
-    ids=repr,
 )  # fmt: skip
 def test_any_other_column_travels_pickled_and_is_marked(values):
     field = column_of(*values).schema.field("f")
@@ -399,7 +398,6 @@ def test_the_batch_has_the_declared_schema():
         (pa.struct([("a", pa.int64())]), {"a": 1, "b": 2}), (pa.struct([("a", pa.int64())]), {"a": 1.5}),
         (pa.map_(pa.string(), pa.int64()), {"a": 1.5}), (pa.int64(), object()), (pa.null(), 1),
     ],
-    ids=str,
 )  # fmt: skip
 def test_a_value_that_the_type_does_not_hold_is_refused_and_shown(kind, value):
     what = refused(kind, None, value)
