@@ -52,7 +52,9 @@ class MicroBatch:
         partitions = partitions or variant.cores
         self.plan = Plan.of(variant.topology(Meter()), variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
-        self.batches = BatchSpout(Meter(), variant.batch_rows, tracked=variant.tracked).batches
+        self.batches = BatchSpout(
+            Meter(), variant.batch_rows, tracked=variant.tracked, words=variant.words
+        ).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
             (level.index, partition): MemoryStore()

@@ -58,6 +58,7 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--protection", choices=PROTECTIONS, default=default.protection, help="marks, watchdog, breaker"
     )
+    parser.add_argument("--words", type=int, default=default.words, help="different words")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
 
 
@@ -74,7 +75,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
         os.environ[UNGUARDED] = "1"  # and this
     return Variant(
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
-        protection=args.protection,
+        protection=args.protection, words=args.words,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from acktree.spout import SpoutOutputCollector
 WORDS: Final = 6
 """Words in a sentence."""
 VOCABULARY: Final = 5_000
-"""Different words; drawn uniformly, so that nothing is won by encoding or combining."""
+"""Different words unless a run says otherwise; drawn uniformly."""
 DIFFERENT_BATCHES: Final = 16
 """The spout goes round these; each is long enough that a micro-batch sees every word."""
 
@@ -45,11 +45,11 @@ def vocabulary(size: int = VOCABULARY) -> tuple[str, ...]:
     return tuple(words)
 
 
-def sentences(count: int, seed: int) -> list[str]:
-    """Sentences of :data:`WORDS` words; the same for the same seed."""
-    words = np.array(vocabulary(), dtype=object)
-    drawn = np.random.default_rng(seed).integers(len(words), size=(count, WORDS))
-    return [" ".join(row) for row in words[drawn]]
+def sentences(count: int, seed: int, words: int = VOCABULARY) -> list[str]:
+    """Sentences of :data:`WORDS` words out of so many different ones; the same for the same seed."""
+    known = np.array(vocabulary(words), dtype=object)
+    drawn = np.random.default_rng(seed).integers(len(known), size=(count, WORDS))
+    return [" ".join(row) for row in known[drawn]]
 
 
 def save_sentences(file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000) -> None:
@@ -79,10 +79,10 @@ class BatchSpout(Spout):
 
     outputs = pa.schema([("sentence", pa.string())])
 
-    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool) -> None:
+    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool, words: int = VOCABULARY) -> None:
         self.meter, self.tracked, self.rows = meter, tracked, batch_rows
         self.batches = [
-            pa.record_batch({"sentence": pa.array(sentences(batch_rows, seed), pa.string())})
+            pa.record_batch({"sentence": pa.array(sentences(batch_rows, seed, words), pa.string())})
             for seed in range(DIFFERENT_BATCHES)
         ]
 
@@ -103,9 +103,11 @@ class TupleSpout(Spout):
 
     outputs = ["sentence"]
 
-    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool) -> None:
+    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool, words: int = VOCABULARY) -> None:
         self.meter, self.tracked = meter, tracked
-        self.sentences = [line for seed in range(DIFFERENT_BATCHES) for line in sentences(batch_rows, seed)]
+        self.sentences = [
+            line for seed in range(DIFFERENT_BATCHES) for line in sentences(batch_rows, seed, words)
+        ]
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self.collector, self.position, self.endless = collector, 0, cycle(self.sentences)
@@ -234,6 +236,7 @@ class Variant:
         inbox_max_messages: How many may wait for their micro-batch; None for the default.
         master: Where Spark runs; None for the session that ``submit`` makes.
         protection: One of :data:`PROTECTIONS`.
+        words: How many different words there are.
     """
 
     bolts: str = "arrow"
@@ -245,6 +248,7 @@ class Variant:
     inbox_max_messages: int | None = None
     master: str | None = None
     protection: str = "usual"
+    words: int = VOCABULARY
 
     @property
     def config(self) -> Config:
@@ -257,7 +261,9 @@ class Variant:
 
     def topology(self, meter: Meter) -> Topology:
         """The topology, with a spout of our making."""
-        return self.topology_of(SPOUTS[self.spout](meter, self.batch_rows, tracked=self.tracked))
+        return self.topology_of(
+            SPOUTS[self.spout](meter, self.batch_rows, tracked=self.tracked, words=self.words)
+        )
 
     def topology_of(self, spout: Spout) -> Topology:
         """The spout ``sentences``, then ``split``, then ``count``."""

@@ -13,8 +13,9 @@ Rules of this file
    hashed by its address.
 
 Numbers are mixed, so that numpy can hash a whole column: an int64 by its value, else a number that is exactly
-a double by its bits, else by the residue modulo 2**61 - 1. All other values are hashed with blake2b over a
-tag and canonical bytes; containers over the hashes of their items.
+a double by its bits, else by the residue modulo 2**61 - 1. Texts and bytes are mixed word by word, for the
+same reason: see ``text_hashing.py``. All other values are hashed with blake2b over a tag and canonical bytes;
+containers over the hashes of their items.
 
 Source: Storm's ``grouping/FieldsGrouping`` (arrays by content); the residue is Python's rule for numbers
 ("Hashing of numeric types"). Types are recognised by name, so that no module is imported for it.
@@ -34,7 +35,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int64s, UInt64s, mix64
+from acktree.core.data.text_hashing import TextKind, hash_text, hash_texts
+from acktree.core.ids import Int64s, UInt64s, mix64, mix64_one
 from acktree.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def stable_hash(value: object) -> int:
 
 def hash_row(values: Iterable[object]) -> int:
     """The hash of several values in order; fields groupings take it modulo the number of tasks."""
-    return reduce(lambda row, value: _mix((row + _GOLDEN & _MASK) ^ stable_hash(value)), values, _ROW)
+    return reduce(lambda row, value: mix64_one((row + _GOLDEN & _MASK) ^ stable_hash(value)), values, _ROW)
 
 
 def hash_values(values: Iterable[object]) -> UInt64s:
@@ -134,6 +136,10 @@ def hash_column(column: pa.Array) -> UInt64s:
         return _hash_doubles(column.to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
         return _hash_integers(column.to_numpy(zero_copy_only=False).astype(np.int64))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return hash_texts(column, TextKind.TEXT)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return hash_texts(column, TextKind.BYTES)
     return _hash_distinct(column)
 
 
@@ -165,13 +171,6 @@ def _hash_short_text(value: str | bytes) -> int:
 # ---- numbers ----------------------------------------------------------------------------------------------
 
 
-def _mix(value: int) -> int:
-    """``ids.mix64`` of one number; numpy takes ten times as long for a single number."""
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
-    return value ^ (value >> 31)
-
-
 def _hash_integers(values: Int64s) -> UInt64s:
     return mix64(values.view(np.uint64) ^ np.uint64(_INTEGER))
 
@@ -188,7 +187,7 @@ def _hash_doubles(values: npt.NDArray[np.float64]) -> UInt64s:
 def _hash_int(value: int) -> int:
     value = int(value)
     if -_INT64_END <= value < _INT64_END:
-        return _mix((value & _MASK) ^ _INTEGER)
+        return mix64_one((value & _MASK) ^ _INTEGER)
     return _hash_ratio(value)
 
 
@@ -198,7 +197,7 @@ def _hash_float(value: float) -> int:
         return _hash_int(int(value))
     if isnan(value):
         return _NAN
-    return _mix(struct.unpack("<Q", struct.pack("<d", value))[0] ^ _DOUBLE)
+    return mix64_one(struct.unpack("<Q", struct.pack("<d", value))[0] ^ _DOUBLE)
 
 
 def _hash_ratio(value: Any) -> int:  # noqa: ANN401
@@ -231,7 +230,7 @@ def _hash_decimal(value: Any) -> int:  # noqa: ANN401
 
 
 def _hash_residue(residue: int) -> int:
-    return _mix(residue % _MODULUS ^ _EXACT)
+    return mix64_one(residue % _MODULUS ^ _EXACT)
 
 
 def _hash_numpy(value: Any) -> int:  # noqa: ANN401
@@ -255,7 +254,11 @@ _NAN: Final = _digest(b"nan", b"")
 
 def _hash_text(value: str) -> int:
     # Unbound, so that a subclass cannot override it; lone surrogates are allowed.
-    return _digest(b"s", str.encode(value, "utf-8", "surrogatepass"))
+    return hash_text(str.encode(value, "utf-8", "surrogatepass"), TextKind.TEXT)
+
+
+def _hash_bytes(value: bytes | bytearray) -> int:
+    return hash_text(b"".join((value,)), TextKind.BYTES)  # a subclass cannot override it
 
 
 def _contents(values: Iterable[object]) -> list[bytes]:
@@ -325,8 +328,8 @@ _HASHERS: Final[Mapping[str, Callable[[Any], int]]] = {
     "decimal.Decimal": _hash_decimal,
     "fractions.Fraction": _hash_ratio,
     "builtins.str": _hash_text,
-    "builtins.bytes": lambda value: _digest(b"b", value),
-    "builtins.bytearray": lambda value: _digest(b"b", value),
+    "builtins.bytes": _hash_bytes,
+    "builtins.bytearray": _hash_bytes,
     "builtins.list": lambda value: _digest(b"list", b"".join(_contents(value))),
     "builtins.tuple": lambda value: _digest(b"tuple", b"".join(_contents(value))),
     "builtins.set": _hash_set,
