@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
+from operator import add
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -184,10 +185,13 @@ class ArrowCount(ArrowBolt):
 
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
         counted = pc.value_counts(batch["word"])
-        for word, count in zip(
-            counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True
-        ):
-            self.counts[word] = self.counts.get(word, 0) + count
+        words, more = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+        if isinstance(self.counts, KeyValueState):
+            before = self.counts.get_many(words, 0)
+            self.counts.update_many(words, map(add, before, more))
+        else:
+            for word, count in zip(words, more, strict=True):
+                self.counts[word] = self.counts.get(word, 0) + count
 
 
 class BasicGlance(BasicBolt):

@@ -150,7 +150,7 @@ MEMBERS = """
     Grouping: crosses name
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
-    KeyValueState: bind clear get is_bound save
+    KeyValueState: bind clear get get_many is_bound save update_many
     Level: bolts index stateful
     LocalCluster: advance close submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe

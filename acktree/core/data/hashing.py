@@ -64,6 +64,15 @@ _INT64_END: Final = 1 << 63
 _TEXTS: Final = frozenset({str, bytes})
 _VIEWS: Final = frozenset({"string_view", "binary_view"})
 """Arrow can neither filter nor dictionary-encode these; some releases cannot cast them."""
+_TEXT_COLUMNS: Final[Mapping[str, TextKind]] = {
+    "string": TextKind.TEXT,
+    "large_string": TextKind.TEXT,
+    "binary": TextKind.BYTES,
+    "large_binary": TextKind.BYTES,
+}
+_COLUMNS: Final[Mapping[type, str]] = {str: "large_string", bytes: "large_binary", int: "int64"}
+_MANY: Final = 64
+"""From this number of values on, a column costs less than a call for each."""
 _SHORT: Final = 64
 """The hashes of texts up to this length are cached; 65,536 of them take at most about 15 MB."""
 
@@ -92,8 +101,26 @@ def hash_row(values: Iterable[object]) -> int:
 
 
 def hash_values(values: Iterable[object]) -> UInt64s:
-    """:func:`stable_hash` of each value, shape (n,)."""
+    """:func:`stable_hash` of each value, shape (n,); many texts, bytes or integers are hashed as a column."""
+    values = list(values)
+    column = _column_of(values) if len(values) >= _MANY else None
+    if column is not None:
+        return hash_column(column)
     return np.fromiter(map(known_hash, values), dtype=np.uint64)
+
+
+def _column_of(values: Sequence[object]) -> pa.Array | None:
+    """Values of exactly one type as a column, if Arrow holds all of them."""
+    import pyarrow as pa  # noqa: PLC0415  # local for the same reason as in hash_column
+
+    kinds = set(map(type, values))
+    name = _COLUMNS.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if name is None:
+        return None
+    try:
+        return pa.array(values, name)
+    except (UnicodeEncodeError, OverflowError):  # a lone surrogate; an integer beyond 64 bits
+        return None
 
 
 def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
@@ -136,10 +163,8 @@ def hash_column(column: pa.Array) -> UInt64s:
         return _hash_doubles(column.to_numpy(zero_copy_only=False).astype(np.float64))
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and not pa.types.is_uint64(kind)):
         return _hash_integers(column.to_numpy(zero_copy_only=False).astype(np.int64))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return hash_texts(column, TextKind.TEXT)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return hash_texts(column, TextKind.BYTES)
+    if str(kind) in _TEXT_COLUMNS:
+        return hash_texts(column, _TEXT_COLUMNS[str(kind)])
     return _hash_distinct(column)
 
 

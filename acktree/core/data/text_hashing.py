@@ -36,7 +36,7 @@ _ROWS: Final = 1 << 14
 
 
 class TextKind(IntEnum):
-    """What the bytes are; a text and bytes of the same content have different hashes. The value is the seed."""
+    """What is hashed; its value is the seed. A text and bytes of the same content have different hashes."""
 
     TEXT = 0x6A09E667F3BCC909
     BYTES = 0xBB67AE8584CAA73B
@@ -115,4 +115,5 @@ def _hash_long(column: pa.Array, rows: Int64s, kind: TextKind) -> UInt64s:
     encoded = column.take(pa.array(rows)).cast(binary).dictionary_encode()
     hash_one: Callable[[bytes], int] = lambda content: hash_text(content, kind)  # noqa: E731
     different = np.fromiter(map(hash_one, encoded.dictionary.to_pylist()), dtype=np.uint64)
-    return different[encoded.indices.to_numpy()]
+    taken: UInt64s = different[encoded.indices.to_numpy()]
+    return taken

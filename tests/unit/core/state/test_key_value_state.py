@@ -7,6 +7,7 @@ import pickle
 from datetime import date
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -113,6 +114,16 @@ class StateBesideADict(RuleBasedStateMachine):
     def update(self, more):
         self.state.update(copy.deepcopy(more))
         self.naive.update(more)
+
+    @rule(more=st.lists(st.tuples(keys, values)))
+    def update_many(self, more):
+        self.state.update_many([key for key, _ in more], copy.deepcopy([value for _, value in more]))
+        self.naive.update(more)
+
+    @rule(asked=st.lists(keys))
+    def look_at_many(self, asked):
+        assert self.state.get_many(asked, "nothing") == [self.naive.get(key, "nothing") for key in asked]
+        assert self.state.get_many(asked) == [self.naive.get(key) for key in asked]
 
     @rule(first=st.integers(0, 40), save=st.booleans())
     def grow(self, first, save):
@@ -457,6 +468,39 @@ def test_where_nothing_is_left_to_read_no_text_is_hashed_before_it_is_saved(hash
     assert hashed == []
 
 
+# ---- many keys at once ------------------------------------------------------------------------------------
+
+
+def test_of_many_keys_only_their_buckets_are_read_and_written(store, small_buckets):
+    bound_to(store, {f"key {number}": number for number in range(200)}).save()
+    asked = [f"key {number}" for number in range(5)]
+    state = bound_to(store)
+    store.calls()
+    assert state.get_many(asked) == [0, 1, 2, 3, 4]
+    state.update_many(asked, [value + 1 for value in range(5)])
+    read = store.calls("get")
+    assert len(read) <= 5
+    state.save()
+    assert set(store.calls("put")) <= set(read)
+    assert bound_to(store).get_many(asked) == [1, 2, 3, 4, 5]
+
+
+def test_arrow_columns_are_taken_for_their_values(store):
+    state = bound_to(store)
+    state.update_many(pa.array(["a", "b"]), pa.array([1, 2]))
+    assert dict(state) == {"a": 1, "b": 2}
+    assert state.get_many(pa.array(["b", "c", None]), 0) == [2, 0, 0]
+
+
+@pytest.mark.parametrize("values", [[1], [1, 2, 3]])
+def test_many_keys_need_one_value_each_and_else_nothing_is_set(values):
+    state = KeyValueState({"a": 0})
+    with pytest.raises(MisuseError, match=f"2 keys and {len(values)} values") as refused:
+        state.update_many(["a", "b"], values)
+    assert "give one value for each key" in str(refused.value)
+    assert dict(state) == {"a": 0}
+
+
 # ---- as a dict --------------------------------------------------------------------------------------------
 
 
@@ -516,7 +560,10 @@ def test_a_key_without_a_stable_hash_is_refused_wherever_it_is_named_and_changes
         bound_to(store, {number: number for number in range(40)}).save()
     state = KeyValueState() if what == "unbound" else bound_to(store)
     before = dict(state) if what == "read" else None
-    for refuse in (state.get, state.__contains__, state.setdefault, lambda key: state.update({key: 1})):
+    for refuse in (
+        state.get, state.__contains__, state.setdefault, lambda key: state.update({key: 1}),
+        lambda key: state.get_many([7, key]), lambda key: state.update_many([99, key], [1, 2]),
+    ):  # fmt: skip
         with pytest.raises(MisuseError, match="no hash that is equal in all processes"):
             refuse(key)
     with pytest.raises(TypeError, match="unhashable"):
