@@ -39,6 +39,7 @@ from tests.unit.tasks.bolts.bolt_harness import Calls
 
 ENGINE: Final = str(Path(acktree.__file__).parent)
 KEYS: Final = 300
+STATE_CALLS: Final = ("get", "set", "del", "scan", "len", "get many", "set many")
 _SCHEMA: Final = pa.schema([("tag", pa.string()), ("n", pa.int64())])
 STREAMS: Final = {"default": _SCHEMA, "other": _SCHEMA, "direct": _SCHEMA}
 Op = tuple[str, int, int]
@@ -185,6 +186,22 @@ def use_state(state: Any, name: str, key: int, script: Script) -> None:
         with script.interrupter:
             state[key] = ("new", key)
         script.state[key] = {("new", key)}
+    elif name == "get many":
+        both = [key, key + 1]
+        with script.interrupter:
+            values = state.get_many(both)
+        script.wrong_reads += any(
+            value not in script.state.get(each, {None}) for each, value in zip(both, values, strict=True)
+        )
+    elif name == "set many":
+        both = [key, key + 1]
+        for each in both:
+            script.state.setdefault(each, {None})
+            script.state[each] |= {("new", each)}
+        with script.interrupter:
+            state.update_many(both, [("new", each) for each in both])
+        for each in both:
+            script.state[each] = {("new", each)}
     elif name == "del" and key in state:
         may |= {None}
         with script.interrupter:
@@ -270,7 +287,7 @@ class Batches(ArrowBolt):
             with script.interrupter:
                 collector.fail_rows([row], "no")
             script.said.append(("fail", tag))
-        elif name in {"get", "len", "scan", "set", "del"}:
+        elif name in STATE_CALLS:
             use_state(self.state, name, number, script)
 
 
@@ -433,14 +450,14 @@ class Rig:
 
 def drawn(random: Random) -> dict[str, list[Op]]:
     """A program: three tuples, each with a few calls."""
-    names = ["emit", "emit", "emit", "other", "direct", "join", "reset", "get", "set", "del", "scan", "len"]
+    names = ["emit", "emit", "emit", "other", "direct", "join", "reset", *STATE_CALLS]
     numbers = iter(range(1, 100))
     ops: dict[str, list[Op]] = {}
     for tag in ("a", "b", "c"):
         mine: list[Op] = []
         for _ in range(random.randint(1, 4)):
             name = random.choice([*names, "ack", "fail"])
-            is_state = name in {"get", "set", "del", "scan", "len"}
+            is_state = name in STATE_CALLS
             which = random.choice([-1, -1, 0, 1])
             if name in {"ack", "fail"}:
                 which = random.choice([0, 1])  # a held one; its own is acked in the end

@@ -163,11 +163,11 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
             what = f"update_many() of {len(keys)} keys and {len(values)} values"
             raise MisuseError(what, "KeyValueState", "give one value for each key")
         self._look_for_many(keys)
+        fresh = dict(zip(keys, values, strict=True))  # set in one step below: all of them or none
         known, noted = self._values, self._noted
-        missing = [key for key in keys if key not in known]
-        self._new.update(dict.fromkeys(key for key in missing if key not in noted))
-        noted.update(keys)
-        self._values.update(zip(keys, values, strict=True))
+        self._new.update(dict.fromkeys(key for key in fresh if key not in known and key not in noted))
+        noted.update(fresh)
+        self._values.update(fresh)
 
     def clear(self) -> None:
         self._read_all()
