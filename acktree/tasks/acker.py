@@ -21,6 +21,7 @@ from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.tracking.deltas import Deltas, concat_deltas
 from acktree.core.tracking.ledger import Judged, Judgement, Ledger
 from acktree.core.tracking.sequence_sums import close
+from acktree.core.tracking.sparse_sums import spread
 from acktree.tasks.plan import Plan
 
 
@@ -137,8 +138,14 @@ class Acker:
         ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
         told = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
         opened = [run for run in told.opened if run.first >= self._first_sequences.get(run.task, 0)]
+        spread_sums, roots, sums = spread(self._salt, told.sparse_sums)
         closing = close(
-            self._salt, told.sequence_sums, opened, told.fail_roots, told.ack_roots, told.ack_sums
+            self._salt,
+            (*told.sequence_sums, *spread_sums),
+            opened,
+            told.fail_roots,
+            np.concatenate((told.ack_roots, roots)),
+            np.concatenate((told.ack_sums, sums)),
         )
         scattered = replace(
             told,

@@ -17,6 +17,7 @@ import numpy as np
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums, add_up, joined, sequence_sums_of
+from acktree.core.tracking.sparse_sums import SparseSums, sparse_sums_of
 
 _NONE_64 = np.zeros(0, dtype=np.int64)
 _NONE_32 = np.zeros(0, dtype=np.int32)
@@ -62,6 +63,7 @@ class Deltas:
         reset_roots: Roots whose age begins again, shape (r,).
         opened: Messages that spouts opened, as ranges of consecutive sequences.
         sequence_sums: Sums of consecutive messages: the inits of ``opened``, and acks of any message.
+        sparse_sums: Sums of some messages of a range: acks of any message.
     """
 
     init_roots: Int64s = field(default_factory=lambda: _NONE_64)
@@ -75,6 +77,7 @@ class Deltas:
     reset_roots: Int64s = field(default_factory=lambda: _NONE_64)
     opened: tuple[Opened, ...] = ()
     sequence_sums: tuple[SequenceSums, ...] = ()
+    sparse_sums: tuple[SparseSums, ...] = ()
 
     def summed(self) -> Deltas:
         """The same with each acked root once: the compact form that is sent."""
@@ -87,14 +90,18 @@ class Deltas:
 
     def __bool__(self) -> bool:
         scattered = (self.init_roots, self.ack_roots, self.fail_roots, self.reset_roots)
-        return bool(self.opened or self.sequence_sums) or any(map(len, scattered))
+        return bool(self.opened or self.sequence_sums or self.sparse_sums) or any(map(len, scattered))
 
     def to_bytes(self) -> bytes:
         """For the wire."""
         runs = [(run.task, run.first, run.end) for run in self.opened]
         heads = [(sequence_sum.task, sequence_sum.first) for sequence_sum in self.sequence_sums]
+        sparse_heads = [(sparse_sum.task, sparse_sum.first) for sparse_sum in self.sparse_sums]
         return pack(
-            json.dumps((runs, heads)).encode(), *(sequence_sum.sums for sequence_sum in self.sequence_sums),
+            json.dumps((runs, heads, sparse_heads)).encode(),
+            *(sequence_sum.sums for sequence_sum in self.sequence_sums),
+            *(sparse_sum.places for sparse_sum in self.sparse_sums),
+            *(sparse_sum.sums for sparse_sum in self.sparse_sums),
             self.init_roots, self.init_sums, self.init_owners, self.ack_roots, self.ack_sums,
             self.fail_roots, self.failures, self.reset_roots, *self.reasons,
         )  # fmt: skip
@@ -103,8 +110,10 @@ class Deltas:
     def from_bytes(cls, blob: Buffer) -> Deltas:
         """Read what :meth:`to_bytes` wrote."""
         head, *parts = unpack(blob)
-        runs, heads = json.loads(bytes(head))
+        runs, heads, sparse_heads = json.loads(bytes(head))
         sums, parts = parts[: len(heads)], parts[len(heads) :]
+        places, parts = parts[: len(sparse_heads)], parts[len(sparse_heads) :]
+        sparse, parts = parts[: len(sparse_heads)], parts[len(sparse_heads) :]
         i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = parts
         return cls(
             int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
@@ -114,11 +123,15 @@ class Deltas:
                 SequenceSums(task, first, int64s(part))
                 for (task, first), part in zip(heads, sums, strict=True)
             ),
+            tuple(
+                SparseSums(task, first, int32s(place), int64s(part))
+                for (task, first), place, part in zip(sparse_heads, places, sparse, strict=True)
+            ),
         )  # fmt: skip
 
 
 def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> Deltas:
-    """Convert acks to deltas: sequence sums where their sequences are close together, else pairs.
+    """Convert acks to deltas: sums of sequences where a spout task has enough of them, else pairs.
 
     Args:
         acks: Roots and sums; each pair of arrays is the result of one ``Lineage.acks``.
@@ -129,10 +142,16 @@ def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> De
         found, left_roots, left_sums = sequence_sums_of(run_salt, roots, sums)
         sequence_sums += found
         alone.append((left_roots, left_sums))
+    sparse_sums, left_roots, left_sums = sparse_sums_of(
+        run_salt,
+        np.concatenate([_NONE_64, *(roots for roots, _ in alone)]),
+        np.concatenate([_NONE_64, *(sums for _, sums in alone)]),
+    )
     return Deltas(
-        ack_roots=np.concatenate([_NONE_64, *(roots for roots, _ in alone)]),
-        ack_sums=np.concatenate([_NONE_64, *(sums for _, sums in alone)]),
+        ack_roots=left_roots,
+        ack_sums=left_sums,
         sequence_sums=tuple(sequence_sums),
+        sparse_sums=tuple(sparse_sums),
     )
 
 
@@ -155,4 +174,5 @@ def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
         tuple(reason for part in parts for reason in part.reasons), together("reset_roots"),
         tuple(run for part in parts for run in part.opened),
         tuple(sequence_sum for part in parts for sequence_sum in part.sequence_sums),
+        tuple(sparse_sum for part in parts for sparse_sum in part.sparse_sums),
     )  # fmt: skip

@@ -212,7 +212,7 @@ def close(
     """
     runs = joined(opened)
     from_pairs, old_roots, old_sums = _of_runs(run_salt, runs, ack_roots, ack_sums)
-    failed = np.sort(_names(run_salt, fail_roots))
+    failed = np.sort(sequence_names(run_salt, fail_roots))
     waiting = deque(runs)
     done: list[tuple[int, Int64s]] = []
     still_open: list[tuple[Int64s, Int64s, int]] = []
@@ -262,7 +262,7 @@ def _of_runs(
     """Convert pairs of root and sum in ``runs`` to sequence sums; return those and the remaining pairs."""
     if not runs or not len(roots):
         return [], roots, sums
-    names = _names(run_salt, roots)
+    names = sequence_names(run_salt, roots)
     order = np.argsort(names)
     names, roots, sums = names[order], roots[order], sums[order]
     sequence_sums: list[SequenceSums] = []
@@ -278,7 +278,7 @@ def _of_runs(
     return sequence_sums, roots[is_other], sums[is_other]
 
 
-def _names(run_salt: int, roots: Int64s) -> UInt64s:
+def sequence_names(run_salt: int, roots: Int64s) -> UInt64s:
     """Spout task and sequence of each root as one number, ascending as the two are; shape kept."""
     tasks, sequences = sequences_of(run_salt, roots)
     return (tasks.view(np.uint64) << np.uint64(SEQUENCE_BITS)) | sequences.view(np.uint64)

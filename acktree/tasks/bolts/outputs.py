@@ -174,6 +174,7 @@ class Outputs:
             joined(self._resets),
             tuple(self._opened),
             (*self._sequence_sums, *acks.sequence_sums),
+            acks.sparse_sums,
         ).summed()
 
     def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from acktree.core.ids import root_ids
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas, sum_by_root
 from acktree.core.tracking.sequence_sums import SHORTEST, Opened, SequenceSums
+from acktree.core.tracking.sparse_sums import SparseSums
 from acktree.errors import ProtocolError
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -23,16 +24,23 @@ def int64s(values):
 
 @st.composite
 def in_runs(draw):
-    """(opened, sequence sums): ranges of messages that were opened, each once, and sums of any ranges."""
+    """(opened, sequence sums, sparse sums): ranges of messages that were opened, each once; sums of any."""
     opened, at = [], 0
     for _ in range(draw(st.integers(0, 3))):
         first = at + draw(st.integers(0, 3))
         at = first + draw(st.integers(1, 4))
         opened.append(Opened(draw(tasks), first, at))
-    starts = draw(st.lists(st.tuples(tasks, st.integers(0, 5000)), max_size=3))
-    return tuple(opened), tuple(
-        SequenceSums(*start, int64s(draw(st.lists(ids, max_size=4)))) for start in starts
+    starts = st.lists(st.tuples(tasks, st.integers(0, 5000)), max_size=3)
+    sequence_sums = tuple(
+        SequenceSums(*start, int64s(draw(st.lists(ids, max_size=4)))) for start in draw(starts)
     )
+    sparse_sums = []
+    for start in draw(starts):
+        places = draw(st.dictionaries(st.integers(0, (1 << 31) - 1), ids, min_size=1, max_size=4))
+        at = sorted(places)
+        here = np.array(at, dtype=np.int32)
+        sparse_sums.append(SparseSums(*start, here, int64s(places[place] for place in at)))
+    return tuple(opened), sequence_sums, tuple(sparse_sums)
 
 
 @st.composite
@@ -75,6 +83,11 @@ def said(deltas):
             places[sequence_sum.task, sequence_sum.first + place] = (
                 places.get((sequence_sum.task, sequence_sum.first + place), 0) ^ total
             )
+    for sparse_sum in deltas.sparse_sums:
+        assert (sparse_sum.places.dtype, sparse_sum.sums.dtype) == (np.int32, np.int64)
+        for place, total in zip(sparse_sum.places.tolist(), sparse_sum.sums.tolist(), strict=True):
+            key = sparse_sum.task, sparse_sum.first + place
+            places[key] = places.get(key, 0) ^ total
     told = {place: total for place, total in places.items() if total}
     return sorted(inits), acks, fails, sorted(set(deltas.reset_roots.tolist())), opened, told
 
@@ -126,7 +139,9 @@ def test_messages_put_together_say_what_each_said_in_order(each):
 @given(messages())
 def test_a_message_is_true_when_it_says_anything(deltas):
     inits, acks, fails, resets, opened, _ = said(deltas)
-    assert bool(deltas) == bool(inits or acks or fails or resets or opened or deltas.sequence_sums)
+    assert bool(deltas) == bool(
+        inits or acks or fails or resets or opened or deltas.sequence_sums or deltas.sparse_sums
+    )
 
 
 @given(messages())
@@ -163,6 +178,10 @@ def test_acks_of_frames_are_sequence_sums_where_sequences_are_close_and_pairs_el
             sequence_sum.sums.tolist(),
             strict=True,
         ):
+            told[root] ^= total
+    for part in sent.sparse_sums:
+        sequences = part.first + part.places.astype(np.int64)
+        for root, total in zip(root_ids(3, 1, sequences).tolist(), part.sums.tolist(), strict=True):
             told[root] ^= total
     for root, total in zip(sent.ack_roots.tolist(), sent.ack_sums.tolist(), strict=True):
         told[root] ^= total
