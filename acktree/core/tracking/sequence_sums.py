@@ -5,8 +5,8 @@ such a range need no root ids: :class:`SequenceSums` holds the spout task, the f
 each message; a zero sum adds nothing. Sequence sums of one range are added element by element, without a sort
 and without a table. A message whose sum is zero is done.
 
-All other acks (rows of a DataFrame, a few acks of old messages) travel as pairs of root and sum: see
-``deltas``.
+Some messages of a range travel as sparse sums (``sparse_sums.py``), all other acks (rows of a DataFrame, a few
+acks of old messages) as pairs of root and sum (``deltas.py``).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ GAP: Final = 4096
 THINNEST: Final = 4
 """Sequence sums are used where at least one of this many consecutive messages has a delta."""
 SHORTEST: Final = 32
-"""Sequence sums are used for at least this many deltas; fewer are sent as pairs of root and sum."""
+"""Sums of sequences are used for at least this many deltas; fewer are sent as pairs of root and sum."""
 MOST_TASKS: Final = 16
-"""Roots of more spout tasks than this are sent as pairs of root and sum. Rows of DataFrames look like that:
-their roots hold no sequence, and ``sequences_of`` returns arbitrary tasks for them."""
+"""Roots of more spout tasks than this become no sequence sums. Rows of DataFrames look like that: their roots
+hold no sequence, and ``sequences_of`` returns arbitrary tasks for them."""
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
