@@ -1,0 +1,352 @@
+"""Databases: a sink that writes tuples as rows of a table. Needs ``acktree[sql]`` and the database's driver.
+
+Rules of this file
+------------------
+1. A tuple is acked when the transaction that holds its row is committed, and not before.
+2. A batch that the database refuses is halved until the refused row is alone. Only that row fails.
+3. What may pass (a lost connection, a deadlock) is tried again with growing pauses, the batch as a whole.
+4. No password, statement or row is part of an error. Of a driver's text only the first line is shown.
+
+Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final, Literal
+
+from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree.private_urls import masked_text, masked_url
+
+try:
+    import sqlalchemy as sa
+    from sqlalchemy.dialects import mysql, postgresql, sqlite
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"acktree.connectors.sql needs {missing.name}: pip install 'acktree[sql]'", name=missing.name
+    ) from missing
+
+__all__ = ["SqlSink"]
+
+_CONNECT_SECS: Final = 5
+_FIRST_PAUSE_SECS: Final = 0.1
+_LONGEST_PAUSE_SECS: Final = 5.0
+_MOST_WORDS: Final = 300
+"""The most characters of a driver's text in an error."""
+
+_CAN_UPSERT: Final = ("postgresql", "sqlite", "mysql", "mariadb")
+
+# By SQLSTATE (PostgreSQL) or the beginning of one, and by MySQL's numbers.
+_PASSING: Final = ("08", "40", "53", "55P03", "57", "25006")
+_MYSQL_PASSING: Final = frozenset({1040, 1053, 1205, 1213, 2002, 2003, 2006, 2013, 3024})
+_LOGIN: Final = ("28",)
+_MYSQL_LOGIN: Final = frozenset({1045, 1698})
+_OF_THE_TABLE: Final = ("3D", "3F", "42501", "42703", "42P01", "42P10")
+_MYSQL_OF_THE_TABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146})
+
+
+class SqlSink(Bolt):
+    """Writes each tuple as a row of a table, and acks it when the database has committed it. At least once.
+
+    Args:
+        url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It goes to
+            the workers with the bolt, its password too: better leave that to ``PGPASSFILE`` and the like.
+        table: The table, which must be there, or ``schema.table``. Each field of a tuple is written into the
+            column of its name.
+        mode: What happens when there is a row with the same key. ``"upsert"``: its other columns get the new
+            values. ``"ignore"``: it stays as it is. ``"insert"``: no key is looked at, so a message that is
+            processed twice leaves two rows, unless a constraint of the table refuses the second.
+        key: The columns that name a row, for ``"upsert"`` and ``"ignore"``; the table needs a primary key or
+            a unique index of exactly these. A key that holds the message id (and, where a message makes
+            several rows, their number) makes a second run write the same rows. A bolt is not told message
+            ids: emit the id as a field.
+        batch_rows: How many rows a transaction writes at most.
+        patience_secs: How long one micro-batch tries again what may pass, such as a lost connection. Then
+            the tuples that are not committed fail.
+
+    Rows are written when the task has its last tuple of a micro-batch, in the order of the tuples. A row that
+    the database refuses fails alone, as does one without a value in its key.
+
+    Raises:
+        ConfigError: The URL, mode or key cannot be used, or the database's driver is not installed.
+    """
+
+    outputs = []
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        mode: Literal["upsert", "ignore", "insert"] = "upsert",
+        key: str | Sequence[str] = (),
+        batch_rows: int = 500,
+        patience_secs: float = 30.0,
+    ) -> None:
+        where = f"SqlSink(..., {table!r})"
+        self.table, self.mode = table, mode
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.batch_rows, self.patience_secs = batch_rows, patience_secs
+        self._url = url
+        self._where = f"table {table!r} at {masked_url(url)}"
+        dialect = _dialect_of(url, where)
+        if mode not in ("upsert", "ignore", "insert"):
+            raise ConfigError(f"mode is {mode!r}", where, 'give "upsert", "ignore" or "insert"')
+        if mode != "insert" and not self.key:
+            fix = 'name the columns of the key: key="id"; or give mode="insert"'
+            raise ConfigError(f"mode={mode!r} has no key", where, fix)
+        if mode != "insert" and dialect not in _CAN_UPSERT:
+            what = f"mode={mode!r} is not known for {dialect}"
+            raise ConfigError(what, where, f'give mode="insert", or use one of {", ".join(_CAN_UPSERT)}')
+        if batch_rows < 1 or patience_secs < 0:
+            what = f"batch_rows is {batch_rows!r} and patience_secs {patience_secs!r}"
+            raise ConfigError(what, where, "give at least 1 row, and 0 seconds or more")
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
+        """Nothing is opened before the first row; the connection stays with the process."""
+        self._collector = collector
+        self._waiting: list[Tuple] = []
+        key = ("sql", self._url, self.table, self.mode, self.key, context.task_id)
+        self._kept = context.cached(key, lambda: _Kept(self._url, self.table, self.mode, self.key))
+
+    def execute(self, tup: Tuple) -> None:
+        """Keep the tuple for ``flush``."""
+        self._waiting.append(tup)
+
+    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is the one of prepare
+        """Write what this micro-batch brought.
+
+        Raises:
+            ConnectorError: The table cannot be written at all: every tuple that is not acked yet fails.
+        """
+        deadline = time.monotonic() + self.patience_secs
+        try:
+            for _, run in groupby(self._waiting, lambda tup: tup.fields):
+                tuples = list(run)
+                for first in range(0, len(tuples), self.batch_rows):
+                    self._write(tuples[first : first + self.batch_rows], deadline)
+        finally:
+            self._waiting.clear()
+
+    def _write(self, tuples: Sequence[Tuple], deadline: float) -> None:
+        """Commit tuples of the same fields, and ack them; fail those whose row is refused."""
+        refused = self._try(tuples, deadline)
+        if refused is None:
+            for tup in tuples:
+                self._collector.ack(tup)
+        elif len(tuples) == 1:
+            self._collector.fail(tuples[0], str(refused))
+        else:
+            middle = len(tuples) // 2
+            self._write(tuples[:middle], deadline)
+            self._write(tuples[middle:], deadline)
+
+    def _try(self, tuples: Sequence[Tuple], deadline: float) -> ConnectorError | None:
+        """Commit tuples as one transaction; the error if one of their rows is refused."""
+        pause = _FIRST_PAUSE_SECS
+        while True:
+            try:
+                self._kept.commit([tup.as_dict() for tup in tuples])
+                return None
+            except _RowError as error:
+                return ConnectorError(error.what, self._where, error.fix)
+            except Exception as error:  # noqa: BLE001  # drivers raise what they like over a value
+                told, is_rows = self._explained(error)
+            if is_rows:
+                return told
+            if not told.can_retry or time.monotonic() + pause > deadline:
+                self._kept.forget_table()
+                raise told from None  # the driver's exception may quote a row
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECS)
+
+    def _explained(self, error: Exception) -> tuple[ConnectorError, bool]:
+        """What was raised, in our words, and whether it is a row's fault."""
+        orig = getattr(error, "orig", None) or error
+        words = self._words(orig)
+        if isinstance(error, _TableError):
+            return ConnectorError(error.what, self._where, error.fix), False
+        if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, ("password", "authentication", "role ")):
+            fix = "mend user and password in the URL, or where else the driver reads them"
+            return ConnectorError(f"the database refused the login: {words}", self._where, fix), False
+        texts = (
+            "no such table",
+            "no such column",
+            "has no column",
+            "readonly",
+            "unable to open",
+            " does not exist",
+        )
+        if _is_one(error, orig, _OF_THE_TABLE, _MYSQL_OF_THE_TABLE, texts):
+            fix = (
+                "see that the database, the table and its columns are there, and that the user may write them"
+            )
+            return ConnectorError(f"the table cannot be written: {words}", self._where, fix), False
+        is_gone = bool(getattr(error, "connection_invalidated", False)) or isinstance(
+            error, sa.exc.TimeoutError
+        )
+        if is_gone or _is_one(
+            error, orig, _PASSING, _MYSQL_PASSING, ("locked", "is full", "disk I/O", "connect")
+        ):
+            fix = "see whether the database runs and can be reached; nothing of these rows was acked"
+            told = ConnectorError(f"the database does not answer: {words}", self._where, fix, can_retry=True)
+            return told, False
+        fix = "mend the value, or the table's types and constraints"
+        return ConnectorError(f"the database refused the row: {words}", self._where, fix), True
+
+    def _words(self, error: BaseException) -> str:
+        """The first line of a driver's text: the others may quote a row. Masked before it is cut."""
+        line = next(iter(str(error).splitlines()), "")
+        return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
+
+
+class _TableError(Exception):
+    """The table is not what the sink needs."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what, fix)
+        self.what, self.fix = what, fix
+
+
+class _RowError(_TableError):
+    """A row is not."""
+
+
+class _Kept:
+    """What outlives the bolt, which lives for one micro-batch: a connection, and the table's columns."""
+
+    def __init__(self, url: str, table: str, mode: str, key: tuple[str, ...]) -> None:
+        self._mode, self._key = mode, key
+        schema, _, self._name = table.rpartition(".")
+        self._schema = schema or None
+        self._engine = sa.create_engine(
+            url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=_connect_args(url)
+        )
+        self._table: sa.Table | None = None
+        self._statements: dict[frozenset[str], sa.Executable] = {}
+
+    def commit(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write rows of the same fields in one transaction. Raises whatever the driver does."""
+        if self._mode != "insert" and any(row.get(name) is None for row in rows for name in self._key):
+            raise _RowError(
+                f"the key {', '.join(self._key)} has no value", "emit a value for each column of the key"
+            )
+        with self._engine.begin() as connection:
+            connection.execute(self._statement(connection, frozenset(rows[0])), rows)
+
+    def forget_table(self) -> None:
+        """Look at the table anew next time: somebody may mend it."""
+        self._table = None
+        self._statements.clear()
+
+    def _statement(self, connection: sa.Connection, fields: frozenset[str]) -> sa.Executable:
+        if fields not in self._statements:
+            table = self._looked_up(connection)
+            unknown = sorted(fields - set(table.columns.keys()))
+            if unknown:
+                what = f"the table has no column {', '.join(map(repr, unknown))}"
+                raise _TableError(
+                    what, f"add it, or emit only fields that are columns: {', '.join(table.columns.keys())}"
+                )
+            self._statements[fields] = self._make(
+                table, sorted(fields - set(self._key)), connection.dialect.name
+            )
+        return self._statements[fields]
+
+    def _looked_up(self, connection: sa.Connection) -> sa.Table:
+        """The table as it is in the database."""
+        if self._table is None:
+            try:
+                table = sa.Table(
+                    self._name,
+                    sa.MetaData(),
+                    schema=self._schema,
+                    autoload_with=connection,
+                    resolve_fks=False,
+                )
+            except sa.exc.NoSuchTableError:
+                what = f"there is no table {self._name!r}" + (
+                    f" in schema {self._schema!r}" if self._schema else ""
+                )
+                raise _TableError(what, "make it, or mend its name; it is never made for you") from None
+            if self._mode != "insert":
+                self._refuse_without_key(connection)
+            self._table = table
+        return self._table
+
+    def _refuse_without_key(self, connection: sa.Connection) -> None:
+        """Without a unique key a second run would double rows: in silence, with MySQL."""
+        look = sa.inspect(connection)
+        name, schema, wanted = self._name, self._schema, set(self._key)
+        unique: list[Sequence[str | None]] = [look.get_pk_constraint(name, schema)["constrained_columns"]]
+        unique += [each["column_names"] for each in look.get_unique_constraints(name, schema)]
+        unique += [each["column_names"] for each in look.get_indexes(name, schema) if each["unique"]]
+        if wanted not in [set(columns) for columns in unique]:
+            columns = ", ".join(self._key)
+            what = f"the table has neither a primary key nor a unique index of exactly {columns}"
+            raise _TableError(
+                what, f"CREATE UNIQUE INDEX ON {self._name} ({columns}), or name the key that it has"
+            )
+
+    def _make(self, table: sa.Table, others: Sequence[str], dialect: str) -> sa.Executable:
+        if self._mode == "insert":
+            return sa.insert(table)
+        return upsert(table, self._key, others if self._mode == "upsert" else (), dialect)
+
+
+def upsert(table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str) -> sa.Executable:
+    """An INSERT that gives the columns ``others`` of a row that is there new values; none: leaves it."""
+    if dialect in ("mysql", "mariadb"):
+        into = mysql.insert(table)
+        # A column set to itself changes nothing. INSERT IGNORE would also drop rows that are refused.
+        return into.on_duplicate_key_update(
+            {name: into.inserted[name] for name in others} or {key[0]: table.c[key[0]]}
+        )
+    kind = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    statement = kind(table)
+    if not others:
+        return statement.on_conflict_do_nothing(index_elements=list(key))
+    new = {name: statement.excluded[name] for name in others}
+    return statement.on_conflict_do_update(index_elements=list(key), set_=new)
+
+
+def _is_one(
+    error: Exception,
+    orig: BaseException,
+    states: tuple[str, ...],
+    numbers: frozenset[int],
+    texts: tuple[str, ...],
+) -> bool:
+    """Whether a driver's error is of a group: by SQLSTATE, by number or, where it has neither, by text."""
+    state = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
+    if state:
+        return str(state).startswith(states)
+    number = orig.args[0] if orig.args else None
+    if isinstance(number, int):
+        return number in numbers
+    is_told = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
+    return is_told and any(text in str(orig) for text in texts)
+
+
+def _dialect_of(url: str, where: str) -> str:
+    """The name of a URL's dialect. ConfigError that does not show the URL's secrets."""
+    try:
+        dialect = sa.make_url(url).get_dialect()
+        dialect.import_dbapi()
+    except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, ImportError, TypeError, ValueError) as error:
+        what = f"{masked_url(url)} cannot be used: {masked_text(str(error), url):.200}"
+        fix = "give an SQLAlchemy URL and install its driver: pip install 'acktree[postgresql]' for postgresql+psycopg://"
+        raise ConfigError(what, where, fix) from None
+    if dialect.is_async:
+        what = f"the driver of {masked_url(url)} is an asynchronous one"
+        raise ConfigError(what, where, "name one that blocks: postgresql+psycopg://, mysql+pymysql://")
+    return str(dialect.name)
+
+
+def _connect_args(url: str) -> dict[str, Any]:
+    """How long to wait for a connection, where the URL does not say it and the driver can be told."""
+    made = sa.make_url(url)
+    is_known = made.drivername.partition("+")[2] in ("psycopg", "psycopg2", "pymysql", "mysqldb")
+    return {"connect_timeout": _CONNECT_SECS} if is_known and "connect_timeout" not in made.query else {}

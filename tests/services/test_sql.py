@@ -1,0 +1,160 @@
+"""The SQL sink against a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from acktree import TopologyBuilder
+from acktree.connectors.sql import SqlSink
+from acktree.testing import FeederSpout, LocalCluster
+from tests.services.postgresql import PASSWORD, PostgreSQL
+
+ORDERS = "id bigint PRIMARY KEY, name text CHECK (name <> 'bad'), at timestamptz, tags jsonb"
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+class Orders:
+    """A table of orders in a schema of its own, and a topology that writes into it."""
+
+    fields = ("id", "name", "at", "tags")
+
+    def __init__(self, server: PostgreSQL, schema: str, cluster: LocalCluster) -> None:
+        self.server, self.schema, self.cluster = server, schema, cluster
+        self.execute(f"CREATE TABLE {schema}.orders ({ORDERS})")
+
+    def execute(self, statement: str):
+        with self.server.connect() as connection:
+            found = connection.execute(statement)
+            return found.fetchall() if found.description else None
+
+    def ids(self) -> list[int]:
+        return [row[0] for row in self.execute(f"SELECT id FROM {self.schema}.orders ORDER BY id")]
+
+    def sink(self, url: str | None = None, table: str = "orders", **options) -> SqlSink:
+        return SqlSink(url or self.server.url(self.schema), table, **{"key": "id"} | options)
+
+    def write(self, sink: SqlSink, *rows, fields=None) -> FeederSpout:
+        feeder = FeederSpout(list(fields or self.fields))
+        builder = TopologyBuilder("sink")
+        builder.set_spout("feeder", feeder)
+        builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+        self.cluster.submit(builder.create_topology())
+        for n, row in enumerate(rows):
+            feeder.feed(list(row), message_id=n)
+        self.cluster.advance()
+        return feeder
+
+
+@pytest.fixture
+def orders(postgresql, schema):
+    with LocalCluster() as cluster:
+        yield Orders(postgresql, schema, cluster)
+
+
+def row(number: int, name: object = "name") -> tuple:
+    return number, name, NOON, {"a": [number]}
+
+
+def test_rows_are_written_with_the_types_of_their_columns_and_a_second_run_leaves_them(
+    orders: Orders,
+) -> None:
+    for _ in range(2):
+        assert orders.write(orders.sink(), row(1), row(2)).acked == [0, 1]
+    assert orders.execute(f"SELECT * FROM {orders.schema}.orders ORDER BY id") == [row(1), row(2)]
+
+
+def test_a_table_may_be_named_with_its_schema(orders: Orders) -> None:
+    sink = orders.sink(orders.server.url(), f"{orders.schema}.orders")
+    assert orders.write(sink, row(1)).acked == [0]
+    assert orders.ids() == [1]
+
+
+@pytest.mark.parametrize("odd", ["bad", "nul \0", {"no": "text"}, "\ud800"])
+def test_a_refused_row_fails_alone_among_many(orders: Orders, odd: object) -> None:
+    rows = [row(n, odd if n == 321 else "name") for n in range(1000)]
+    feeder = orders.write(orders.sink(), *rows)
+    assert [message_id for message_id, _ in feeder.failed] == [321]
+    assert len(feeder.acked) == 999
+    assert orders.ids() == [n for n in range(1000) if n != 321]
+
+
+def test_the_same_key_twice_in_a_batch_leaves_the_later_values(orders: Orders) -> None:
+    assert orders.write(orders.sink(), row(1, "older"), row(1, "newer")).acked == [0, 1]
+    assert orders.execute(f"SELECT name FROM {orders.schema}.orders") == [("newer",)]
+
+
+def test_what_is_wrong_with_the_table_is_told_and_no_secret_is(orders: Orders) -> None:
+    url = orders.server.url(orders.schema)
+    wrong = url.replace(quote(PASSWORD, safe=""), "Wr0ngS3cr3t")
+    orders.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'R3aders'")
+    orders.execute(f"GRANT USAGE ON SCHEMA {orders.schema} TO reader")
+    orders.execute(f"GRANT SELECT ON {orders.schema}.orders TO reader")
+    reads = url.replace("tester:" + quote(PASSWORD, safe=""), "reader:R3aders")
+    cases = {
+        "refused the login": orders.sink(wrong),
+        "there is no table 'nothing'": orders.sink(table="nothing"),
+        "permission denied": orders.sink(reads),
+        "does not exist": orders.sink(url.replace("/postgres?", "/nowhere?")),
+        "neither a primary key nor a unique index": orders.sink(key="name"),
+    }
+    for told, sink in cases.items():
+        [(_, failure)] = orders.write(sink, row(1)).failed
+        assert told in failure.reason
+        assert "fix:" in failure.reason
+        assert failure.exception.can_retry is False
+        for secret in (PASSWORD, quote(PASSWORD, safe=""), "Wr0ngS3cr3t", "R3aders"):
+            assert secret not in failure.reason + failure.traceback
+    orders.execute(
+        f"REVOKE ALL ON SCHEMA {orders.schema} FROM reader; DROP OWNED BY reader; DROP ROLE reader"
+    )
+    [(_, failure)] = orders.write(orders.sink(), (1, 2), fields=["id", "total"]).failed
+    assert "the table has no column 'total'" in failure.reason
+    assert orders.ids() == []
+
+
+def test_a_server_that_is_away_is_waited_for(orders: Orders) -> None:
+    sink = orders.sink()
+    assert orders.write(sink, row(1)).acked == [0]
+    orders.server.stop()
+    starts = threading.Timer(0.5, orders.server.start)
+    starts.start()
+    try:
+        assert orders.write(sink, row(2), row(3)).acked == [0, 1]
+    finally:
+        starts.join()
+    assert orders.ids() == [1, 2, 3]
+
+
+def test_a_server_that_stays_away_fails_what_is_not_committed_as_what_may_pass(orders: Orders) -> None:
+    orders.server.stop()
+    try:
+        feeder = orders.write(orders.sink(patience_secs=0.3), row(1), row(2))
+    finally:
+        orders.server.start()
+    assert [failure.exception.can_retry for _, failure in feeder.failed] == [True, True]
+    assert "does not answer" in feeder.failed[0][1].reason
+
+
+def test_connections_that_the_server_ended_are_made_anew(orders: Orders) -> None:
+    sink = orders.sink()
+    orders.write(sink, row(1))
+    others = "pid <> pg_backend_pid() AND usename = 'tester'"
+    orders.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    assert orders.write(sink, row(2)).acked == [0]
+
+
+def test_a_lock_is_waited_for(orders: Orders) -> None:
+    sink = orders.sink(orders.server.url(orders.schema, settings="-clock_timeout=50ms"))
+    with orders.server.connect() as other:
+        other.execute("BEGIN")
+        other.execute(f"LOCK TABLE {orders.schema}.orders")
+        ends = threading.Timer(0.3, other.execute, ["COMMIT"])
+        ends.start()
+        assert orders.write(sink, row(1)).acked == [0]
+        ends.join()

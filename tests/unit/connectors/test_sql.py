@@ -1,0 +1,215 @@
+"""The SQL sink on SQLite, and the statements that it makes for each dialect."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+sa = pytest.importorskip("sqlalchemy")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
+
+from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors.sql import SqlSink, upsert  # noqa: E402
+from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
+
+ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT NOT NULL CHECK (name <> 'bad'), n INTEGER)"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "shop.sqlite"
+    execute(made, ORDERS)
+    return made
+
+
+def execute(file: Path, statement: str) -> list[tuple]:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+def orders(file: Path) -> list[tuple]:
+    return execute(file, "SELECT * FROM orders ORDER BY id")
+
+
+class Sink:
+    """A topology of a feeder and a sink."""
+
+    def __init__(self, cluster: LocalCluster, sink: SqlSink, fields=("id", "name", "n")) -> None:
+        self.feeder, self.cluster = FeederSpout(list(fields)), cluster
+        builder = TopologyBuilder("sink")
+        builder.set_spout("feeder", self.feeder)
+        builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+        cluster.submit(builder.create_topology())
+
+    def write(self, *rows) -> None:
+        """As one micro-batch; the message id is the row's number from 0."""
+        for n, row in enumerate(rows):
+            self.feeder.feed(list(row), message_id=n)
+        self.cluster.advance()
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        return {message_id: failure.reason for message_id, failure in self.feeder.failed}
+
+
+@pytest.fixture
+def cluster():
+    with LocalCluster() as made:
+        yield made
+
+
+def sink_of(file: Path, mode="upsert", key="id", table="orders", patience_secs=0.0, **more) -> SqlSink:
+    return SqlSink(f"sqlite:///{file}", table, mode=mode, key=key, patience_secs=patience_secs, **more)
+
+
+def test_tuples_are_acked_when_their_rows_are_committed(cluster, file):
+    sink = Sink(cluster, sink_of(file))
+    sink.write((1, "one", 1), (2, "two", None))
+    assert orders(file) == [(1, "one", 1), (2, "two", None)]
+    assert sink.feeder.acked == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "left"),
+    [("upsert", [(1, "newest", 3)]), ("ignore", [(1, "first", 1)]), ("insert", [(1, "first", 1)])],
+)
+def test_a_key_that_is_there_is_overwritten_left_or_refused(cluster, file, mode, left):
+    sink = Sink(cluster, sink_of(file, mode))
+    sink.write((1, "first", 1))
+    sink.write((1, "newer", 2), (1, "newest", 3))
+    assert orders(file) == left
+    assert len(sink.feeder.acked) == (1 if mode == "insert" else 3)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["good", "bad", "null", "no key"]), max_size=40), st.integers(1, 20))
+def test_each_refused_row_fails_alone_wherever_it_is(tmp_path_factory, kinds, batch_rows):
+    file = tmp_path_factory.mktemp("law") / "shop.sqlite"
+    execute(file, ORDERS)
+    rows = [
+        (n if kind != "no key" else None, {"good": "g", "bad": "bad", "null": None, "no key": "k"}[kind], n)
+        for n, kind in enumerate(kinds)
+    ]
+    with LocalCluster() as cluster:
+        sink = Sink(cluster, sink_of(file, batch_rows=batch_rows))
+        sink.write(*rows)
+        good = [n for n, kind in enumerate(kinds) if kind == "good"]
+        assert sorted(sink.feeder.acked) == good == [row[0] for row in orders(file)]
+        assert sorted(sink.reasons) == [n for n in range(len(kinds)) if n not in good]
+
+
+def test_a_refused_row_says_what_is_wrong_and_shows_no_row(cluster, file):
+    sink = Sink(cluster, sink_of(file))
+    sink.write((1, "fine", 1), (2, "bad", 77_001))
+    assert sink.feeder.acked == [0]
+    assert "refused the row" in sink.reasons[1]
+    assert "table 'orders' at sqlite:///" in sink.reasons[1]
+    assert "77001" not in sink.reasons[1]
+
+
+@pytest.mark.parametrize("value", [2**70, {"a": 1}, "\ud800", object])
+def test_a_value_that_the_driver_cannot_send_fails_alone(cluster, file, value):
+    sink = Sink(cluster, sink_of(file))
+    sink.write((1, "fine", 1), (2, "odd", value), (3, "fine", 3))
+    assert [row[0] for row in orders(file)] == [1, 3]
+    assert sink.feeder.acked == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"table": "nothing"}, "there is no table 'nothing'"),
+        ({"key": "name"}, "neither a primary key nor a unique index"),
+        ({"key": ("id", "name")}, "neither a primary key nor a unique index"),
+        ({"file": "/nowhere/x.sqlite"}, "unable to open"),
+    ],
+)
+def test_a_table_that_cannot_be_written_fails_all_with_its_mend(cluster, file, change, told):
+    sink = Sink(cluster, sink_of(**{"file": file, **change}))
+    sink.write((1, "one", 1), (2, "two", 2))
+    assert sorted(sink.reasons) == [0, 1]
+    assert all(told in reason and "fix:" in reason for reason in sink.reasons.values())
+
+
+def test_a_field_without_a_column_is_named_and_a_mended_table_is_seen(cluster, file):
+    sink = Sink(cluster, sink_of(file), ["id", "name", "total"])
+    sink.write((1, "one", 1))
+    assert "the table has no column 'total'" in sink.reasons[0]
+    execute(file, "ALTER TABLE orders ADD COLUMN total INTEGER")
+    sink.write((1, "one", 7))
+    assert sink.feeder.acked == [0]
+    assert orders(file) == [(1, "one", None, 7)]
+
+
+def test_a_database_that_is_locked_is_tried_again_and_then_its_rows_fail_as_what_may_pass(cluster, file):
+    sink = Sink(cluster, SqlSink(f"sqlite:///{file}?timeout=0", "orders", key="id", patience_secs=0.25))
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        sink.write((1, "one", 1))
+    [(_, failure)] = sink.feeder.failed
+    assert "does not answer" in failure.reason
+    assert failure.exception.can_retry
+    assert orders(file) == []
+    sink.write((1, "one", 1))
+    assert sink.feeder.acked == [0]
+
+
+def test_a_unique_index_is_a_key_too(cluster, file):
+    execute(file, "CREATE UNIQUE INDEX by_name ON orders (name, n)")
+    sink = Sink(cluster, sink_of(file, key=["n", "name"]))
+    sink.write((1, "one", 1), (2, "one", 1))
+    assert orders(file) == [(2, "one", 1)]
+
+
+def test_a_second_run_of_a_micro_batch_leaves_the_rows_as_they_are(cluster, file):
+    rows = [(n, "x" * n, n) for n in range(1, 50)]
+    sink = Sink(cluster, sink_of(file, batch_rows=7))
+    sink.write(*rows)
+    sink.write(*rows)
+    assert orders(file) == rows
+    assert Counter(sink.feeder.acked) == dict.fromkeys(range(49), 2)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "words"),
+    [
+        (postgresql.dialect(), "postgresql", "ON CONFLICT (id) DO UPDATE SET n = excluded.n"),
+        (sqlite.dialect(), "sqlite", "ON CONFLICT (id) DO UPDATE SET n = excluded.n"),
+        (mysql.dialect(), "mysql", "ON DUPLICATE KEY UPDATE n = VALUES(n)"),
+    ],
+)
+def test_each_dialect_has_its_upsert(dialect, name, words):
+    table = sa.Table("orders", sa.MetaData(), sa.Column("id", sa.Integer), sa.Column("n", sa.Integer))
+    assert words in str(upsert(table, ["id"], ["n"], name).compile(dialect=dialect))
+    left = str(upsert(table, ["id"], [], name).compile(dialect=dialect))
+    assert ("DO NOTHING" in left) or ("ON DUPLICATE KEY UPDATE id = orders.id" in left)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"key": ()},
+        {"mode": "replace"},
+        {"batch_rows": 0},
+        {"patience_secs": -1},
+        {"url": "nothing://me:S3cr3t@host/db"},
+        {"url": "S3cr3t"},
+    ],
+)
+def test_arguments_that_cannot_be_used_are_refused_and_no_secret_is_shown(arguments):
+    given = {"url": "sqlite://", "table": "orders", "key": "id"} | arguments
+    with pytest.raises(ConfigError) as refused:
+        SqlSink(given.pop("url"), given.pop("table"), **given)
+    assert "S3cr3t" not in str(refused.value)
+
+
+def test_a_sink_travels_to_the_workers(file):
+    assert pickle.loads(pickle.dumps(sink_of(file))).key == ("id",)
