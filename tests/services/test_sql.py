@@ -154,7 +154,14 @@ def test_a_lock_is_waited_for(orders: Orders) -> None:
     with orders.server.connect() as other:
         other.execute("BEGIN")
         other.execute(f"LOCK TABLE {orders.schema}.orders")
-        ends = threading.Timer(0.3, other.execute, ["COMMIT"])
-        ends.start()
+
+        def release_after_a_timeout():
+            for waits in (1, 0):
+                while orders.execute("SELECT count(*) FROM pg_locks WHERE NOT granted") != [(waits,)]:
+                    pass
+            other.execute("COMMIT")
+
+        releases = threading.Thread(target=release_after_a_timeout)
+        releases.start()
         assert orders.write(sink, row(1)).acked == [0]
-        ends.join()
+        releases.join()
