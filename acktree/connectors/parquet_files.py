@@ -1,0 +1,172 @@
+"""Parquet files: a sink, for ``acktree.connectors.files``.
+
+Rules of this file
+------------------
+1. A file appears under its name when all of it is on the disk, and only then its tuples are acked.
+2. A file's name is made of the ids of its tuples, so that a second run writes the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+
+__all__ = ["ParquetSink", "told"]
+
+
+class ParquetSink(Bolt):
+    """Writes tuples into Parquet files of a folder, acked when their file is on the disk. At least once.
+
+    Args:
+        path: The folder, which every worker must see as the same; made if it is not there.
+        schema: The columns and their types; a tuple whose values do not fit them fails alone. None: the
+            fields, with types that fit the values of a file, so that two files may differ; where no type
+            fits all, the first tuple's counts.
+
+    Each task writes one file a micro-batch: raise ``batch_interval_secs`` for fewer and larger ones. A file's
+    name is made of the ids of its tuples, which are the same when a micro-batch runs again, so that run
+    overwrites the file with itself. What is processed again under new ids is in two files: a message that
+    was tried again, or came from its queue again after a crash. Untracked tuples have no ids, and their files
+    names by chance. Names that begin with a dot are files that were not finished.
+    """
+
+    outputs = []
+
+    def __init__(self, path: str | os.PathLike[str], *, schema: pa.Schema | None = None) -> None:
+        if "://" in os.fspath(path):
+            what, fix = "a URL cannot be written to", "give a folder, such as a mounted one"
+            raise ConfigError(what, f"ParquetSink({os.fspath(path).partition('://')[0]}://...)", fix)
+        self.path, self.schema = Path(path), schema
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
+        """Nothing is opened before ``flush``."""
+        self._collector = collector
+        self._name = f"{context.component_id}-{context.task_index}"
+        self._waiting: list[Tuple] = []
+
+    def execute(self, tup: Tuple) -> None:
+        """Keep the tuple for ``flush``."""
+        self._waiting.append(tup)
+
+    def flush(self, collector: OutputCollector) -> None:
+        """Write what this micro-batch brought.
+
+        Raises:
+            ConnectorError: The file cannot be written: every tuple that is not acked yet fails.
+        """
+        by_fields: dict[tuple[str, ...], list[Tuple]] = {}
+        for tup in self._waiting:
+            by_fields.setdefault(tup.fields, []).append(tup)
+        self._waiting.clear()
+        for tuples in by_fields.values():
+            table, fitting = self._table_of(tuples)
+            if fitting:
+                with told(f"the folder {self.path}"):
+                    _write(table, self.path / f"{self._name}-{_digest_of(fitting)}.parquet")
+            for tup in fitting:
+                collector.ack(tup)
+
+    def _table_of(self, tuples: list[Tuple]) -> tuple[pa.Table, list[Tuple]]:
+        """The tuples that fit, and a table of them; the others fail."""
+        rows = [tup.as_dict() for tup in tuples]
+        names = tuples[0].fields if self.schema is None else tuple(self.schema.names)
+        missing = [name for name in names if name not in tuples[0].fields]
+        if missing:
+            what = f"the tuples have no field {', '.join(map(repr, missing))}, which the schema names"
+            raise ConnectorError(
+                what, f"ParquetSink, the folder {self.path}", "emit it, or leave it out of the schema"
+            )
+        with suppress(*_UNFIT):
+            return _as_table(rows, names, self.schema), tuples
+        schema = self.schema or pa.schema([(name, _first_type(rows, name)) for name in names])
+        good: list[int] = []
+        for number, row in enumerate(rows):
+            try:
+                _as_table([row], names, schema)
+            except _UNFIT as error:
+                fix = "mend the value, or give the sink a schema that it fits"
+                told = ConnectorError(
+                    f"the values do not fit: {error!s:.200}", f"ParquetSink, {self.path}", fix
+                )
+                self._collector.fail(tuples[number], str(told))
+            else:
+                good.append(number)
+        return _as_table([rows[n] for n in good], names, schema), [tuples[n] for n in good]
+
+
+_UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises over a value that does not fit a type."""
+
+
+def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.Schema | None) -> pa.Table:
+    columns = [pa.array([row[name] for row in rows], schema and schema.field(name).type) for name in names]
+    return pa.table(columns, schema=schema) if schema else pa.table(dict(zip(names, columns, strict=True)))
+
+
+def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:
+    """The type of a column's first value that Arrow has a type for."""
+    for row in rows:
+        with suppress(*_UNFIT):
+            found = pa.array([row[name]]).type
+            if not pa.types.is_null(found):
+                return found
+    return pa.null()
+
+
+def _digest_of(tuples: Sequence[Tuple]) -> str:
+    """A name made of the ids of tuples, in any order; by chance where one has none."""
+    ids = [tuple(sorted(tup.anchors.items())) for tup in tuples]
+    text = repr(sorted(ids)) if all(ids) else uuid4().hex
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    """Write a file as a whole and onto the disk, in the place of one that may be there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with beside.open("wb") as file:
+            pq.write_table(table, file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def told(where: str, *, may_appear: bool = False) -> Iterator[None]:
+    """Around what touches files: what the system raises, in our words.
+
+    Args:
+        where: The file or folder.
+        may_appear: Whether a file that is not there is something that may pass.
+    """
+    stops = (PermissionError, IsADirectoryError, NotADirectoryError)
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        can_retry = not isinstance(error, stops if may_appear else (*stops, FileNotFoundError))
+        fix = "see that it is there, and that the user of this program has the right to it"
+        fix += "; it is tried again until then" if can_retry else "; then submit again"
+        name = str(getattr(error, "filename", None) or "")
+        where = f"{where} ({name})" if name and name not in where else where
+        words = getattr(error, "strerror", None) or str(error)
+        raise ConnectorError(f"it cannot be used: {words:.200}", where, fix, can_retry=can_retry) from error

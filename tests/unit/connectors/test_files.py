@@ -1,0 +1,347 @@
+"""Logs, folders and Parquet files, with real files and without Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from acktree import (
+    Config,
+    ConfigError,
+    ConnectorError,
+    IterableSpout,
+    Retry,
+    SpoutError,
+    TopologyBuilder,
+    bolt,
+)
+from acktree.connectors.files import FolderSpout, FollowFileSpout, ParquetSink
+from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout
+
+# --- a log ----------------------------------------------------------------------------------------------
+
+
+def lines_of(harness: SpoutHarness) -> list[str]:
+    return [each.values[0] for each in harness.arrived]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "app.log"
+
+
+def test_lines_are_emitted_as_they_come_whatever_bytes_they_are_of(log: Path) -> None:
+    log.write_bytes(b"one\r\ncaf\xc3\xa9\nbro\xffken\n\npart")
+    with SpoutHarness(FollowFileSpout(log)) as harness:
+        harness.step()
+        assert lines_of(harness) == ["one", "café", "bro\\xffken", ""]
+        assert [each.message_id for each in harness.arrived] == [0, 5, 11, 19]
+        with log.open("ab") as file:
+            file.write(b"ial\n")
+        harness.until(lambda: len(harness.arrived) == 5, 5, "the fifth line comes")
+        assert lines_of(harness)[4] == "partial"
+        harness.ack(harness.arrived)
+        assert harness.task.is_idle
+
+
+def test_another_encoding_is_read_as_it(log: Path) -> None:
+    log.write_bytes(b"caf\xe9\n")
+    with SpoutHarness(FollowFileSpout(log, encoding="latin-1")) as harness:
+        harness.step()
+        assert lines_of(harness) == ["café"]
+
+
+def test_no_more_lines_are_open_than_allowed(log: Path) -> None:
+    log.write_text("".join(f"{n}\n" for n in range(100)))
+    with SpoutHarness(FollowFileSpout(log), max_spout_pending=7) as harness:
+        at = 0
+        while at < 100:
+            harness.step()
+            fresh, at = harness.arrived[at:], len(harness.arrived)
+            harness.ack(fresh)
+        assert lines_of(harness) == [str(n) for n in range(100)]
+        assert harness.most_open == 7
+        assert harness.spout.lag() == 0
+
+
+def test_a_restart_goes_on_behind_the_last_line_that_was_emitted_through_a_rotation(log: Path) -> None:
+    log.write_text("one\ntwo\n")
+    with SpoutHarness(FollowFileSpout(log, rotate_wait_secs=0), max_spout_pending=1) as harness:
+        harness.step()
+        assert lines_of(harness) == ["one"]
+        position = harness.spout.position
+    log.rename(log.with_name("app.log.1"))
+    log.write_text("three\n")
+    again = FollowFileSpout(log, rotate_wait_secs=0)
+    again.position = position  # as a checkpoint sets what a spout remembers
+    with SpoutHarness(again) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the other lines come")
+        assert lines_of(harness) == ["two", "three"]
+        assert not harness.reports
+
+
+def test_a_log_that_is_not_there_is_reported_once_and_read_when_it_is(log: Path) -> None:
+    with SpoutHarness(FollowFileSpout(log)) as harness:
+        harness.rest(0.3)
+        [report] = harness.reports
+        assert (report.exception.can_retry, str(log) in report.reason) == (True, True)
+        log.write_text("one\n")
+        harness.until(lambda: lines_of(harness) == ["one"], 5, "the line comes")
+
+
+def test_a_log_that_can_never_be_read_stops_it(log: Path) -> None:
+    log.mkdir()
+    with (
+        SpoutHarness(FollowFileSpout(log)) as harness,
+        pytest.raises(ConnectorError, match="right to it"),
+    ):
+        harness.step()
+
+
+def test_lines_that_may_be_missing_are_reported(log: Path) -> None:
+    log.write_text("one\n")
+    with SpoutHarness(FollowFileSpout(log)) as harness:
+        harness.step()
+        log.write_text("this is longer\n")
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the second line comes")
+        [report] = harness.reports
+        assert "truncated" in report.reason
+
+
+def test_several_tasks_of_one_log_are_refused(log: Path) -> None:
+    builder = TopologyBuilder("log")
+    builder.set_spout("lines", FollowFileSpout(log), parallelism=2)
+    builder.set_bolt("swallow", bolt()(lambda tup: None)).shuffle_grouping("lines")
+    with LocalCluster() as cluster, pytest.raises(SpoutError, match="parallelism to 1"):
+        cluster.submit(builder.create_topology())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"encoding": "utf-16"}, {"encoding": "nothing"}, {"rotate_wait_secs": -1}, {"max_line_bytes": 0}],
+)
+def test_a_log_is_followed_with_arguments_that_make_sense(arguments) -> None:
+    with pytest.raises(ConfigError):
+        FollowFileSpout("app.log", **arguments)
+
+
+# --- a folder -------------------------------------------------------------------------------------------
+
+
+class Folder(Broker):
+    """A folder as a queue: nothing of it can be cut, stopped or killed."""
+
+    redelivery_secs = 0.2
+    shortest_lease_secs = 0.1
+    acks_belong_to_connection = False
+
+    def __init__(self, folder: Path, given_up: str = "dead_letter") -> None:
+        self.folder, self.given_up = folder / "in", given_up
+        self.done, self.bad = folder / "done", folder / "bad"
+
+    def make_spout(self) -> FolderSpout:
+        bad = self.bad if self.given_up == "reject" else None
+        return FolderSpout(self.folder, done=self.done, given_up=bad, settle_secs=0)
+
+    def put(self, bodies):
+        for body in bodies:
+            beside = self.folder / f".{body.decode()}"
+            beside.write_bytes(body)
+            beside.rename(self.folder / body.decode())
+
+    def body_of(self, values):
+        return values[1]
+
+    def count(self):
+        return len(list(self.folder.iterdir()))
+
+    def cut(self): ...
+    def stop(self): ...
+    def kill(self): ...
+    def start(self): ...
+
+    def drop_queue(self):
+        for file in self.folder.iterdir():
+            file.unlink()
+        self.folder.rmdir()
+
+    def clear(self):
+        for folder in (self.folder, self.done, self.bad):
+            folder.mkdir(exist_ok=True)
+            for file in folder.iterdir():
+                file.unlink()
+
+    def dead_letters(self):
+        return [file.read_bytes() for file in self.bad.iterdir()]
+
+    def misconfigured(self):
+        nowhere, away = self.folder / "nowhere", self.folder / "away"
+        return {
+            "no folder": (lambda: FolderSpout(nowhere, done=None), False),
+            "no folder for what is done": (lambda: FolderSpout(self.folder, done=away), False),
+        }
+
+
+CHECKS = [(name, "dead_letter") for name in SPOUT_CHECKS if "server" not in name]
+CHECKS += [(name, "reject") for name, _ in CHECKS if "given up" in name or "retry" in name]
+
+
+@pytest.mark.parametrize(("check", "given_up"), CHECKS)
+def test_a_folder_keeps_the_contract_of_a_queue(tmp_path: Path, check: str, given_up: str) -> None:
+    folder = Folder(tmp_path, given_up)
+    check_spout(folder.make_spout, folder, only=[check])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path)
+    made.clear()
+    return made
+
+
+def test_a_file_is_moved_when_it_is_done_and_no_earlier_one_of_its_name_is_lost(folder: Folder) -> None:
+    for body in (b"first", b"second"):
+        (folder.folder / "orders.csv").write_bytes(body)
+        with SpoutHarness(folder.make_spout()) as harness:
+            harness.until(lambda h=harness: len(h.arrived) == 1, 5, "the file comes")
+            [arrived] = harness.arrived
+            assert arrived.values == (str(folder.folder / "orders.csv"), body)
+            harness.ack([arrived])
+    assert {file.name: file.read_bytes() for file in folder.done.iterdir()} == {
+        "orders.csv": b"first",
+        "orders.csv.1": b"second",
+    }
+    assert folder.count() == 0
+
+
+def test_a_file_may_be_deleted_when_it_is_done(folder: Folder) -> None:
+    folder.put([b"one"])
+    with SpoutHarness(FolderSpout(folder.folder, done=None, settle_secs=0)) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")
+        harness.ack(harness.arrived)
+    assert folder.count() == 0
+
+
+def test_a_file_that_was_replaced_while_it_was_open_is_not_taken_away_and_comes_anew(folder: Folder) -> None:
+    (folder.folder / "a").write_bytes(b"older")
+    with SpoutHarness(folder.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")
+        (folder.folder / "a").write_bytes(b"the newer")
+        harness.ack(harness.arrived)
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the new file comes")
+        assert harness.arrived[1].values[1] == b"the newer"
+
+
+def test_only_files_that_are_complete_and_match_are_taken(folder: Folder) -> None:
+    for name in ("a.csv", "b.txt", ".c.csv", "_d.csv", "young.csv"):
+        (folder.folder / name).write_bytes(b"x")
+        if name != "young.csv":
+            os.utime(folder.folder / name, (1_000_000_000, 1_000_000_000))
+    (folder.folder / "folder.csv").mkdir()
+    with SpoutHarness(FolderSpout(folder.folder, pattern="*.csv", done=None, settle_secs=3600)) as harness:
+        harness.rest(0.1)
+        assert [Path(each.values[0]).name for each in harness.arrived] == ["a.csv"]
+
+
+def test_a_folder_is_never_its_own_folder_of_what_is_done(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="emitted again"):
+        FolderSpout(tmp_path, done=tmp_path)
+
+
+# --- Parquet --------------------------------------------------------------------------------------------
+
+
+class Sink:
+    def __init__(self, cluster: LocalCluster, sink: ParquetSink, fields=("id", "name")) -> None:
+        self.feeder, self.cluster, self.sink = FeederSpout(list(fields)), cluster, sink
+        builder = TopologyBuilder("sink")
+        builder.set_spout("feeder", self.feeder)
+        builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+        cluster.submit(builder.create_topology())
+
+    def write(self, *rows, ids=True) -> None:
+        for n, row in enumerate(rows):
+            self.feeder.feed(list(row), message_id=n if ids else None)
+        self.cluster.advance()
+
+    def rows(self) -> list[tuple]:
+        return sorted(tuple(row.values()) for row in pq.read_table(self.sink.path).to_pylist())
+
+
+@pytest.fixture
+def cluster():
+    with LocalCluster() as made:
+        yield made
+
+
+def test_tuples_are_acked_when_their_file_is_there(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path / "made" / "out"))
+    sink.write((1, "one"), (2, None))
+    sink.write((3, "three"))
+    assert sink.rows() == [(1, "one"), (2, None), (3, "three")]
+    assert sink.feeder.acked == [0, 1, 0]
+    names = sorted(file.name for file in sink.sink.path.iterdir())
+    assert len(names) == 2
+    assert all(name.startswith("sink-0-") and name.endswith(".parquet") for name in names)
+
+
+def test_equal_rows_of_two_messages_are_two_rows(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path))
+    for _ in range(2):
+        sink.write((1, "one"))
+        sink.write((1, "one"), ids=False)
+    assert sink.rows() == [(1, "one")] * 4
+
+
+SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_a_tuple_that_does_not_fit_fails_alone(cluster, tmp_path: Path, schema) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=schema))
+    sink.write((1, "one"), ("two", "two"), (3, "three"), (4, object), (5, "\ud800"))
+    assert sink.rows() == [(1, "one"), (3, "three")]
+    assert sink.feeder.acked == [0, 2]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1, 3, 4]
+    assert all("do not fit" in failure.reason for _, failure in sink.feeder.failed)
+    if schema:
+        assert pq.read_schema(next(tmp_path.iterdir())) == schema
+
+
+def test_a_schema_that_names_no_field_of_the_tuples_fails_them_all(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=pa.schema([("total", pa.int64())])))
+    sink.write((1, "one"), (2, "two"))
+    assert [message_id for message_id, _ in sink.feeder.failed] == [0, 1]
+    assert "no field 'total'" in sink.feeder.failed[0][1].reason
+
+
+def test_a_folder_that_cannot_be_written_fails_all_and_leaves_nothing(cluster, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    sink = Sink(cluster, ParquetSink(tmp_path / "file"))
+    sink.write((1, "one"))
+    [(_, failure)] = sink.feeder.failed
+    assert isinstance(failure.exception, ConnectorError)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        ParquetSink("s3://me:S3cr3t@bucket/path")
+    assert "S3cr3t" not in str(refused.value)
+
+
+def test_the_file_of_a_micro_batch_has_one_name_in_every_run_of_it(tmp_path: Path) -> None:
+    names = set()
+    for run in range(2):
+        builder = TopologyBuilder("copy")
+        builder.set_spout("rows", IterableSpout([[n] for n in range(50)], ["n"]), retry=Retry(max_attempts=1))
+        builder.set_bolt("sink", ParquetSink(tmp_path / str(run))).shuffle_grouping("rows")
+        with LocalCluster() as cluster:
+            cluster.submit(builder.create_topology(), config=Config(run_salt=7))
+            cluster.advance()
+        names.add(tuple(sorted(file.name for file in (tmp_path / str(run)).iterdir())))
+    assert len(names) == 1
