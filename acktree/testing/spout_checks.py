@@ -83,15 +83,15 @@ class Broker(ABC):
         """Start it again with what it had; returns when it serves."""
 
     @abstractmethod
-    def drop_queue(self) -> None:
-        """Delete the queue."""
-
-    @abstractmethod
     def clear(self) -> None:
         """Make the queue anew, empty, and its dead letters too."""
 
+    def drop_queue(self) -> None:
+        """Delete the queue. NotImplementedError, as here, where a queue cannot be: it is not checked then."""
+        raise NotImplementedError
+
     def dead_letters(self) -> Sequence[bytes]:
-        """What lies in the broker's own dead letters."""
+        """What lies in the broker's own dead letters. Asked more than once in a check."""
         return []
 
     def body_of(self, values: Sequence[Any]) -> bytes:
@@ -450,7 +450,10 @@ def _a_deleted_queue_stops_it(case: _Case) -> None:
     case.put(3)
     with case.open() as harness:
         case.until_arrived(harness, 3, "3 messages come")
-        case.broker.drop_queue()
+        try:
+            case.broker.drop_queue()
+        except NotImplementedError:
+            return
         try:
             harness.rest(ERROR_SECS)
         except ConnectorError as error:

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from tests.services.postgresql import MISSING, PostgreSQL, programs
-from tests.services.servers import RabbitMQ, Redis, Server
+from tests.services.servers import Beanstalkd, RabbitMQ, Redis, Server
 
 _SCHEMAS = count(1)
 
@@ -41,7 +41,7 @@ def _running(kind: type[Server], client: str) -> Iterator[Server]:
     """A server; skipped where it or its client is not installed, but in CI that is a failure."""
     missing = kind.missing()
     if find_spec(client) is None:
-        missing = missing or f"no {client} (pip install 'acktree[{kind.name}]')"
+        missing = missing or f"no {client} (make setup)"
     if missing and os.environ.get("CI"):
         pytest.fail(missing)
     if missing:
@@ -59,3 +59,8 @@ def rabbitmq() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def redis() -> Iterator[Server]:
     yield from _running(Redis, "redis")
+
+
+@pytest.fixture(scope="module")
+def beanstalkd() -> Iterator[Server]:
+    yield from _running(Beanstalkd, "greenstalk")

@@ -268,3 +268,20 @@ class Nats(Server):
     def is_ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
             return connection.recv(4) == b"INFO"
+
+
+class Beanstalkd(Server):
+    """beanstalkd that writes each job to disk before it answers."""
+
+    name = "beanstalkd"
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if shutil.which("beanstalkd") else "no beanstalkd (Debian: apt-get install beanstalkd)"
+
+    def command(self) -> list[str]:
+        return ["beanstalkd", "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.folder), "-f", "0"]
+
+    def is_ready(self) -> bool:
+        socket.create_connection(("127.0.0.1", self.port), 1).close()
+        return True

@@ -89,7 +89,7 @@ def test_a_key_that_is_there_is_overwritten_left_or_refused(cluster, file, mode,
     assert len(sink.feeder.acked) == (1 if mode == "insert" else 3)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from(["good", "bad", "null", "no key"]), max_size=40), st.integers(1, 20))
 def test_each_refused_row_fails_alone_wherever_it_is(tmp_path_factory, kinds, batch_rows):
     file = tmp_path_factory.mktemp("law") / "shop.sqlite"

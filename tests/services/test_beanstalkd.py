@@ -1,0 +1,89 @@
+"""The example of a stranger's spout, against a real beanstalkd."""
+
+from __future__ import annotations
+
+import pytest
+
+greenstalk = pytest.importorskip("greenstalk")
+
+from acktree.testing import SPOUT_CHECKS, Broker, check_spout  # noqa: E402
+from examples.beanstalkd.beanstalkd import BeanstalkdSpout  # noqa: E402
+from tests.services.proxy import Proxy  # noqa: E402
+from tests.services.servers import Beanstalkd  # noqa: E402
+
+TUBE, TTR_SECS = "orders", 2
+
+
+class Tube(Broker):
+    """A tube, reached through a proxy that can be cut."""
+
+    redelivery_secs = 0.2  # at once: the connection ends
+    shortest_lease_secs = TTR_SECS / 2  # three of them are enough for the server to take a job back
+    counts_attempts = True
+
+    def __init__(self, server: Beanstalkd, given_up: str = "dead_letter") -> None:
+        self.server, self.given_up = server, given_up
+        self.proxy = Proxy(server.port)
+        self._connect()
+
+    def make_spout(self) -> BeanstalkdSpout:
+        return BeanstalkdSpout("127.0.0.1", self.proxy.port, TUBE, buries=self.given_up == "reject")
+
+    def _connect(self):
+        self.client = greenstalk.Client(("127.0.0.1", self.server.port), None, use=TUBE, watch=TUBE)
+
+    def put(self, bodies):
+        for body in bodies:
+            self.client.put(body, ttr=TTR_SECS)
+
+    def count(self):
+        stats = self.client.stats_tube(TUBE)
+        return sum(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed"))
+
+    def cut(self):
+        self.proxy.cut()
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.server.kill()
+
+    def start(self):
+        self.server.start()
+        self.client.close()
+        self._connect()
+
+    def clear(self):
+        self.buried: list[bytes] = []
+        self.client.kick(10_000)
+        while self.count():
+            self.client.delete(self.client.reserve(timeout=5))
+
+    def dead_letters(self):
+        while self.client.stats_tube(TUBE)["current-jobs-buried"]:  # only the first can be looked at
+            job = self.client.peek_buried()
+            self.buried.append(job.body)
+            self.client.delete(job)
+        return self.buried
+
+    def misconfigured(self):
+        return {"no server": (lambda: BeanstalkdSpout("127.0.0.1", 1, TUBE), True)}
+
+
+CHECKS = [("dead_letter", name) for name in SPOUT_CHECKS]
+CHECKS += [("reject", name) for name in SPOUT_CHECKS if "given up" in name or "retry" in name]
+
+
+@pytest.fixture
+def tube(request, beanstalkd):
+    made = Tube(beanstalkd, request.getfixturevalue("given_up"))
+    yield made
+    made.client.close()
+    made.proxy.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given_up", "check"), CHECKS)
+def test_the_spout_keeps_the_contract(tube: Tube, given_up: str, check: str) -> None:
+    check_spout(tube.make_spout, tube, only=[check])
