@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 try:
@@ -42,7 +43,7 @@ def programs() -> Path | None:
 class PostgreSQL:
     """A server. It refuses to run as root, so as root it runs as ``postgres``, or ``nobody``."""
 
-    def __init__(self, bin_folder: Path):
+    def __init__(self, bin_folder: Path) -> None:
         self.bin = bin_folder
         self.folder = Path(tempfile.mkdtemp(prefix="acktree-postgresql-"))
         self.user = self._user()
@@ -79,7 +80,7 @@ class PostgreSQL:
         with self.connect() as connection:
             connection.execute(f"CREATE SCHEMA {schema}")
 
-    def connect(self):
+    def connect(self) -> psycopg.Connection:
         """A connection of psycopg's own."""
         return psycopg.connect(
             host="127.0.0.1", port=self.port, user="tester", password=PASSWORD, dbname="postgres",
@@ -133,13 +134,13 @@ class PostgreSQL:
         if done.returncode:
             raise RuntimeError(done.stderr)
 
-    def _user(self):
+    def _user(self) -> pwd.struct_passwd | None:
         if os.getuid() != 0:
             return None
         names = {user.pw_name: user for user in pwd.getpwall()}
         return names.get("postgres") or names["nobody"]
 
-    def _as_user(self):
+    def _as_user(self) -> dict[str, Any]:
         who = (
             {}
             if self.user is None
