@@ -16,7 +16,7 @@ CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights test test-unit test-spark lint fmt types imports bench wheel lock clean java
+.PHONY: help setup flights orders test test-unit test-spark lint fmt types imports bench wheel lock clean java
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -36,6 +36,9 @@ java:
 
 flights: java $(READY) ## 336,776 departures through Spark, each with its verdict
 	$(BIN)/python examples/flights/flights.py $(ARGS)
+
+orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts the servers (ARGS="--docker")
+	$(BIN)/python -m examples.orders.orders $(ARGS)
 
 test: java $(READY) ## All tests, with Spark; checks how much of core they cover
 	$(PYTEST) $(CORE_IS_WHOLE) $(ARGS)

@@ -12,6 +12,7 @@ Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each d
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from itertools import groupby
@@ -29,6 +30,10 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 __all__ = ["SqlSink"]
+
+# When a batch is refused, psycopg logs that its pipeline was aborted; the exception says why.
+if logging.getLogger("psycopg").level == logging.NOTSET:
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 _CONNECT_SECS: Final = 5
 _FIRST_PAUSE_SECS: Final = 0.1

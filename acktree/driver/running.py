@@ -17,9 +17,11 @@ __all__ = ["RunningTopology"]
 class RunningTopology(Protocol):
     """A topology that was submitted: watch it, pause it, stop it.
 
-    ``submit`` and ``LocalCluster.submit`` return one; what only a topology on Spark has is in
-    :class:`SubmittedTopology`. It is a context manager, which kills the topology without waiting for open
-    messages. Times are the machine's on Spark, and the cluster's clock in a ``LocalCluster``.
+    ``submit`` and ``LocalCluster.submit`` return one. What only a topology on Spark has is in
+    :class:`SubmittedTopology`: ``checkpoint``, and ``rebalance``, which names the command that moves what
+    tasks remember; a ``LocalCluster`` has no checkpoint. It is a context manager, which kills the topology
+    without waiting for open messages. Times are the machine's on Spark, and the cluster's clock in a
+    ``LocalCluster``.
     """
 
     @property

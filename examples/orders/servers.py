@@ -24,7 +24,7 @@ def servers(*, with_docker: bool = False) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         if with_docker:
             stack.callback(subprocess.run, [*COMPOSE, "down", "--volumes"], check=True)
-            subprocess.run([*COMPOSE, "up", "--detach", "--wait"], check=True)
+            subprocess.run([*COMPOSE, "up", "--detach", "--wait"], check=True)  # noqa: S603  # written above
             yield (
                 "amqp://guest:guest@127.0.0.1:5672/",
                 "postgresql+psycopg://tester:example@127.0.0.1:5432/tester",

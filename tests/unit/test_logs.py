@@ -77,8 +77,8 @@ def test_every_logger_of_the_package_is_made_here():
         for file in folder.rglob("*.py")
         if re.search(r"getLogger|^import logging|^from logging", file.read_text(), re.MULTILINE)
     }
-    # The RabbitMQ connector silences its client's own logger.
-    assert users == {"logs.py", "connectors/rabbitmq.py"}
+    # Two connectors silence their client's own logger.
+    assert users == {"logs.py", "connectors/rabbitmq.py", "connectors/sql.py"}
 
 
 def test_what_an_exception_quotes_cannot_write_a_line_of_the_log(written):

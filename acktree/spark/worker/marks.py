@@ -1,5 +1,11 @@
 """Execution marks: the row that is being executed, in a small mapped file that outlives the process.
 
+The files are in ``marks/`` of the checkpoint; with a checkpoint at a URL, in a folder of each executor's own:
+
+    <batch>.<level>.<partition>.mark        the mark
+    <batch>.<level>.<partition>.suspects    deaths, counted by row
+    <batch>.<level>.<partition>.hung        the traceback that the watchdog wrote before it ended the process
+
 A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
 counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
 and partition. The watchdog reads the mark too: it interrupts a row that stays marked longer than
