@@ -255,3 +255,35 @@ def test_rotated_files_may_have_names_of_another_pattern(log: Log) -> None:
     reader = reader_of(log, reader.position, rotated="app-*.log")
     assert all_of(reader) == [b"two", b"three"]
     reader.close()
+
+
+def test_a_log_that_was_copied_away_before_anything_of_it_was_read_is_read_from_the_copy(log: Log) -> None:
+    log.write(b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    log.rename()
+    assert all_of(reader) == []  # the new file is open, and empty
+    log.write(b"two\n")
+    log.copy_and_truncate()
+    assert all_of(reader) == [b"two"]
+    log.write(b"three\n")
+    log.copy_and_truncate()
+    log.write(b"four\n")
+    assert all_of(reader) == [b"three", b"four"]
+    reader.close()
+
+
+def test_a_rotated_file_that_has_just_changed_is_waited_for_after_a_restart(log: Log) -> None:
+    log.write(b"one\ntwo\n")
+    reader = reader_of(log)
+    assert reader.read(1) == [(0, b"one")]
+    reader.close()
+    log.rename()
+    log.write(b"new\n")
+    os.utime(log.older(1))  # now
+    reader = LogReader(log.path, wait_secs=3600, position=reader.position)
+    assert all_of(reader) == [b"two"]
+    with log.older(1).open("ab") as file:
+        file.write(b"late\n")
+    assert all_of(reader) == [b"late"]
+    reader.close()
