@@ -1,4 +1,5 @@
-"""Spouts and sinks for the brokers people run: one module and one extra each.
+"""Spouts and sinks for brokers, databases and files: one module each, and at most one extra.
 
-They use the public names of ``acktree`` alone, as a connector of anybody's would: see ``docs/connectors.md``.
+They use the public names of ``acktree``, as a connector of anybody's would, and ``private_urls``: see
+``docs/connectors.md``.
 """

@@ -229,11 +229,12 @@ class FolderSpout(Spout):
         found = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
-                if self._is_mine(entry.name) and entry.is_file():
-                    stat = entry.stat()
-                    file_id = (entry.name, stat.st_mtime_ns, stat.st_size)
-                    if stat.st_mtime_ns <= newest and file_id not in self._open:
-                        found.append(file_id)
+                with suppress(FileNotFoundError):  # somebody else took it
+                    if self._is_mine(entry.name) and entry.is_file():
+                        stat = entry.stat()
+                        file_id = (entry.name, stat.st_mtime_ns, stat.st_size)
+                        if stat.st_mtime_ns <= newest and file_id not in self._open:
+                            found.append(file_id)
         self._ahead.extend(sorted(found, key=lambda each: (each[1], each[0])))
         now = time.monotonic()
         self._look_after = now + 20 * (now - began)  # a folder of many files takes a while

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -52,7 +53,9 @@ class ParquetSink(Bolt):
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Nothing is opened before ``flush``."""
         self._collector = collector
-        self._name = f"{context.component_id}-{context.task_index}"
+        # Spark and others read no file whose name begins with a dot or an underscore.
+        component = re.sub(r"[^\w.-]", "_", context.component_id)
+        self._name = f"part-{component}-{context.task_index}"
         self._waiting: list[Tuple] = []
 
     def execute(self, tup: Tuple) -> None:

@@ -262,7 +262,7 @@ class Sink:
         self.feeder, self.cluster, self.sink = FeederSpout(list(fields)), cluster, sink
         builder = TopologyBuilder("sink")
         builder.set_spout("feeder", self.feeder)
-        builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+        builder.set_bolt("/sink 1", sink).shuffle_grouping("feeder")
         cluster.submit(builder.create_topology())
 
     def write(self, *rows, ids=True) -> None:
@@ -288,7 +288,7 @@ def test_tuples_are_acked_when_their_file_is_there(cluster, tmp_path: Path) -> N
     assert sink.feeder.acked == [0, 1, 0]
     names = sorted(file.name for file in sink.sink.path.iterdir())
     assert len(names) == 2
-    assert all(name.startswith("sink-0-") and name.endswith(".parquet") for name in names)
+    assert all(name.startswith("part-_sink_1-0-") and name.endswith(".parquet") for name in names)
 
 
 def test_equal_rows_of_two_messages_are_two_rows(cluster, tmp_path: Path) -> None:
