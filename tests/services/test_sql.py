@@ -75,7 +75,7 @@ def test_a_table_may_be_named_with_its_schema(orders: Orders) -> None:
     assert orders.ids() == [1]
 
 
-@pytest.mark.parametrize("odd", ["bad", "nul \0", {"no": "text"}, "\ud800"])
+@pytest.mark.parametrize("odd", ["bad", "nul \0"])
 def test_a_refused_row_fails_alone_among_many(orders: Orders, odd: object) -> None:
     rows = [row(n, odd if n == 321 else "name") for n in range(600)]
     feeder = orders.write(orders.sink(), *rows)
