@@ -39,7 +39,8 @@ def _point(variant: Variant, partitions: int, sentences: int, rounds: int) -> di
     acker, executors = [], []
     sent: dict[str, list[WireRow]] = {}
     for _ in range(rounds):
-        sent, seconds = {}, {}
+        sent = {}
+        seconds: dict[str, float] = {}
         batch.run(seconds, sent)
         acker.append(seconds.pop("acker", 0.0))
         executors.append(sum(seconds.values()))
