@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from tests.services.kafka import Kafka
 from tests.services.postgresql import MISSING, PostgreSQL, programs
 from tests.services.servers import Beanstalkd, RabbitMQ, Redis, Server
 
@@ -64,3 +65,8 @@ def redis() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def beanstalkd() -> Iterator[Server]:
     yield from _running(Beanstalkd, "greenstalk")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Server]:
+    yield from _running(Kafka, "confluent_kafka")

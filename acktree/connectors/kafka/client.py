@@ -1,0 +1,73 @@
+"""Settings of Kafka's client, and its errors in our words: whether they pass, and what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from acktree import ConfigError, ConnectorError
+
+CONNECT_SECS: Final = 5.0
+client_log: Final = logging.getLogger("confluent_kafka")
+# What the client logs, its errors tell as well: a refused login would be a line a second.
+if client_log.level == logging.NOTSET:
+    client_log.setLevel(logging.CRITICAL)
+
+_REFUSED_LOGIN: Final = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
+_REFUSED_ACCESS: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+UNKNOWN_TOPIC: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+SERVERS_GONE: Final = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE)  # noqa: SLF001
+
+
+def settings_of(
+    bootstrap_servers: str, given: Mapping[str, Any] | None, ours: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The client's settings: what the user gives goes before our defaults.
+
+    Raises:
+        ConfigError: No server is named.
+    """
+    servers: object = bootstrap_servers  # what a caller without a type checker may have passed
+    if not isinstance(servers, str) or not servers.strip():
+        what = "bootstrap_servers names no server"
+        raise ConfigError(what, where, 'write "host:9092" or "one:9092,two:9092"')
+    return {**ours, **(given or {}), "bootstrap.servers": servers}
+
+
+def connector_error(error: KafkaError, where: str) -> ConnectorError:
+    """What the client told, in our words."""
+    code, words = error.code(), error.str()
+    if code in _REFUSED_LOGIN:
+        fix = "mend sasl.username and sasl.password in config; nothing was received or sent"
+        return ConnectorError("Kafka refused the login", where, fix)
+    if code == KafkaError._SSL:  # noqa: SLF001
+        fix = "mend security.protocol in config, or name the port that speaks TLS and trust its certificate"
+        return ConnectorError("Kafka and this client do not agree on TLS", where, fix)
+    if code in _REFUSED_ACCESS:
+        fix = "give the user the right to the topic (READ or WRITE, DESCRIBE) and to the group (READ)"
+        return ConnectorError(f"Kafka refused access: {words:.200}", where, fix)
+    if code in UNKNOWN_TOPIC:
+        fix = "make the topic, or mend its name, and submit again"
+        return ConnectorError(f"there is no such topic: {words:.200}", where, fix)
+    if error.fatal():
+        fix = "see what the server says, and submit again"
+        return ConnectorError(f"Kafka's client cannot go on: {words:.200}", where, fix)
+    fix = "see whether the servers run and can be reached; it is tried again until then"
+    return ConnectorError(f"Kafka does not answer as it should: {words:.200}", where, fix, can_retry=True)
+
+
+def is_final(error: KafkaError) -> bool:
+    """Whether nobody's patience helps."""
+    return not connector_error(error, "").can_retry

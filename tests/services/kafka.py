@@ -1,0 +1,174 @@
+"""A Kafka server of a test's own: one broker that is its own controller, on loopback.
+
+Its jars come from Maven Central through the Ivy that PySpark brings, once into the user's cache
+(``XDG_CACHE_HOME``). Java is what Spark needs, too. It listens three times: plainly, through a proxy that can
+be cut, and with a password.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.services.proxy import Proxy
+from tests.services.servers import Server, free_port
+
+VERSION = "4.3.1"  # 4.4.0 is incomplete on Maven Central
+_JAVA = [
+    "-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+]  # fmt: skip
+_FETCH_SECS = 600
+
+
+def pyspark_jars() -> Path:
+    """The folder of PySpark's jars."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "jars"
+
+
+def java() -> str:
+    """The program."""
+    home = os.environ.get("JAVA_HOME")
+    return f"{home}/bin/java" if home else "java"
+
+
+def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> Path:
+    """A folder with the jars of a module of Maven Central. OSError where they cannot be had."""
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
+    jars = cached / f"{place}-{version}"
+    if jars.exists():
+        return jars
+    cached.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=cached))
+    organisation, _, name = module.partition(":")
+    command = [
+        java(), "-cp", f"{pyspark_jars()}/*", "org.apache.ivy.Main", "-cache", f"{beside}/ivy", "-confs", "default",
+        "-dependency", organisation, name, version, "-retrieve", f"{beside}/jars/[artifact]-[revision].[ext]",
+        *([] if transitive else ["-notransitive"]),
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_FETCH_SECS, cwd=beside
+        )
+        if done.returncode or not any((beside / "jars").glob("*.jar")):
+            raise OSError(f"{module}:{version} cannot be fetched: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        (beside / "jars").rename(jars)
+    finally:
+        shutil.rmtree(beside)
+    return jars
+
+
+class Kafka(Server):
+    """One broker.
+
+    Attributes:
+        proxy: What the clients of :attr:`proxied` are connected through.
+    """
+
+    name = "kafka"
+    proxy: Proxy | None = None
+
+    @classmethod
+    @cache
+    def missing(cls) -> str:
+        if find_spec("pyspark") is None or shutil.which(java()) is None:
+            return "no PySpark or no Java, with which Kafka's jars are fetched (pip install 'acktree[spark]')"
+        try:
+            fetch("org.apache.kafka:kafka_2.13", VERSION, "kafka")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return ""
+
+    def prepare(self) -> None:
+        self._jars = f"{fetch('org.apache.kafka:kafka_2.13', VERSION, 'kafka')}/*"
+        self._controller, behind, self._login_port = free_port(), free_port(), free_port()
+        self.proxy = Proxy(behind)
+        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},PROXIED://127.0.0.1:{behind},"
+            f"LOGIN://127.0.0.1:{self._login_port},CONTROLLER://127.0.0.1:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port},PROXIED://127.0.0.1:{self.proxy.port},"
+            f"LOGIN://127.0.0.1:{self._login_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+            "LOGIN:SASL_PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": f'{jaas} user_reader="right" user_stranger="right";',
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:reader",
+            "log.dirs": f"{self.folder}/log",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            # A broker that was killed waits when it comes back until its own old session is over.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "500",
+            # Retention, deletion and compaction happen soon after they are asked for.
+            "log.retention.check.interval.ms": "300",
+            "log.segment.delete.delay.ms": "100",
+            "log.initial.task.delay.ms": "300",
+            "log.cleaner.backoff.ms": "200",
+            "log.cleaner.dedupe.buffer.size": "2097152",
+        }
+        text = "\n".join(f"{name}={value}" for name, value in settings.items())
+        (self.folder / "server.properties").write_text(text + "\n")
+        made = subprocess.run(
+            [java(), *_JAVA, "-cp", self._jars, "kafka.tools.StorageTool", "format",
+             "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties"],
+            capture_output=True, text=True, check=False, cwd=self.folder,
+        )  # fmt: skip
+        if made.returncode:
+            raise RuntimeError(made.stdout + made.stderr)
+
+    def command(self) -> list[str]:
+        return [java(), *_JAVA, "-cp", self._jars, "kafka.Kafka", "server.properties"]
+
+    @property
+    def bootstrap(self) -> str:
+        """Without a password."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def proxied(self) -> str:
+        """The same, through the proxy."""
+        assert self.proxy is not None
+        return f"127.0.0.1:{self.proxy.port}"
+
+    @property
+    def login(self) -> str:
+        """Users ``reader``, and ``stranger`` who may do nothing; the password of both is ``right``."""
+        return f"127.0.0.1:{self._login_port}"
+
+    def is_ready(self) -> bool:
+        from confluent_kafka import KafkaException  # noqa: PLC0415  # an extra
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+        settings = {
+            "bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0,
+        }  # fmt: skip
+        try:
+            return bool(AdminClient(settings).list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+    def clean_up(self) -> None:
+        if self.proxy is not None:
+            self.proxy.remove()
