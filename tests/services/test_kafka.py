@@ -12,9 +12,10 @@ confluent = pytest.importorskip("confluent_kafka")
 from confluent_kafka import TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
-from acktree.connectors.kafka import KafkaSpout  # noqa: E402
+from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors.kafka import KafkaSink, KafkaSpout  # noqa: E402
 from acktree.connectors.kafka.progress import decode_done  # noqa: E402
-from acktree.testing import SPOUT_CHECKS, Broker, check_spout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.kafka import Kafka  # noqa: E402
 
 PARTITIONS = 2
@@ -87,6 +88,7 @@ class Topic(Broker):
         deleted.result(10)
 
     def make(self, name, partitions=PARTITIONS, **config):
+        config = {"retention.ms": "-1"} | config
         [made] = self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
         made.result(10)
 
@@ -122,3 +124,220 @@ def topic(kafka):
 @pytest.mark.parametrize("check", SPOUT_CHECKS)
 def test_the_spout_keeps_the_contract(topic: Topic, check: str) -> None:
     check_spout(topic.make_spout, topic, only=[check])
+
+
+@pytest.fixture
+def orders(topic):
+    topic.clear()
+    return topic
+
+
+def arrive(harness, total):
+    harness.until(lambda: len(harness.arrived) >= total, 15, f"{total} messages come")
+    return [bytes(each.values[4]) for each in harness.arrived]
+
+
+def test_records_are_emitted_as_they_are(orders) -> None:
+    orders.producer.produce(orders.name, b"v", key=b"k", partition=1, timestamp=1234)
+    orders.producer.produce(orders.name, None, partition=1, timestamp=1235)
+    orders.producer.flush(10)
+    with SpoutHarness(orders.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 15, "two come")
+    rows = [list(each.values) for each in harness.arrived]
+    assert rows == [[orders.name, 1, 0, b"k", b"v", 1234], [orders.name, 1, 1, None, None, 1235]]
+
+
+def test_what_is_done_above_the_frontier_does_not_come_again_to_another_member_and_the_rest_is_lost_here(
+    orders,
+) -> None:
+    orders.put([b"%d" % n for n in range(20)])
+    with SpoutHarness(orders.make_spout(), max_spout_pending=20) as first:
+        arrive(first, 20)
+        first.ack(first.arrived[1::2])
+        with SpoutHarness(orders.make_spout()) as second:
+
+            def is_shared():
+                first.step()
+                return first.task.open_count == 5 and len(second.arrived) == 5
+
+            second.until(is_shared, 20, "the partitions are shared")
+            mine = {each.values[1] for each in second.arrived}
+            assert len(mine) == 1
+            assert {bytes(each.values[4]) for each in second.arrived} == {
+                bytes(each.values[4]) for each in first.arrived[0::2] if each.values[1] in mine
+            }
+            first.ack([each for each in first.arrived[0::2]])  # what was lost changes nothing
+        assert not first.reports + second.reports
+    assert sorted(len(decode_done(at, metadata)) for at, metadata, _ in orders.committed()) == [0, 5]
+
+
+def test_gaps_of_aborted_transactions_and_compaction_do_not_hold_the_frontier(orders) -> None:
+    name = f"{orders.name}-compacted"
+    small = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    orders.make(name, partitions=1, **small, **{"min.compaction.lag.ms": "0"})
+    orders.name = name
+    for _ in range(5):
+        orders.put([b"a", b"b"], partition=0, key=b"same")
+        time.sleep(0.15)  # a segment is closed by the first record after its time
+    writer = confluent.Producer({"bootstrap.servers": orders.server.bootstrap, "transactional.id": name})
+    writer.init_transactions(10)
+    for finish in (writer.abort_transaction, writer.commit_transaction):
+        writer.begin_transaction()
+        writer.produce(name, finish.__name__.encode(), key=finish.__name__.encode())
+        writer.flush(10)
+        finish(10)
+
+    def is_compacted():
+        return 0 < len(read_all(orders, name)) < 11
+
+    wait_for(is_compacted, 20)
+    with SpoutHarness(orders.make_spout()) as harness:
+        came = arrive(harness, 2)
+        harness.rest(0.5)
+        came = arrive(harness, 2)
+        assert (came[-1], b"abort_transaction" in came) == (b"commit_transaction", False)
+        assert len(came) < 11
+        harness.ack(harness.arrived)
+    places = [TopicPartition(name, 0)]
+    asking = confluent.Consumer({"bootstrap.servers": orders.server.bootstrap, "group.id": orders.group})
+    [found] = asking.committed(places, timeout=10)
+    end = asking.get_watermark_offsets(places[0], timeout=10)[1]
+    asking.close()
+    assert found.offset == end == 14  # 10 records, two of transactions, two control records
+
+
+def read_all(orders, name):
+    asking = confluent.Consumer(
+        {"bootstrap.servers": orders.server.bootstrap, "group.id": "look", "enable.partition.eof": True}
+    )
+    asking.assign([TopicPartition(name, 0, 0)])
+    found = []
+    while True:
+        message = asking.poll(10)
+        if message is None or message.error():
+            break
+        found.append(message.value())
+    asking.close()
+    return found
+
+
+def wait_for(is_so, secs):
+    deadline = time.monotonic() + secs
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("first_poll", "wanted"),
+    [("uncommitted_earliest", {0, 1, 2, 3}), ("uncommitted_latest", {3}), ("uncommitted_timestamp", {2, 3})],
+)
+def test_a_partition_without_a_commit_begins_where_the_first_poll_says(orders, first_poll, wanted) -> None:
+    for number in range(3):
+        orders.put([b"%d" % number], partition=0, timestamp=1000 + number)
+    start = 1002 if first_poll.endswith("timestamp") else None
+    spout = orders.make_spout(first_poll=first_poll, start_timestamp_ms=start)
+    with SpoutHarness(spout) as harness:
+        harness.until(lambda: len(harness.spout._partitions) == PARTITIONS, 15, "it is assigned")
+        orders.put([b"3"], partition=0)
+        assert set(map(int, arrive(harness, len(wanted)))) == wanted
+    # Nothing was acked: the group's commit is where it began, whatever the latest is now.
+    with SpoutHarness(orders.make_spout(first_poll="uncommitted_latest")) as harness:
+        assert set(map(int, arrive(harness, len(wanted)))) == wanted
+
+
+def test_without_uncommitted_a_commit_counts_only_once_this_checkpoint_has_read(orders) -> None:
+    orders.put([b"0", b"1"], partition=0)
+    with SpoutHarness(orders.make_spout()) as harness:
+        arrive(harness, 2)
+        harness.ack(harness.arrived)
+    with SpoutHarness(orders.make_spout(first_poll="earliest")) as harness:
+        arrive(harness, 2)
+        harness.ack(harness.arrived[:1])
+        begun = harness.spout.begun
+    spout = orders.make_spout(first_poll="earliest")
+    spout.begun = begun
+    with SpoutHarness(spout) as harness:
+        assert arrive(harness, 1) == [b"1"]
+
+
+@pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
+def test_without_a_guarantee_records_are_untracked_and_committed_without_their_verdicts(
+    orders, guarantee
+) -> None:
+    orders.put([b"%d" % n for n in range(6)])
+    with SpoutHarness(orders.make_spout(guarantee=guarantee)) as harness:
+        arrive(harness, 6)
+        assert harness.task.open_count == 0
+    assert orders.count() == 0
+
+
+def test_so_many_offsets_may_lie_above_the_frontier(orders) -> None:
+    orders.put([b"%d" % n for n in range(200)], partition=0)
+    spout = orders.make_spout(max_uncommitted_offsets=20)
+    with SpoutHarness(spout, max_spout_pending=10) as harness:
+        arrive(harness, 10)
+        first, at = harness.arrived[0], 1
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            at = ack_from(harness, at)
+            harness.rest(0.05)
+        assert 20 <= len(harness.arrived) < 40  # it stopped reading, and not at once
+        harness.ack([first])
+        while len(harness.arrived) < 200:
+            at = ack_from(harness, at)
+        ack_from(harness, at)
+    assert orders.count() == 0
+
+
+def ack_from(harness, at):
+    fresh = harness.arrived[at:]
+    harness.ack(fresh)
+    harness.step()
+    return at + len(fresh)
+
+
+def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
+    orders.put([b"%d" % n for n in range(10)], partition=0)
+    with SpoutHarness(orders.make_spout()) as harness:
+        arrive(harness, 10)
+        harness.ack(harness.arrived[:5])
+    orders.put([b"10"], partition=0)
+    [removed] = orders.admin.delete_records([TopicPartition(orders.name, 0, 8)]).values()
+    removed.result(10)
+    with SpoutHarness(orders.make_spout()) as harness:
+        assert arrive(harness, 3) == [b"8", b"9", b"10"]
+        [told] = harness.reports
+        assert "retention removed the records from 5 to 7" in told.reason
+
+
+def test_the_sink_acks_what_is_confirmed_and_a_row_that_is_refused_fails_alone(orders) -> None:
+    feeder = FeederSpout(["key", "value", "headers"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    sink = KafkaSink(orders.server.bootstrap, orders.name, config={"message.max.bytes": 5000})
+    builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for n, value in enumerate([b"0", b"x" * 9000, "2", 3, None]):
+            feeder.feed([b"key", value, {"n": b"%d" % n}], message_id=n)
+        cluster.advance()
+    assert sorted(feeder.acked) == [0, 2, 4]
+    assert sorted(message_id for message_id, _ in feeder.failed) == [1, 3]
+    with SpoutHarness(orders.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 3, 15, "three come")
+        assert [each.values[4] for each in harness.arrived] == [b"0", b"2", None]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"guarantee": "exactly_once"}, {"first_poll": "middle"}, {"first_poll": "timestamp"},
+        {"start_timestamp_ms": 1}, {"max_uncommitted_offsets": 0}, {"topics": []}, {"servers": ""},
+    ],
+    ids=lambda each: next(iter(each)),
+)  # fmt: skip
+def test_settings_that_cannot_be_are_refused(settings) -> None:
+    settings = {"servers": "127.0.0.1:9092", "topics": "orders"} | settings
+    with pytest.raises(ConfigError):
+        KafkaSpout(settings.pop("servers"), settings.pop("topics"), "totals", **settings)

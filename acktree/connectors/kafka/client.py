@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from acktree import ConfigError, ConnectorError
 
-CONNECT_SECS: Final = 5.0
+CONNECT_SECS: Final = 3.0
 client_log: Final = logging.getLogger("confluent_kafka")
 # What the client logs, its errors tell as well: a refused login would be a line a second.
 if client_log.level == logging.NOTSET:
@@ -52,7 +52,7 @@ def connector_error(error: KafkaError, where: str) -> ConnectorError:
     if code in _REFUSED_LOGIN:
         fix = "mend sasl.username and sasl.password in config; nothing was received or sent"
         return ConnectorError("Kafka refused the login", where, fix)
-    if code == KafkaError._SSL:  # noqa: SLF001
+    if code == KafkaError._SSL or is_other_protocol(error):  # noqa: SLF001
         fix = "mend security.protocol in config, or name the port that speaks TLS and trust its certificate"
         return ConnectorError("Kafka and this client do not agree on TLS", where, fix)
     if code in _REFUSED_ACCESS:
@@ -68,6 +68,14 @@ def connector_error(error: KafkaError, where: str) -> ConnectorError:
     return ConnectorError(f"Kafka does not answer as it should: {words:.200}", where, fix, can_retry=True)
 
 
+def is_other_protocol(error: KafkaError) -> bool:
+    """Whether a server closed a new connection as one does that speaks TLS to a plain port, or the reverse.
+
+    A server that stops does so too: it is a mistake only where no connection was ever made.
+    """
+    return "PLAINTEXT broker listener?" in error.str() or "SSL listener?" in error.str()
+
+
 def is_final(error: KafkaError) -> bool:
     """Whether nobody's patience helps."""
-    return not connector_error(error, "").can_retry
+    return not (connector_error(error, "").can_retry or is_other_protocol(error))

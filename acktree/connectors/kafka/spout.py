@@ -49,6 +49,7 @@ from acktree.connectors.kafka.client import (
     client_log,
     connector_error,
     is_final,
+    is_other_protocol,
     settings_of,
 )
 from acktree.connectors.kafka.progress import Int64s, OpenRuns, Partition, Run, decode_done
@@ -68,6 +69,8 @@ _FIRST_POLLS: Final = (
 _PAGE: Final = 8192
 _COMMIT_SECS: Final = 1.0
 _PROBE_SECS: Final = 1.0
+_MEET_SECS: Final = 0.5
+_CALLBACKS: Final = 20
 _MISSING_SECS: Final = 2.0
 """A topic that is unknown for so long is gone; a server that starts may not know its topics yet."""
 _MAX_POLL_MS: Final = 300_000
@@ -144,6 +147,8 @@ class KafkaSpout(Spout):
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
         }
+        strategy = str(self._settings.get("partition.assignment.strategy", "cooperative"))
+        self._is_cooperative = "cooperative" in strategy
         max_poll_secs = float(self._settings.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
         self.keep_alive_secs = min(_COMMIT_SECS, max_poll_secs / 4)
         self._where = f"topics {', '.join(self.topics)}, group {group_id!r} at {bootstrap_servers}"
@@ -159,6 +164,7 @@ class KafkaSpout(Spout):
         self._again: deque[tuple[Run, int, int]] = deque()  # (run, place, attempt) of what failed
         self._seeks: dict[_Key, int] = {}
         self._assigned_now: set[_Key] = set()
+        self._unbegun: set[_Key] = set()
         self._errors: list[KafkaError] = []
         self._is_down = self._is_paused = self._was_asked = self._is_closing = False
         self._missing_since: float | None = None
@@ -170,7 +176,7 @@ class KafkaSpout(Spout):
             what = f"Kafka's client refuses its settings: {error}"
             raise ConfigError(what, self._where, "mend config") from None
         try:
-            self._see_topics(CONNECT_SECS)
+            self._meet_servers()
         except ConnectorError:
             self.close()
             raise
@@ -243,25 +249,45 @@ class KafkaSpout(Spout):
 
     def _assign(self, consumer: Any, given: Sequence[TopicPartition]) -> None:  # noqa: ANN401
         """Begin partitions where the group, or ``first_poll``, says."""
-        starts = []
-        for found in consumer.committed(list(given), timeout=CONNECT_SECS):
-            key = found.topic, found.partition
-            is_anew = not self.first_poll.startswith("uncommitted") and key not in self.begun
-            if found.offset >= 0 and not is_anew:
-                done = decode_done(found.offset, found.metadata)
-                self._partitions[key] = Partition(*key, found.offset, done)
-            else:
-                self._partitions[key] = Partition(*key, self._first_offset(consumer, *key))
-            starts.append(TopicPartition(*key, self._partitions[key].position))
-            self._assigned_now.add(key)
-        # Written down at once: a latest offset is another one after a crash.
-        self._commit_now(consumer, [self._partitions[each.topic, each.partition] for each in starts])
-        if "cooperative" in str(self._settings.get("partition.assignment.strategy", "cooperative")):
+        try:
+            starts = self._begin(consumer, given)
+        except KafkaException:  # they are begun by a later call; until then their records are not wanted
+            starts = list(given)
+            self._unbegun.update((each.topic, each.partition) for each in given)
+        if self._is_cooperative:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
-        if self._is_paused:
-            consumer.pause(starts)
+        # Said in any case: a partition that comes again is paused as it was when it went.
+        (consumer.pause if self._is_paused else consumer.resume)(starts)
+        self._assigned_now.update((each.topic, each.partition) for each in given)
+
+    def _begin(self, consumer: Any, given: Sequence[TopicPartition]) -> list[TopicPartition]:  # noqa: ANN401
+        """Make the progress of partitions; gives where each begins."""
+        begun: list[Partition] = []
+        for found in consumer.committed(list(given), timeout=CONNECT_SECS):
+            if found.error is not None:
+                raise KafkaException(found.error)
+            key = found.topic, found.partition
+            is_anew = not self.first_poll.startswith("uncommitted") and key not in self.begun
+            if found.offset >= 0 and not is_anew:
+                begun.append(Partition(*key, found.offset, decode_done(found.offset, found.metadata)))
+            else:
+                begun.append(Partition(*key, self._first_offset(consumer, *key)))
+        self._partitions.update({(each.topic, each.number): each for each in begun})
+        self._commit_now(consumer, begun)  # at once: after a crash the latest offset is another one
+        return [TopicPartition(each.topic, each.number, each.position) for each in begun]
+
+    def _begin_late(self) -> None:
+        """Begin partitions that could not be begun when they were assigned. Raises where they still cannot."""
+        if not self._unbegun:
+            return
+        try:
+            starts = self._begin(self._consumer, [TopicPartition(*key) for key in self._unbegun])
+        except KafkaException as error:
+            raise connector_error(error.args[0], self._where) from error
+        self._seeks |= {(each.topic, each.partition): each.offset for each in starts}
+        self._unbegun.clear()
 
     def _first_offset(self, consumer: Any, topic: str, number: int) -> int:  # noqa: ANN401
         """Where a partition begins that is begun anew."""
@@ -284,6 +310,7 @@ class KafkaSpout(Spout):
     def _forget(self, _: object, taken: Sequence[TopicPartition]) -> None:
         """Partitions are gone, and may be read by another member already."""
         keys = {(each.topic, each.partition) for each in taken}
+        self._unbegun -= keys
         lost: list[int] = []
         for key in keys & self._partitions.keys():
             partition = self._partitions.pop(key)
@@ -307,24 +334,32 @@ class KafkaSpout(Spout):
 
     def _poll(self, most: int) -> None:
         """Take what the client has, and run its callbacks."""
-        self._seek()
-        self._assigned_now.clear()
         try:
+            self._seek()
+            self._assigned_now.clear()
             messages = self._consumer.consume(most, 0)
         except KafkaException as error:
             raise connector_error(error.args[0], self._where) from error
         # What came before a partition was assigned anew in the same call is of its earlier assignment.
         old = {(each.topic(), each.partition()) for each in messages} if self._assigned_now else set()
-        for key in old & self._assigned_now:
+        for key in old & self._assigned_now & self._partitions.keys():
             self._seeks[key] = self._partitions[key].position
         self._ahead.extend(each for each in messages if not self._is_error(each))
 
     def _seek(self) -> None:
-        """Let partitions be read from elsewhere; tried again while the client is not ready for it."""
-        for key, offset in list(self._seeks.items()):
-            with suppress(KafkaException):
-                self._consumer.seek(TopicPartition(*key, offset))
-                del self._seeks[key]
+        """Let partitions be read from elsewhere: they are assigned anew, which always takes effect."""
+        seeks, self._seeks = self._seeks, {}
+        places = [TopicPartition(*key, offset) for key, offset in seeks.items()]
+        if not places:
+            return
+        if self._is_cooperative:
+            self._consumer.incremental_unassign(places)
+            self._consumer.incremental_assign(places)
+        else:
+            at = {key: each.position for key, each in self._partitions.items()} | seeks
+            places = [TopicPartition(*key, offset) for key, offset in at.items()]
+            self._consumer.assign(places)
+        (self._consumer.pause if self._is_paused else self._consumer.resume)(places)
 
     def _is_error(self, message: Message) -> bool:
         """Whether it is neither a record nor the end of a partition; what is wrong is noted."""
@@ -367,6 +402,23 @@ class KafkaSpout(Spout):
         if self._is_down:
             self._see_topics(_PROBE_SECS)
             self._is_down = False
+        self._begin_late()
+
+    def _meet_servers(self) -> None:
+        """See that the topics are there, before anything is subscribed to."""
+        deadline = monotonic() + CONNECT_SECS
+        while True:
+            try:
+                self._see_topics(_MEET_SECS)
+                return
+            except ConnectorError as error:
+                for _ in range(_CALLBACKS):  # nothing is subscribed to: it runs callbacks, and gives no record
+                    self._consumer.poll(0)
+                told = [each for each in self._errors if is_final(each) or is_other_protocol(each)]
+                if told:
+                    raise connector_error(told[0], self._where) from error
+                if not error.can_retry or monotonic() > deadline:
+                    raise
 
     def _see_topics(self, secs: float) -> None:
         """Ask a server for the topics. Raises what is wrong."""
@@ -377,12 +429,7 @@ class KafkaSpout(Spout):
                 if error is not None:
                     raise KafkaException(error)
         except KafkaException as error:
-            if not self._partitions:
-                self._consumer.poll(0)  # nothing is assigned: runs the callback that is told why
-            told = [each for each in self._errors if is_final(each) and each.code() not in UNKNOWN_TOPIC]
-            first = told[0] if told else error.args[0]
-            self._errors.clear()
-            raise self._unless_it_starts(first) from error
+            raise self._unless_it_starts(error.args[0]) from error
         self._missing_since = None
 
     def _unless_it_starts(self, error: KafkaError) -> ConnectorError:
