@@ -139,6 +139,7 @@ def arrive(harness, total):
 
 def test_records_are_emitted_as_they_are(orders) -> None:
     orders.producer.produce(orders.name, b"v", key=b"k", partition=1, timestamp=1234)
+    orders.producer.flush(10)
     orders.producer.produce(orders.name, None, partition=1, timestamp=1235)
     orders.producer.flush(10)
     with SpoutHarness(orders.make_spout()) as harness:

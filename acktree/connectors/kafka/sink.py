@@ -33,7 +33,9 @@ class KafkaSink(Bolt):
 
     outputs = []
 
-    def __init__(self, bootstrap_servers: str, topic: str, *, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, *, config: Mapping[str, Any] | None = None
+    ) -> None:
         ours = {"enable.idempotence": True, "delivery.timeout.ms": _DELIVERY_MS, "linger.ms": 5}
         self._settings = settings_of(bootstrap_servers, config, ours, f"KafkaSink(..., {topic!r})")
         self.topic = topic

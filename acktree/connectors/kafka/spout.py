@@ -220,9 +220,7 @@ class KafkaSpout(Spout):
         self._runs.close([message_id for message_id, failure in failures if failure.final])
         attempts = {message_id: failure.attempt for message_id, failure in failures if not failure.final}
         for run, places in self._runs.find(list(attempts)):
-            self._again.extend(
-                (run, place, attempts[run.first_id + place] + 1) for place in places.tolist()
-            )
+            self._again.extend((run, place, attempts[run.first_id + place] + 1) for place in places.tolist())
 
     def lag(self) -> int | None:
         """How many records were not read yet, as far as the client knows."""
@@ -381,7 +379,9 @@ class KafkaSpout(Spout):
         if partition.position > high:
             what = f"the topic was made anew: it ends at offset {high}, and {partition.position} is next"
         else:
-            what = f"retention removed the records from {partition.position} to {low - 1} before they were read"
+            what = (
+                f"retention removed the records from {partition.position} to {low - 1} before they were read"
+            )
         fix = f"it goes on at offset {low}; let the topic keep its records for longer (retention.ms)"
         self._collector.report_error(ConnectorError(what, where, fix, can_retry=True))
         self._runs.forget(partition)  # verdicts of what is open change nothing any more
@@ -412,7 +412,9 @@ class KafkaSpout(Spout):
                 self._see_topics(_MEET_SECS)
                 return
             except ConnectorError as error:
-                for _ in range(_CALLBACKS):  # nothing is subscribed to: it runs callbacks, and gives no record
+                for _ in range(
+                    _CALLBACKS
+                ):  # nothing is subscribed to: it runs callbacks, and gives no record
                     self._consumer.poll(0)
                 told = [each for each in self._errors if is_final(each) or is_other_protocol(each)]
                 if told:
