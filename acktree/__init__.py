@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from acktree.acknowledger import Acknowledger
 from acktree.bolt import (
     AnyBolt,
     ArrowBolt,
@@ -98,6 +99,7 @@ _LAZY: Final = {
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
 __all__ = [
+    "Acknowledger",
     "AcktreeError",
     "AnyBolt",
     "ArrowBolt",

@@ -19,6 +19,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from acktree.acknowledger import Acknowledger
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs, declare_streams
 from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, nearest
 from acktree.texts import error_text
@@ -428,18 +429,24 @@ class DataFrameSpout(Spout):
 
     Args:
         streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.
-        message_id: The column whose value is the message id, told in the verdict. None: the rows are
-            untracked, as any tuple that a spout emits without an id.
+        message_id: The column whose value is the message id, told in the verdict; or several columns, and the
+            id is the tuple of their values. None: the rows are untracked, as any tuple that a spout emits
+            without an id.
+        acknowledger: Is told the verdicts, by message id. None: nobody is.
 
-    None of a spout's hooks is called: the rows become tuples inside the query, and the verdicts go to the
-    statistics and, with a ``Retry``, to the dead letters. Spark's source remembers its own position in the
-    checkpoint. How fast rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``),
+    The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
+    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``),
     not by ``max_spout_pending``.
     """
 
     redelivers = False
 
-    def __init__(self, streaming_df: object, message_id: str | None = None) -> None:
+    def __init__(
+        self,
+        streaming_df: object,
+        message_id: str | Sequence[str] | None = None,
+        acknowledger: Acknowledger | None = None,
+    ) -> None:
         where = "DataFrameSpout(...)"
         columns = getattr(streaming_df, "columns", None)
         is_streaming = getattr(streaming_df, "isStreaming", None)
@@ -449,11 +456,22 @@ class DataFrameSpout(Spout):
         if not is_streaming:
             fix = "make it with spark.readStream instead of spark.read; for fixed rows, use IterableSpout"
             raise TopologyError("the DataFrame is not a streaming one", where, fix)
-        if message_id is not None and message_id not in columns:
-            what = f"message_id={message_id!r} is no column of the DataFrame"
-            raise TopologyError(what, where, nearest(message_id, columns))
+        given = (
+            [] if message_id is None else [message_id] if isinstance(message_id, str) else list(message_id)
+        )
+        for name in given:
+            if name not in columns:
+                what = f"message_id={name!r} is no column of the DataFrame"
+                raise TopologyError(what, where, nearest(name, columns))
+        if acknowledger is not None and not given:
+            what = "an acknowledger is given, and no message_id to tell it"
+            raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
         self.streaming_df = streaming_df
         self.message_id = message_id
+        self.id_columns = tuple(given)
+        """The columns of the message id; empty when rows are untracked."""
+        self.acknowledger = acknowledger
+        self.keep_alive_secs = None if acknowledger is None else acknowledger.keep_alive_secs
         self.outputs = list(columns)
 
     def next_tuple(self) -> None:
@@ -463,6 +481,32 @@ class DataFrameSpout(Spout):
             "DataFrameSpout.next_tuple",
             "run the topology with submit(); for LocalCluster, replace this spout by a FeederSpout",
         )
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Open the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.open(config, context)
+            self.keep_alive_secs = self.acknowledger.keep_alive_secs
+
+    def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
+        """Tell the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.ack_batch(message_ids)
+
+    def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
+        """Tell the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.fail_batch(failures)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
+        """Call the acknowledger's."""
+        if self.acknowledger is not None:
+            self.acknowledger.keep_alive()
+
+    def close(self) -> None:
+        """Close the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.close()
 
 
 def tell_each(tell: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:

@@ -9,6 +9,7 @@ never committed is thrown away at a restart, and the micro-batch that runs again
     acker/000000000040.whole     the ledger after a micro-batch; what is older goes at the next write
     payloads/000000000042        what rows of DataFrames hold that a micro-batch left open, with a retry
     payloads/000000000042.1      more of it: a file has some 16 MB
+    ids/000000000042             likewise the message ids of such rows, with an acknowledger
 
 A file is written beside its place and renamed into it; one that is still called ``new-`` was never there.
 """
@@ -33,7 +34,7 @@ from acktree.core.packing import pack
 from acktree.core.tracking.ledger import Judged, Ledger
 from acktree.tasks.acker import Acker, Verdicts
 from acktree.tasks.chunk import in_parts
-from acktree.tasks.payloads import Payload, TakePayloads, is_among
+from acktree.tasks.payloads import Payload, RowIds, TakePayloads, is_among, no_payloads
 from acktree.tasks.plan import Plan
 
 _SMALL: Final = 1 << 20
@@ -62,25 +63,44 @@ class DurableAcker:
         """
         self._log = _Log(folder / "acker", last_committed, first_batch, files)
         self._acker = Acker(plan, self._log.recover(plan))
-        self._payloads = _Payloads(folder / "payloads", last_committed, self._acker.ledger, files)
+        ledger = self._acker.ledger
+        self._payloads = _Payloads(folder / "payloads", last_committed, ledger, files)
+        self._ids = _Payloads(folder / "ids", last_committed, ledger, files) if plan.tells_rows else None
+        self.row_ids = RowIds()
+        """Message ids of the last micro-batch's rows; to be read before the next."""
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
         """Begin a run; see :meth:`Acker.forget_before`."""
         self._acker.forget_before(first_sequences)
 
+    def open_row_ids(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The message ids of rows of DataFrames that are open, as (spout task, ids)."""
+        if self._ids is not None:
+            yield from _by_task(self._ids.still_open(), self._acker.ledger.open_rows())
+
     def settle(
-        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: TakePayloads
+        self,
+        batch: MicroBatch,
+        deltas: Iterable[WireRow],
+        payloads: TakePayloads,
+        ids: TakePayloads = no_payloads,
     ) -> tuple[Verdicts, Iterator[Payload]]:
         """Judge a micro-batch, durably.
 
         Args:
             payloads: Gives what rows of this micro-batch hold.
+            ids: Gives their message ids, for :attr:`row_ids`.
 
         Returns:
             The verdicts, and what failed rows of DataFrames held, in pieces; to be read before the next call.
         """
         verdicts, change = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
-        failed = self._payloads.settle(batch.batch_id, payloads, verdicts, self._acker.rows_left)
+        left, lost = self._acker.rows_left, _lost(verdicts)
+        judged = np.sort(np.concatenate((lost, _rows(verdicts.acked))))
+        failed = self._payloads.settle(batch.batch_id, payloads, lost, judged, left.roots)
+        if self._ids is not None:
+            told = self._ids.settle(batch.batch_id, ids, judged, judged, left.roots)
+            self.row_ids = RowIds(told, list(_by_task(ids(left.roots), left)))
         if change:
             self._log.write(batch.batch_id, change, self._acker.ledger)
         return verdicts, failed
@@ -143,31 +163,40 @@ class _Payloads:
             seen = np.union1d(seen, still_open)
             self._keep(file, still_open)
 
+    def still_open(self) -> Iterator[Payload]:
+        """What is kept."""
+        return _in_files(self._disk, list(self._open.items()))
+
     def settle(
-        self, batch_id: int, payloads: TakePayloads, verdicts: Verdicts, left: Int64s
+        self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left: Int64s
     ) -> Iterator[Payload]:
-        """Let go of what was judged, keep what was left open, give what failed."""
+        """Let go of what was judged, keep what was left open, give what is wanted of the judged.
+
+        Args:
+            payloads: Of rows of this micro-batch.
+            wanted: Roots among ``judged``, ascending.
+            judged: Roots that have their verdict now, ascending.
+            left: Roots that this micro-batch opened and left open.
+        """
         for file in self._closed:  # by a micro-batch before this one, which is committed by now
             self._disk.remove(file)
             self._sizes.pop(file, None)
         self._closed = []
-        lost = np.sort(np.concatenate((_rows(verdicts.failed), _rows(verdicts.timed_out))))
-        judged = np.sort(np.concatenate((lost, _rows(verdicts.acked))))
-        failed: list[tuple[Path, Int64s]] = []
+        given: list[tuple[Path, Int64s]] = []
         moving: list[tuple[Path, Int64s]] = []
         for file, roots in list(self._open.items()) if len(judged) else ():
             is_judged = is_among(roots, judged)
             if not is_judged.any():
                 continue
             gone, stays = roots[is_judged], roots[~is_judged]
-            failed.append((file, gone[is_among(gone, lost)]))
+            given.append((file, gone[is_among(gone, wanted)]))
             if len(stays) * _SPARSE < self._sizes[file]:
                 moving.append((file, stays))
                 stays = stays[:0]
             self._keep(file, stays)
         self._write(batch_id, chain(payloads(left), _in_files(self._disk, moving)))
-        old = np.sort(np.concatenate([lost[:0], *(roots for _, roots in failed)]))
-        return chain(_in_files(self._disk, failed), payloads(lost[~is_among(lost, old)]))
+        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in given)]))
+        return chain(_in_files(self._disk, given), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
         """Keep what these rows hold, in files of a bounded size."""
@@ -186,6 +215,19 @@ class _Payloads:
             self._open[file] = roots
         else:
             self._closed.append(file)
+
+
+def _lost(verdicts: Verdicts) -> Int64s:
+    """The rows that were not acked, ascending."""
+    return np.sort(np.concatenate((_rows(verdicts.failed), _rows(verdicts.timed_out))))
+
+
+def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Message ids with the spout task of their rows: all of a piece are of one."""
+    order = np.argsort(rows.roots)
+    for roots, message_ids in ids:
+        at = order[np.searchsorted(rows.roots, roots[0], sorter=order)]
+        yield -int(rows.owners[at]), message_ids
 
 
 def _rows(judged: Judged) -> Int64s:

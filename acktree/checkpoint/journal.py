@@ -23,7 +23,7 @@ import numpy as np
 from acktree.checkpoint.files import FOLDER, UNPLACED, Files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
-from acktree.core.packing import int64s, pack, unpack
+from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 
@@ -39,9 +39,47 @@ class StoredPayloads:
     files: Files
 
     def __iter__(self) -> Iterator[Payload]:
-        _, _, *packed = unpack(self.files.mapped(self.file))
-        for head, body in zip(packed[::2], packed[1::2], strict=True):
+        return _pieces(self.file, self.files, 0)
+
+    @property
+    def ids(self) -> Iterable[Payload]:
+        """Message ids of all rows with a verdict, where an ``Acknowledger`` is told of them."""
+        return _StoredIds(self.file, self.files)
+
+
+@dataclass(frozen=True)
+class _StoredIds:
+    """What a file of the journal says of rows' message ids; read as often as one likes."""
+
+    file: Path
+    files: Files
+
+    def __iter__(self) -> Iterator[Payload]:
+        return _pieces(self.file, self.files, 1)
+
+
+_BETWEEN: Final = (b"", b"")
+"""Stands between the payloads and the ids of a file, if there are ids."""
+
+
+def _pieces(file: Path, files: Files, section: int) -> Iterator[Payload]:
+    """The payloads (section 0) or the ids (section 1) of a file."""
+    _, _, *packed = unpack(files.mapped(file))
+    at = 0
+    for head, body in zip(packed[::2], packed[1::2], strict=True):
+        if not len(head):
+            at += 1
+        elif at == section:
             yield payload_of_wire(head, body)
+
+
+def _sections(payloads: Iterable[Payload], ids: Iterable[Payload]) -> Iterator[bytes | Buffer]:
+    for roots, values in payloads:
+        yield from (pack(roots), batch_to_bytes(values))
+    for number, (roots, message_ids) in enumerate(ids):
+        if not number:
+            yield from _BETWEEN
+        yield from (pack(roots), batch_to_bytes(message_ids))
 
 
 class Journal:
@@ -61,20 +99,26 @@ class Journal:
         self._noted = -1
 
     def write(
-        self, batch_id: int, end: int, verdicts: Verdicts, payloads: Iterable[Payload] = ()
+        self,
+        batch_id: int,
+        end: int,
+        verdicts: Verdicts,
+        payloads: Iterable[Payload] = (),
+        ids: Iterable[Payload] = (),
     ) -> StoredPayloads:
         """Make the verdicts of a micro-batch durable, and what failed rows of DataFrames held.
 
         Args:
             end: The last inbox number that the micro-batch ran over.
             payloads: What failed rows held; read once, piece by piece.
+            ids: Message ids of rows with a verdict; likewise.
 
         Returns:
             The same payloads, as they are on disk: until the verdicts were told.
         """
         head = np.array([self._told_through(), end])
-        rows = (part for roots, values in payloads for part in (pack(roots), batch_to_bytes(values)))
-        file = write_parts(self._file_of(batch_id), chain((head, verdicts.to_bytes()), rows), self._files)
+        parts = chain((head, verdicts.to_bytes()), _sections(payloads, ids))
+        file = write_parts(self._file_of(batch_id), parts, self._files)
         self._ends[batch_id] = end
         return StoredPayloads(file, self._files)
 

@@ -34,7 +34,7 @@ from acktree.private_files import make_private_folder
 
 log = logger("acktree")
 
-_FOLDERS: Final = ("inbox", "acker", "payloads", "verdicts")
+_FOLDERS: Final = ("inbox", "acker", "payloads", "ids", "verdicts")
 """What holds files that must not be lost, beside the facts."""
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64

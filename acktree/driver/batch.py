@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
 from acktree.logs import logger
 from acktree.tasks.acker import Acker, Verdicts
-from acktree.tasks.payloads import Payload, TakePayloads
+from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
@@ -43,10 +44,20 @@ def rows_by_kind(rows: Iterable[WireRow]) -> RowsByKind:
 
 
 class BatchAcker(Protocol):
-    """An acker that judges whole micro-batches."""
+    """An acker that judges whole micro-batches.
+
+    Attributes:
+        row_ids: Message ids of the rows of the last micro-batch; to be read before the next.
+    """
+
+    row_ids: RowIds
 
     def settle(
-        self, batch: MicroBatch, deltas: Iterable[WireRow], payloads: TakePayloads
+        self,
+        batch: MicroBatch,
+        deltas: Iterable[WireRow],
+        payloads: TakePayloads,
+        ids: TakePayloads = no_payloads,
     ) -> tuple[Verdicts, Iterable[Payload]]:
         """Judge a micro-batch.
 
@@ -54,6 +65,7 @@ class BatchAcker(Protocol):
             batch: The micro-batch.
             deltas: Its rows of kind DELTAS.
             payloads: Returns the values of rows of DataFrames, in pieces.
+            ids: Returns their message ids, in pieces.
 
         Returns:
             Its verdicts, and the values of the rows that failed; read these before the next call.
@@ -64,9 +76,22 @@ class VerdictLog(Protocol):
     """Stores verdicts durably before the micro-batch is committed."""
 
     def write(
-        self, batch_id: int, end: int, verdicts: Verdicts, payloads: Iterable[Payload]
-    ) -> Iterable[Payload]:
-        """Write a micro-batch's verdicts; they are durable when this returns. Returns the payloads."""
+        self,
+        batch_id: int,
+        end: int,
+        verdicts: Verdicts,
+        payloads: Iterable[Payload],
+        ids: Iterable[Payload],
+    ) -> StoredRows:
+        """Write a micro-batch's verdicts; they are durable when this returns. Returns what it wrote of rows."""
+
+
+class StoredRows(Iterable[Payload], Protocol):
+    """What was written of a micro-batch's rows: iterated, the values of those that failed."""
+
+    @property
+    def ids(self) -> Iterable[Payload]:
+        """The message ids of those that have a verdict."""
 
 
 class MemoryAcker(BatchAcker):
@@ -74,12 +99,14 @@ class MemoryAcker(BatchAcker):
 
     def __init__(self, acker: Acker) -> None:
         self._acker = acker
+        self.row_ids = RowIds()
 
     def settle(
         self,
         batch: MicroBatch,
         deltas: Iterable[WireRow],
         payloads: TakePayloads,  # noqa: ARG002
+        ids: TakePayloads = no_payloads,  # noqa: ARG002
     ) -> tuple[Verdicts, Iterable[Payload]]:
         verdicts, _ = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
         return verdicts, ()
@@ -109,7 +136,12 @@ class BatchResults:
         self.progress = Progress()
 
     def judge(
-        self, batch: MicroBatch | None, end: int, rows: RowsByKind, payloads: TakePayloads
+        self,
+        batch: MicroBatch | None,
+        end: int,
+        rows: RowsByKind,
+        payloads: TakePayloads,
+        ids: TakePayloads = no_payloads,
     ) -> dict[int, VerdictBatch]:
         """Make the verdicts of a micro-batch and store them durably.
 
@@ -118,22 +150,30 @@ class BatchResults:
             end: The last inbox number of the micro-batch.
             rows: Its rows for the driver.
             payloads: Returns the values of its rows of DataFrames.
+            ids: Returns their message ids.
 
         Returns:
             Spout task -> its verdicts, to be dispatched after the commit of the micro-batch.
         """
         if self._acker is None or batch is None:
             return {}
-        verdicts, failed = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), payloads)
+        verdicts, failed = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
+        row_ids = self._acker.row_ids
         stored: Iterable[Payload] = ()
+        stored_ids: Iterable[Payload] = ()
         if self._verdict_log is not None and verdicts:
-            stored = self._verdict_log.write(batch.batch_id, end, verdicts, failed)
+            written = self._verdict_log.write(batch.batch_id, end, verdicts, failed, row_ids.judged)
+            stored, stored_ids = written, written.ids
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
-        return verdict_batches_of(
-            verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored,
+        batches = verdict_batches_of(
+            verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored, ids=stored_ids,
             timeout_of=self._plan.timeout_of,
         )  # fmt: skip
+        for task, message_ids in row_ids.left:
+            given = batches.get(task, VerdictBatch())
+            batches[task] = replace(given, left=[*given.left, message_ids])
+        return batches
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""

@@ -232,6 +232,8 @@ def _start(
     _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     if acker is not None:
+        for task_id, message_ids in acker.open_row_ids():
+            _dataframe_task(threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
@@ -363,15 +365,19 @@ def _recover(
         else:
             inbox.release(number)
     for number, chunk in inbox.recovered(ChunkKind.PARK):
-        task = keeping[chunk.task].task
-        assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked"
-        task.recover_parked(number, chunk, now_ms())
+        _dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
         _settle(plan, inbox, journal, keeping, last_committed)
     for thread in keeping.values():
         thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # behind the verdicts that there are
     for thread in threads.by_task.values():
         thread.dispatch(None, last_committed)  # its mail is through with the first step
+
+
+def _dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
+    task = threads.by_task[task_id].task
+    assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked, or have no sequence"
+    return task
 
 
 def _settle(
@@ -385,7 +391,7 @@ def _settle(
     for was_told, verdicts, payloads in journal.earlier(last_committed):
         late = timed_out(plan.timeout_ms)
         verdict_batch = verdict_batches_of(
-            verdicts, plan.run_salt, late, payloads, timeout_of=plan.timeout_of
+            verdicts, plan.run_salt, late, payloads, ids=payloads.ids, timeout_of=plan.timeout_of
         )
         for task_id, letters in verdict_batch.items():
             if task_id in keeping:

@@ -109,8 +109,8 @@ class Acker:
         """An acker with nothing open, or with what an earlier driver left in a ledger."""
         self._salt = plan.run_salt
         self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
-        self.rows_left = np.zeros(0, dtype=np.int64)
-        """Rows of DataFrames that the last micro-batch opened and left open, by root."""
+        self.rows_left = Judged(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
+        """Rows of DataFrames that the last micro-batch opened and left open."""
         self._first_sequences: Mapping[int, int] = {}
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
@@ -156,5 +156,6 @@ class Acker:
             ack_sums=closing.old_sums,
         )
         settled = self.ledger.judge(scattered, clock_ms, is_first=is_first)
-        self.rows_left = settled.left.roots[settled.left.owners < 0]  # see tasks/spouts/verdict_batch.py
+        is_row = settled.left.owners < 0  # see tasks/spouts/verdict_batch.py
+        self.rows_left = Judged(settled.left.roots[is_row], settled.left.owners[is_row])
         return Verdicts.of(closing.done, settled, told.reasons), settled.change

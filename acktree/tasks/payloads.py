@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int64s, unpack
 
-__all__ = ["Payload", "TakePayloads", "is_among", "payload_among", "payload_of_wire"]
+__all__ = ["Payload", "RowIds", "TakePayloads", "is_among", "no_payloads", "payload_among", "payload_of_wire"]
 
 Payload = tuple[Int64s, pa.RecordBatch]
 """Roots of rows of a DataFrame, and the values of each row."""
@@ -20,6 +21,24 @@ Payload = tuple[Int64s, pa.RecordBatch]
 
 TakePayloads = Callable[[Int64s], Iterator[Payload]]
 """Returns the values of the rows with the given roots, in pieces."""
+
+
+def no_payloads(_: Int64s) -> Iterator[Payload]:
+    """Of no rows."""
+    return iter(())
+
+
+@dataclass(frozen=True)
+class RowIds:
+    """Message ids of rows of DataFrames that have an ``Acknowledger``, in one micro-batch.
+
+    Attributes:
+        judged: Of rows that have their verdict now, one column for each part of the id. To be read once.
+        left: Of rows that this micro-batch opened and left open, as (spout task, ids).
+    """
+
+    judged: Iterable[Payload] = ()
+    left: Sequence[tuple[int, pa.RecordBatch]] = ()
 
 
 def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
@@ -41,7 +60,8 @@ def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
     which = np.flatnonzero(is_among(roots, wanted))
     if not len(which):
         return None
-    return roots[which], batch_from_bytes(body).take(pa.array(which))
+    values = batch_from_bytes(body)
+    return (roots, values) if len(which) == len(roots) else (roots[which], values.take(pa.array(which)))
 
 
 def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:

@@ -35,7 +35,8 @@ class Plan:
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
         first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
-        has_payloads: Whether some spout is a DataFrame with a ``Retry``: level 0 then says what rows hold.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``: level 0 then
+            says what rows hold, or their ids.
     """
 
     topology: Topology
@@ -72,7 +73,7 @@ class Plan:
         }
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
-            any(isinstance(spout.user_object, DataFrameSpout) and spout.retry for spout in topology.spouts),
+            any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
         )  # fmt: skip
 
     @cached_property
@@ -97,6 +98,11 @@ class Plan:
             first_sequence: The sequence of any of them: a chunk is of one run.
         """
         return first_sequence < self.first_sequences.get(task, 0)
+
+    @property
+    def tells_rows(self) -> bool:
+        """Whether some spout is a DataFrame with an ``Acknowledger``."""
+        return any(spout.told_columns for spout in self.topology.spouts)
 
     @property
     def timeout_ms(self) -> int | None:

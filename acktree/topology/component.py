@@ -53,6 +53,8 @@ class Component:
         max_spout_pending: A spout's own limit of open messages for each task; 0: none. None: the configured
             one.
         message_timeout_secs: A spout's own message timeout. None: the configured one.
+        told_columns: Columns of a DataFrame that are the message id of its rows, where an ``Acknowledger`` is
+            told of them; else empty.
     """
 
     id: str
@@ -69,3 +71,4 @@ class Component:
     inputs: tuple[Subscription, ...]
     max_spout_pending: int | None = None
     message_timeout_secs: float | None = None
+    told_columns: tuple[str, ...] = ()

@@ -134,7 +134,14 @@ def _component(each_id: str, each: Declared) -> Component:
         inputs=(),
         max_spout_pending=_checked_max_spout_pending(each),
         message_timeout_secs=_checked_message_timeout(each),
+        told_columns=_told_columns(user_object),
     )
+
+
+def _told_columns(user_object: object) -> tuple[str, ...]:
+    if isinstance(user_object, DataFrameSpout) and user_object.acknowledger is not None:
+        return user_object.id_columns
+    return ()
 
 
 def _checked_max_spout_pending(each: Declared) -> int | None:

@@ -57,6 +57,8 @@ class Kind(IntEnum):
     """Rows of a DataFrame, from which the source level makes messages."""
     PAYLOADS = 9
     """Values of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
+    IDS = 11
+    """Message ids of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

@@ -184,6 +184,12 @@ class Ledger:
         asked = np.unique(roots)
         return asked[self._open.look_up(asked)[0]]
 
+    def open_rows(self) -> Judged:
+        """The open roots that are rows of DataFrames: those whose owner is below 0."""
+        found = [run.keep(run.owners < 0) for run in self._open.runs()]
+        roots = np.concatenate([np.zeros(0, dtype=np.int64), *(run.roots for run in found)])
+        return Judged(roots, np.concatenate([np.zeros(0, dtype=np.int32), *(run.owners for run in found)]))
+
     def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
         """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 

@@ -1,7 +1,8 @@
 """What a micro-batch hands to the driver, and what its rows of DataFrames hold.
 
 With a ``Retry`` level 0 tells for each row of a DataFrame its root and what it holds (kind PAYLOADS). The
-driver reads that of rows that failed or stay open. The rest stays where the level put it: in scratch files
+driver reads that of rows that failed or stay open. For an ``Acknowledger`` it tells their ids (kind IDS), of
+which the driver reads all. The rest stays where the level put it: in scratch files
 where driver and workers share a machine, else among the blocks that Spark keeps on the executors' disks.
 
 Rules of this file
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 COLLECTED_BYTES: Final = 64 << 20
 """How many bytes the driver collects through Spark at once, about; one wire row at least."""
 _PAYLOADS: Final = int(Kind.PAYLOADS)
+_IDS: Final = int(Kind.IDS)
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class Results:
     """What one micro-batch hands over; open while :func:`results_of` is.
 
     Attributes:
-        rows: All wire rows but those of kind PAYLOADS.
+        rows: All wire rows but those of kinds PAYLOADS and IDS.
         payloads: Gives what rows of some roots hold, in pieces of some megabytes. Roots of which the
             micro-batch says nothing are left out.
+        ids: The same for their message ids.
     """
 
     rows: Iterable[WireRow]
     payloads: Callable[[Int64s], Iterator[Payload]]
+    ids: Callable[[Int64s], Iterator[Payload]]
 
 
 @contextmanager
@@ -60,7 +64,7 @@ def results_of(frame: DataFrame, folder: str | None, *, has_payloads: bool) -> I
     Args:
         frame: What ``foreachBatch`` was given.
         folder: Where large rows are; None where driver and workers share no machine.
-        has_payloads: Whether some spout is a DataFrame with a ``Retry``.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
     if folder is not None or not has_payloads:
         yield _beside(frame, folder)
@@ -76,12 +80,13 @@ def results_of(frame: DataFrame, folder: str | None, *, has_payloads: bool) -> I
 
 def _beside(frame: DataFrame, folder: str | None) -> Results:
     """Of rows in files: what is collected says where they are."""
-    payloads: list[WireRow] = []
+    apart: dict[int, list[WireRow]] = {_PAYLOADS: [], _IDS: []}
     rows: list[WireRow] = []
     for batch in frame.toArrow().to_batches():
         for row in rows_of(batch):
-            (payloads if row.kind % scratch.ELSEWHERE == _PAYLOADS else rows).append(row)
-    return Results(scratch.take(folder, rows), payloads_in_rows(payloads, folder))
+            apart.get(row.kind % scratch.ELSEWHERE, rows).append(row)
+    payloads, ids = (payloads_in_rows(apart[kind], folder) for kind in (_PAYLOADS, _IDS))
+    return Results(scratch.take(folder, rows), payloads, ids)
 
 
 def payloads_in_rows(
@@ -109,7 +114,15 @@ def _kept(frame: DataFrame) -> Results:
             for row in _collected(found):
                 yield payload_of_wire(row.head, row.body)
 
-    return Results(_collected(frame.where(f"kind <> {_PAYLOADS}")), among)
+    def ids_among(wanted: Int64s) -> Iterator[Payload]:
+        ascending = np.sort(wanted)  # nearly all are wanted: they are picked here
+        for row in _collected(frame.where(f"kind = {_IDS}")) if len(wanted) else ():
+            found = payload_among(row.head, row.body, ascending)
+            if found is not None:
+                yield found
+
+    rows = _collected(frame.where(f"kind not in ({_PAYLOADS}, {_IDS})"))
+    return Results(rows, among, ids_among)
 
 
 def _rows_among(wanted: Int64s) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -42,7 +42,7 @@ class Sink:
         sync: Called with the last committed micro-batch before anything follows from its commit: see
             ``Checkpoint.sync``.
         first_batch: What Spark's first micro-batch counts as.
-        has_payloads: Whether some spout is a DataFrame with a ``Retry``.
+        has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
 
     results: BatchResults
@@ -80,7 +80,7 @@ class Sink:
         end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
         is_first = any(order["is_first"] for order in orders)
         micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
-        self.dispatch(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads))
+        self.dispatch(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads, collected.ids))
         return end
 
 

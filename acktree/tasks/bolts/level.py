@@ -125,7 +125,10 @@ def _run_bolt(
 
 
 def _emit_rows(row: WireRow, outputs: Outputs) -> None:
-    """Emit rows of a DataFrame as messages, with a root each. With a retry policy, add their payloads."""
+    """Emit rows of a DataFrame as messages, with a root each; add what the driver keeps of each.
+
+    That is the values, with a retry policy, and the message ids, for an acknowledger.
+    """
     plan = outputs.plan
     name, batch_id, place, is_tracked = json.loads(row.head)
     component = plan.topology.components[name]
@@ -145,6 +148,8 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
         outputs.open_rows(roots, rows.ack_values, -task)
         if component.retry is not None:
             outputs.payload(roots, row.body)
+        if component.told_columns:
+            outputs.ids(roots, values.select(list(component.told_columns)))
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
 

@@ -63,6 +63,7 @@ class Outputs:
         self._resets: list[Int64s] = []
         self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
         self._payloads: list[tuple[Int64s, Buffer]] = []
+        self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """Add a frame for a task in some partition, on this level or a higher one."""
@@ -114,6 +115,10 @@ class Outputs:
         """Add the values of messages as an encoded batch, one row each. Read if one fails or stays open."""
         self._payloads.append((roots, values))
 
+    def ids(self, roots: Int64s, message_ids: pa.RecordBatch) -> None:
+        """Add the message ids of rows of a DataFrame, one row each, for an ``Acknowledger``."""
+        self._ids.append((roots, message_ids))
+
     def reset(self, roots: Int64s) -> None:
         """Add resets: the age of these roots begins again."""
         self._resets.append(roots)
@@ -147,6 +152,8 @@ class Outputs:
             yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
         for roots, values in self._payloads:
             yield self._row(Kind.PAYLOADS, pack(roots), values)
+        for roots, message_ids in self._ids:
+            yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))

@@ -1,12 +1,12 @@
 """The spout task of a DataFrame: its rows become messages inside the query, and only verdicts come here.
 
-Without a retry policy they are counted. With one, a row that failed is either a dead letter or is *parked* in
+They are counted, and told to the acknowledger if there is one. With a retry policy, a row that failed is either a dead letter or is *parked* in
 the inbox, durably, until its next attempt is due; from then on it is a message like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -23,7 +23,7 @@ from acktree.core.tracking.verdicts import Failure, FailureKind
 from acktree.errors import MisuseError
 from acktree.spout import DataFrameSpout
 from acktree.tasks.chunk import Chunk, in_parts
-from acktree.tasks.payloads import is_among
+from acktree.tasks.payloads import Payload, is_among
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
@@ -67,14 +67,22 @@ class DataFrameTask(SpoutTask):
     ) -> None:
         """Take the verdicts of a DataFrame's rows."""
         super().__init__(spout, component, task, plan, spout_host, first_sequence)
-        self._parking = parking
+        self._parking, self._acknowledger = parking, spout.acknowledger
         fields = component.streams[DEFAULT_STREAM].fields
         self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
-        self._id_column = None if spout.message_id is None else fields.index(spout.message_id)
+        self._id_columns = [fields.index(name) for name in spout.id_columns]
+        self._left_open: list[object] = []  # ids of rows that an earlier run left open, until `open`
 
     def may_emit(self) -> bool:
         """Never: Spark reads the rows."""
         return False
+
+    def note_open(self, message_ids: pa.RecordBatch) -> None:
+        """Before ``open``: rows are open that an earlier run read."""
+        self._left_open += _ids_in(message_ids)
+
+    def _recovered_ids(self) -> tuple[object, ...]:
+        return (*self._left_open, *super()._recovered_ids())
 
     def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:
         """Let rows that an earlier run parked wait again, but for those it emitted before it died."""
@@ -89,6 +97,8 @@ class DataFrameTask(SpoutTask):
         self._chunks.release_unneeded({number})
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
+        if self._acknowledger is not None:
+            self._tell_acknowledger(verdict_batch)
         if verdict_batch.acked_rows:
             self._count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
             self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
@@ -101,9 +111,27 @@ class DataFrameTask(SpoutTask):
             ):
                 self._park(part, now_ms)
 
+    def _tell_acknowledger(self, verdict_batch: VerdictBatch) -> None:
+        """Tell of rows; those that fail with a retry policy are told of when they are parked or given up."""
+        assert self._acknowledger is not None
+        for message_ids in verdict_batch.left:
+            self._hooks.call(self._acknowledger.open_batch, _ids_in(message_ids))
+        acked = np.sort(verdict_batch.acked_roots)
+        for roots, message_ids in verdict_batch.ids if len(acked) else ():
+            which = is_among(roots, acked)
+            if which.all():
+                self._hooks.ack(_ids_in(message_ids))
+            elif which.any():
+                self._hooks.ack(_ids_in(message_ids.filter(pa.array(which))))
+        if self.component.retry is None and verdict_batch.failed_rows:
+            failed = _failed_rows(verdict_batch, verdict_batch.ids)
+            told = [(_ids_in(one)[0], failure) for _, one, failure in failed]
+            if told:
+                self._hooks.fail(told)
+
     def _to_park(self, verdict_batch: VerdictBatch, policy: Retry, now_ms: int) -> Iterator[_Parked]:
         """Decide what becomes of failed rows: gives those that wait for their next attempt, one by one."""
-        for root, values, failure in _failed_rows(verdict_batch):
+        for root, values, failure in _failed_rows(verdict_batch, verdict_batch.payloads):
             if root in self._parked:  # told anew after a crash, and parked already
                 continue
             message_id = self._message_id(values)
@@ -143,30 +171,49 @@ class DataFrameTask(SpoutTask):
         for row, one in enumerate(parked):
             place = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
             self._retries.add(one.due_ms, place)
+        if self._acknowledger is not None:
+            self._hooks.call(self._acknowledger.open_batch, [one.message_id for one in parked])
 
     def _message_id(self, values: pa.RecordBatch) -> object:
-        if self._id_column is None:
+        if not self._id_columns:
             return Redriven(NO_CHUNK)
-        column = values.column(self._id_column)
-        try:
-            return decoded(column, "the message id")[0]
-        except MisuseError:  # a date beyond the year 9999: Arrow's own words name the row as well
-            return str(column.cast(pa.string())[0]) if _is_shown(column.type) else Redriven(NO_CHUNK)
+        return _ids_in(values.select(self._id_columns))[0]
+
+
+def _ids_in(message_ids: pa.RecordBatch) -> Sequence[object]:
+    """The message ids in a batch of their columns: values, or tuples where there are several columns."""
+    parts = [_values_of(column) for column in message_ids.columns]
+    return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+def _values_of(column: pa.Array) -> Sequence[object]:
+    values = decoded(column, "the message id")
+    return values if isinstance(values, list) else [_value(column, place) for place in range(len(column))]
+
+
+def _value(column: pa.Array, place: int) -> object:
+    """A value of a column of which Python cannot represent some."""
+    try:
+        return decoded(column.slice(place, 1), "the message id")[0]
+    except MisuseError:  # a date beyond the year 9999: Arrow's own words name the row as well
+        return str(column.cast(pa.string())[place]) if _is_shown(column.type) else Redriven(NO_CHUNK)
 
 
 def _is_shown(kind: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(kind))
 
 
-def _failed_rows(verdict_batch: VerdictBatch) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
-    """Each failed row with its one-row batch and its failure; one piece of the payloads after the other."""
+def _failed_rows(
+    verdict_batch: VerdictBatch, pieces: Iterable[Payload]
+) -> Iterator[tuple[int, pa.RecordBatch, Failure]]:
+    """Each failed row with what ``pieces`` hold of it and its failure; one piece after the other."""
     roots = np.concatenate([failed for failed, _ in verdict_batch.failed_rows])
     failures = np.repeat(
         np.arange(len(verdict_batch.failed_rows)), [len(failed) for failed, _ in verdict_batch.failed_rows]
     )
     order = np.argsort(roots)
     roots, failures = roots[order], failures[order]
-    for held, values in verdict_batch.payloads:
+    for held, values in pieces:
         for row in np.flatnonzero(is_among(held, roots)).tolist():
             at = int(np.searchsorted(roots, held[row]))
             yield int(held[row]), alone(values, row), verdict_batch.failed_rows[failures[at]][1]

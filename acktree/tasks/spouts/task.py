@@ -103,7 +103,7 @@ class SpoutTask:
 
         A ConnectorError that may pass does not: ``open`` is called again by a later step.
         """
-        open_ids = () if self.spout.redelivers else tuple(self._open_ids(maxsize))
+        open_ids = () if self.spout.redelivers else self._recovered_ids()
         context = self.plan.context(self.component, self.task)
         context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
         self._hooks.now_ms = now_ms
@@ -120,6 +120,10 @@ class SpoutTask:
         self._lag_pulse.start(now_ms)
         if self.is_active:
             self._hooks.call(self.spout.activate)
+
+    def _recovered_ids(self) -> tuple[object, ...]:
+        """The ids of messages that an earlier run left open."""
+        return tuple(self._open_ids(maxsize))
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
@@ -31,6 +32,9 @@ class VerdictBatch:
         acked_rows: How many rows of a DataFrame were acked.
         failed_rows: Roots of failed rows of a DataFrame, grouped by failure.
         payloads: Values of failed rows; empty without a retry policy.
+        acked_roots: Roots of acked rows of a DataFrame.
+        ids: Message ids of rows with a verdict, of this task and others; empty without an acknowledger.
+        left: Message ids of rows that the micro-batch opened and left open.
         redriven: Dead letters to emit again.
         lost_through: Number of a chunk. The acker does not know the open messages of chunks up to this one;
             they are emitted again. -1 for none.
@@ -41,6 +45,9 @@ class VerdictBatch:
     acked_rows: int = 0
     failed_rows: Sequence[tuple[Int64s, Failure]] = ()
     payloads: Iterable[Payload] = ()
+    acked_roots: Int64s = field(default_factory=_none)
+    ids: Iterable[Payload] = ()
+    left: Sequence[pa.RecordBatch] = ()
     redriven: Sequence[RedrivenLetter] = ()
     lost_through: int = -1
 
@@ -51,6 +58,7 @@ def verdict_batches_of(
     late: Failure,
     payloads: Iterable[Payload] = (),
     *,
+    ids: Iterable[Payload] = (),
     timeout_of: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, VerdictBatch]:
     """Group verdicts by the spout task that opened each root.
@@ -62,6 +70,7 @@ def verdict_batches_of(
         run_salt: Decodes the task and sequence of a root.
         late: The failure given to messages that timed out.
         payloads: Values of failed rows. Each task reads all of them and takes those of its own roots.
+        ids: Message ids of rows with a verdict; likewise.
         timeout_of: Owners with a message timeout of their own, in milliseconds.
 
     Raises:
@@ -86,6 +95,8 @@ def verdict_batches_of(
             sum(map(len, acked.get(-task, ()))),
             failed.get(-task, ()),
             payloads,
+            np.concatenate(acked.get(-task, [_none()])),
+            ids,
         )
         for task in {abs(owner) for owner in acked.keys() | failed.keys()}
     }
