@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
+from acktree.acknowledger import Acknowledger
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.fields import Outputs, declare_streams
+from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
@@ -26,9 +28,20 @@ class FeederSpout(Spout):
         failed: (message id, failure) of those that were not, in the order told.
     """
 
-    def __init__(self, outputs: Outputs, *, redelivers: bool = True) -> None:
-        """Make a feeder with these output fields (or streams)."""
+    def __init__(
+        self, outputs: Outputs, *, redelivers: bool = True, acknowledger: Acknowledger | None = None
+    ) -> None:
+        """Make a feeder with these output fields (or streams).
+
+        Args:
+            redelivers: As of a spout.
+            acknowledger: Is told the verdicts as that of a ``DataFrameSpout`` is, in whose place this spout
+                stands; ``open_batch`` alone is not called.
+        """
         self.outputs = outputs
+        self._acknowledger = acknowledger
+        if acknowledger is not None:
+            self.keep_alive_secs = acknowledger.keep_alive_secs
         self.redelivers = redelivers
         self._width = {
             name: len(stream.fields) for name, stream in declare_streams(outputs, "FeederSpout").items()
@@ -62,8 +75,11 @@ class FeederSpout(Spout):
         """Raise EndOfStream once everything fed was emitted."""
         self._ending.append(True)
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self._collector = collector
+        if self._acknowledger is not None:
+            self._acknowledger.open(config, context)
+            self.keep_alive_secs = self._acknowledger.keep_alive_secs
 
     def next_tuple(self) -> None:
         try:
@@ -79,3 +95,21 @@ class FeederSpout(Spout):
 
     def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401  # whatever was fed
         self.failed.append((message_id, failure))
+
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
+        super().ack_batch(message_ids)
+        if self._acknowledger is not None:
+            self._acknowledger.ack_batch(message_ids)
+
+    def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        super().fail_batch(failures)
+        if self._acknowledger is not None:
+            self._acknowledger.fail_batch(failures)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
+        if self._acknowledger is not None:
+            self._acknowledger.keep_alive()
+
+    def close(self) -> None:
+        if self._acknowledger is not None:
+            self._acknowledger.close()

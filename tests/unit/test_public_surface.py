@@ -104,6 +104,7 @@ def test_a_name_in_a_public_signature_is_public_itself(name):
 
 
 MEMBERS = """
+    Acknowledger: ack_batch close fail_batch keep_alive keep_alive_secs open open_batch
     AcktreeError: fix what where
     AnyBolt: cleanup outputs remembers
     Arrived: attempt message_id sequence values
@@ -119,7 +120,7 @@ MEMBERS = """
             given_up kill misconfigured put redelivery_secs secret shortest_lease_secs start stop
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
-            parallelism remembers retry streams task_ids tick_secs user_object
+            parallelism remembers retry streams task_ids tick_secs told_columns user_object
     ComponentStats: lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
             dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts

@@ -63,8 +63,8 @@ class Line:
 
     folder: Path
 
-    def __init__(self, bolt, retry=None, config=None, message_id="key", grouping=None):
-        spout = DataFrameSpout(Frame(), message_id)
+    def __init__(self, bolt, retry=None, config=None, message_id="key", grouping=None, acknowledger=None):
+        spout = DataFrameSpout(Frame(), message_id, acknowledger)
         self.topology = in_a_row(spout, bolt, retry=retry, build=grouping)
         self.plan = Plan.of(self.topology, config or Config(message_timeout_secs=8), 1, 5)
         self.inbox, self.letters, self.stores = Parking(), [], {}
