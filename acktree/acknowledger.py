@@ -37,7 +37,7 @@ class Acknowledger:
         """
 
     def open_batch(self, message_ids: Sequence[Hashable]) -> None:
-        """Take note of rows that stay open: the micro-batch that read them is committed, their verdict is not.
+        """Take note of rows that stay open: their micro-batch is committed, and they have no verdict yet.
 
         They wait in a bolt, or for their next attempt. Called before anything else is told of that
         micro-batch. Rows that get their verdict in the micro-batch that read them are not among them.

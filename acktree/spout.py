@@ -435,8 +435,9 @@ class DataFrameSpout(Spout):
         acknowledger: Is told the verdicts, by message id. None: nobody is.
 
     The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
-    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``),
-    not by ``max_spout_pending``.
+    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast
+    rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
+    ``max_spout_pending``.
     """
 
     redelivers = False

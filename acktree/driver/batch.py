@@ -83,7 +83,7 @@ class VerdictLog(Protocol):
         payloads: Iterable[Payload],
         ids: Iterable[Payload],
     ) -> StoredRows:
-        """Write a micro-batch's verdicts; they are durable when this returns. Returns what it wrote of rows."""
+        """Write a micro-batch's verdicts, durably. Returns what it wrote of rows."""
 
 
 class StoredRows(Iterable[Payload], Protocol):

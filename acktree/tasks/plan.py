@@ -16,7 +16,6 @@ import cloudpickle
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
-from acktree.spout import DataFrameSpout
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
 

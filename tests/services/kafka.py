@@ -49,7 +49,8 @@ def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> 
     beside = Path(tempfile.mkdtemp(dir=cached))
     organisation, _, name = module.partition(":")
     command = [
-        java(), "-cp", f"{pyspark_jars()}/*", "org.apache.ivy.Main", "-cache", f"{beside}/ivy", "-confs", "default",
+        java(), "-cp", f"{pyspark_jars()}/*", "org.apache.ivy.Main", "-cache", f"{beside}/ivy",
+        "-confs", "default",
         "-dependency", organisation, name, version, "-retrieve", f"{beside}/jars/[artifact]-[revision].[ext]",
         *([] if transitive else ["-notransitive"]),
     ]  # fmt: skip
@@ -90,7 +91,8 @@ class Kafka(Server):
         self._jars = f"{fetch('org.apache.kafka:kafka_2.13', VERSION, 'kafka')}/*"
         self._controller, behind, self._login_port = free_port(), free_port(), free_port()
         self.proxy = Proxy(behind)
-        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        users = 'user_reader="right" user_stranger="right"'
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -103,7 +105,7 @@ class Kafka(Server):
             "LOGIN:SASL_PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.login.plain.sasl.jaas.config": f'{jaas} user_reader="right" user_stranger="right";',
+            "listener.name.login.plain.sasl.jaas.config": f"{module} {users};",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:reader",
             "log.dirs": f"{self.folder}/log",

@@ -11,7 +11,8 @@ except ModuleNotFoundError as missing:
         f"acktree.connectors.kafka needs {missing.name}: pip install 'acktree[kafka]'", name=missing.name
     ) from missing
 
+from acktree.connectors.kafka.native import kafka_dataframe_spout, kafka_packages
 from acktree.connectors.kafka.sink import KafkaSink
 from acktree.connectors.kafka.spout import KafkaSpout
 
-__all__ = ["KafkaSink", "KafkaSpout"]
+__all__ = ["KafkaSink", "KafkaSpout", "kafka_dataframe_spout", "kafka_packages"]

@@ -10,6 +10,8 @@ from confluent_kafka import KafkaError
 
 from acktree import ConfigError, ConnectorError
 
+FIELDS: Final = ("topic", "partition", "offset", "key", "value", "timestamp_ms")
+"""What both spouts emit."""
 CONNECT_SECS: Final = 3.0
 client_log: Final = logging.getLogger("confluent_kafka")
 # What the client logs, its errors tell as well: a refused login would be a line a second.

@@ -1,4 +1,4 @@
-"""An Acknowledger is told what becomes of a DataFrame's rows: each once, after the commit, by its id alone."""
+"""An Acknowledger is told what becomes of a DataFrame's rows: once, after the commit, by id alone."""
 
 from __future__ import annotations
 
@@ -173,7 +173,9 @@ def test_several_columns_make_a_tuple():
 @settings(max_examples=30, deadline=None)
 @given(
     micro_batches=st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=5),
-    dies=st.lists(st.sampled_from(["not", "before the commit", "before telling", "after telling"]), max_size=5),
+    dies=st.lists(
+        st.sampled_from(["not", "before the commit", "before telling", "after telling"]), max_size=5
+    ),
 )
 def test_whenever_drivers_die_each_row_is_told_its_one_verdict_and_told_again_only_after_a_death(
     tmp_path_factory, micro_batches, dies

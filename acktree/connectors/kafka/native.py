@@ -1,0 +1,228 @@
+"""Records that Spark's own Kafka source receives on executors.
+
+Rules of this file
+------------------
+1. Spark's checkpoint is what says where the source goes on. The group's offsets are written for people and
+   lag tools, and are never read.
+2. The frontier is below every open record. Records are read in order and in whole micro-batches, so what lies
+   between two records that were told of is a gap, once their micro-batch was told.
+
+Source: Spark's "Structured Streaming + Kafka Integration Guide".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from acktree import Acknowledger, Config, ConfigError, ConnectorError, DataFrameSpout, Failure, TaskContext
+from acktree.connectors.kafka.client import CONNECT_SECS, FIELDS, client_log, connector_error, settings_of
+
+__all__ = ["kafka_dataframe_spout", "kafka_packages"]
+
+_COMMIT_SECS: Final = 1.0
+_ID: Final = ("topic", "partition", "offset")
+_RecordId: TypeAlias = tuple[str, int, int]
+_CLIENTS: Final = "org.apache.kafka:kafka-clients:3.9.2"
+_POOL: Final = "org.apache.commons:commons-pool2:2.13.1"
+_SOURCE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+_TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
+
+
+def kafka_packages(spark_version: str) -> tuple[str, ...]:
+    """Which jars Spark's Kafka source needs, as ``group:artifact:version`` of Maven Central.
+
+    For ``spark.jars.packages`` when the session is made, joined with commas. Of Spark 4.3.0 there is no
+    source on Maven Central: the one of 4.2.0 works with it. Its dependencies are incomplete there, so that
+    ``spark.jars.packages`` refuses it: take these four jars without their dependencies, and give their paths
+    as ``spark.jars``.
+
+    Raises:
+        ConfigError: A version of Spark that acktree does not run on.
+    """
+    found = re.match(r"(\d+)\.(\d+)", spark_version)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if version < (4, 0):
+        what = f"there is no Kafka source for Spark {spark_version!r} that acktree knows"
+        raise ConfigError(what, "kafka_packages(...)", "give the version of the session: spark.version")
+    if version >= (4, 2):
+        return (f"{_SOURCE}:4.2.0", f"{_TOKENS}:4.1.0-preview1", _CLIENTS, _POOL)
+    return (f"{_SOURCE}:{spark_version}",)
+
+
+def kafka_dataframe_spout(
+    spark: Any,  # noqa: ANN401  # pyspark's SparkSession; this module does not import PySpark
+    bootstrap_servers: str,
+    topics: str | Sequence[str],
+    *,
+    group_id: str | None = None,
+    starting_offsets: str = "earliest",
+    max_offsets_per_trigger: int | None = 100_000,
+    on_data_loss: Literal["stop", "go_on"] = "stop",
+    options: Mapping[str, str] | None = None,
+) -> DataFrameSpout:
+    """The records of topics as a ``DataFrameSpout``, received by Spark's own source.
+
+    Args:
+        spark: The session, which needs the jars of :func:`kafka_packages`.
+        bootstrap_servers: ``"host:9092,..."``.
+        topics: A topic or several; one that begins with ``^`` is a regular expression, given alone.
+        group_id: The group under which the frontier is committed every second, for lag tools; nothing reads
+            from there. None: none.
+        starting_offsets: ``"earliest"``, ``"latest"`` or Spark's JSON: where a new checkpoint begins.
+        max_offsets_per_trigger: How many records a micro-batch takes; None: all that there are. It is all the
+            back-pressure there is, in place of ``max_spout_pending``.
+        on_data_loss: What to do when records are gone before they were read, because retention removed them
+            or the topic was made anew. ``"stop"``: stop with an error that names the offsets. ``"go_on"``: go
+            on with the records that there are.
+        options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id``
+            those that begin with ``kafka.`` are given to the client that commits, where it knows them.
+
+    Returns:
+        A spout that emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; a record's
+        message id is ``(topic, partition, offset)``.
+
+    Raises:
+        ConfigError: The session has no Kafka source; the error names the jars.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    where = f"kafka_dataframe_spout(..., {names!r})"
+    settings_of(bootstrap_servers, None, {}, where)
+    if not names or not all(names):
+        raise ConfigError("topics names no topic", where, 'name one, or several: ["orders", "clicks"]')
+    if on_data_loss not in ("stop", "go_on"):
+        raise ConfigError(f"on_data_loss is {on_data_loss!r}", where, 'give "stop" or "go_on"')
+    is_pattern = len(names) == 1 and names[0].startswith("^")
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option(
+            "subscribePattern" if is_pattern else "subscribe", names[0] if is_pattern else ",".join(names)
+        )
+        .option("startingOffsets", starting_offsets)
+        .option("failOnDataLoss", "true" if on_data_loss == "stop" else "false")
+    )
+    if max_offsets_per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(max_offsets_per_trigger))
+    try:
+        records = reader.options(**(options or {})).load()
+    except Exception as error:
+        if "kafka" not in str(error).lower() or "find" not in str(error).lower():
+            raise
+        packages = ",".join(kafka_packages(spark.version))
+        what = f"this session of Spark {spark.version} has no Kafka source"
+        fix = f"make the session with the jars of {packages}: see kafka_packages()"
+        raise ConfigError(what, where, fix) from error
+    frame = records.selectExpr(*_ID, "key", "value", "unix_millis(timestamp) as timestamp_ms")
+    assert tuple(frame.columns) == FIELDS, "the promised fields"
+    if group_id is None:
+        return DataFrameSpout(frame, list(_ID))
+    given = {
+        name.removeprefix("kafka."): value
+        for name, value in (options or {}).items()
+        if name.startswith("kafka.s")  # security.protocol, sasl.*, ssl.*: what a connection needs
+    }
+    return DataFrameSpout(frame, list(_ID), GroupFrontier(bootstrap_servers, group_id, given))
+
+
+class Frontier:
+    """How far the records of each partition are done, as an ``Acknowledger`` hears of it."""
+
+    def __init__(self) -> None:
+        """Nothing was heard."""
+        self._ends: dict[tuple[str, int], int] = {}
+        self._open: dict[tuple[str, int], set[int]] = {}
+
+    def note_open(self, message_ids: Sequence[Hashable]) -> None:
+        """Records were read and are open."""
+        for topic, number, offset in cast("Sequence[_RecordId]", message_ids):
+            self._open.setdefault((topic, number), set()).add(offset)
+            self._note(topic, number, offset)
+
+    def note_done(self, message_ids: Sequence[Hashable]) -> None:
+        """Records were read and are done."""
+        for topic, number, offset in cast("Sequence[_RecordId]", message_ids):
+            waiting = self._open.get((topic, number))
+            if waiting:
+                waiting.discard(offset)
+            self._note(topic, number, offset)
+
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """The lowest open offset of each partition; where none is open, the one after the last read."""
+        return {key: min(self._open.get(key) or (end,)) for key, end in self._ends.items()}
+
+    def _note(self, topic: str, number: int, offset: int) -> None:
+        key = topic, number
+        if offset >= self._ends.get(key, 0):
+            self._ends[key] = offset + 1
+
+
+class GroupFrontier(Acknowledger):
+    """Commits the frontier to a consumer group without members; a commit that fails is made up for later."""
+
+    keep_alive_secs = _COMMIT_SECS
+
+    def __init__(self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any]) -> None:
+        """Nothing is connected before ``open``."""
+        where = f"group {group_id!r} at {bootstrap_servers}"
+        self._settings = settings_of(bootstrap_servers, config, {"group.id": group_id}, where)
+        self._where = where
+        self._consumer: Any = None
+        self._frontier = Frontier()
+        self._committed: dict[tuple[str, int], int] = {}
+
+    def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Take note of what an earlier run left open."""
+        self._frontier, self._committed = Frontier(), {}
+        self._frontier.note_open(context.open_message_ids)
+        try:
+            self._consumer = Consumer(self._settings | {"enable.auto.commit": False}, logger=client_log)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"Kafka's client refuses its settings: {error}", self._where, "mend options"
+            ) from None
+
+    def open_batch(self, message_ids: Sequence[Hashable]) -> None:
+        """Hold the frontier at these."""
+        self._frontier.note_open(message_ids)
+
+    def ack_batch(self, message_ids: Sequence[Hashable]) -> None:
+        """Let it pass these."""
+        self._frontier.note_done(message_ids)
+
+    def fail_batch(self, failures: Sequence[tuple[Hashable, Failure]]) -> None:
+        """Let it pass these: they come no more."""
+        self._frontier.note_done([message_id for message_id, _ in failures])
+
+    def keep_alive(self) -> None:
+        """Commit what has moved. Raises a ConnectorError that is reported once, until it succeeds."""
+        moved = {
+            key: offset
+            for key, offset in self._frontier.offsets().items()
+            if self._committed.get(key) != offset
+        }
+        if not moved or self._consumer is None:
+            return
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in moved.items()]
+        try:
+            self._consumer.list_topics(
+                places[0].topic, timeout=CONNECT_SECS
+            )  # a commit alone has no time limit
+            self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            told = connector_error(error.args[0], self._where)
+            fix = f"{told.fix}; records are processed all the same, only lag tools see an old offset"
+            raise ConnectorError(told.what, told.where, fix, can_retry=True) from error
+        self._committed |= moved
+
+    def close(self) -> None:
+        """Commit, and disconnect."""
+        with suppress(ConnectorError):
+            self.keep_alive()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None

@@ -1,0 +1,75 @@
+"""The Acknowledger on Spark: what a driver was killed before telling, the next one tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import submit
+from acktree.spark import submit as submitting
+from acktree.spark.query import results
+from tests.spark.dying_rows import COUNT, EVERY, topology_of
+from tests.spark.test_running import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+WANTED = {("failed" if n % EVERY == 0 else "acked", str(n)) for n in range(COUNT)}
+
+
+def with_numbers(folder: Path) -> Path:
+    (folder / "in").mkdir()
+    (folder / "in" / "0.json").write_text("\n".join(json.dumps({"n": n}) for n in range(COUNT)))
+    return folder
+
+
+def told(folder: Path) -> Counter[tuple[str, ...]]:
+    file = folder / "told"
+    return (
+        Counter(tuple(line.split()) for line in file.read_text().splitlines()) if file.exists() else Counter()
+    )
+
+
+@pytest.mark.parametrize("step", ["BEFORE", "AFTER"])
+def test_a_driver_killed_around_the_telling_has_told_every_verdict_after_a_restart(
+    spark: SparkSession, tmp_path: Path, step: str
+) -> None:
+    folder = with_numbers(tmp_path)
+    command = [sys.executable, "-m", "tests.spark.dying_rows", str(folder), step]
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
+        try:
+            assert driver.wait(240) == -signal.SIGKILL, (folder / "driver.log").read_text()[-2000:]
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+    before = told(folder)
+    assert set(before) < WANTED
+    assert bool(before) is (step == "AFTER")
+    with submit(topology_of(spark, folder), checkpoint=folder / "checkpoint", spark=spark):
+        wait_until(lambda: set(told(folder)) == WANTED)
+    assert max((told(folder) - before).values()) == 1
+    assert (
+        told(folder).total() == COUNT + before.total()
+    )  # what may have been told is told again, and no other
+
+
+def test_where_driver_and_workers_share_no_machine_the_ids_are_collected_in_parts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "_scratch_folder", lambda *_: None)
+    monkeypatch.setattr(results, "COLLECTED_BYTES", 1000)
+    folder = with_numbers(tmp_path)
+    with submit(topology_of(spark, folder), checkpoint=folder / "checkpoint", spark=spark):
+        wait_until(lambda: set(told(folder)) == WANTED)
+    assert told(folder).total() == COUNT
