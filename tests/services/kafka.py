@@ -174,3 +174,15 @@ class Kafka(Server):
     def clean_up(self) -> None:
         if self.proxy is not None:
             self.proxy.remove()
+
+
+def source_jars() -> list[Path]:
+    """The jars of Spark's Kafka source for the Spark that is here; each without its dependencies."""
+    from acktree.connectors.kafka.native import SOURCE_JARS  # noqa: PLC0415  # needs an extra
+
+    jars = []
+    for coordinates in SOURCE_JARS:
+        module, _, version = coordinates.rpartition(":")
+        place = module.partition(":")[2]
+        jars += fetch(module, version, place, transitive=False).glob(f"{place}-{version}.jar")
+    return jars

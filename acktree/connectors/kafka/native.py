@@ -27,31 +27,52 @@ __all__ = ["kafka_dataframe_spout", "kafka_packages"]
 _COMMIT_SECS: Final = 1.0
 _ID: Final = ("topic", "partition", "offset")
 _RecordId: TypeAlias = tuple[str, int, int]
-_CLIENTS: Final = "org.apache.kafka:kafka-clients:3.9.2"
-_POOL: Final = "org.apache.commons:commons-pool2:2.13.1"
 _SOURCE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 _TOKENS: Final = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
+SOURCE_JARS: Final = (
+    f"{_SOURCE}:4.2.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+    f"{_TOKENS}:4.1.0-preview1",
+)
+"""The source for Spark 4.2 and 4.3; what else it needs PySpark brings."""
+_CENTRAL: Final = "https://repo1.maven.org/maven2"
+_OLDEST: Final = (4, 2)
+_NEWEST_OF_OTHERS: Final = (4, 3)
+"""Up to this version of Spark, jars of other versions have to do."""
 
 
-def kafka_packages(spark_version: str) -> tuple[str, ...]:
-    """Which jars Spark's Kafka source needs, as ``group:artifact:version`` of Maven Central.
+def kafka_packages(spark_version: str) -> dict[str, str]:
+    """The settings with which a session gets the jars of Spark's Kafka source.
 
-    For ``spark.jars.packages`` when the session is made, joined with commas. Of Spark 4.3.0 there is no
-    source on Maven Central: the one of 4.2.0 works with it. Its dependencies are incomplete there, so that
-    ``spark.jars.packages`` refuses it: take these four jars without their dependencies, and give their paths
-    as ``spark.jars``.
+    ::
+
+        spark = SparkSession.builder.config(map=kafka_packages(pyspark.__version__)).getOrCreate()
+
+    Spark fetches them from Maven Central when the session starts. Of Spark 4.3.0 there is no source there:
+    the one of 4.2.0 works with it. One jar that this one needs is there in an earlier version alone, and is
+    fetched by its address.
+
+    Args:
+        spark_version: ``pyspark.__version__``.
 
     Raises:
         ConfigError: A version of Spark that acktree does not run on.
     """
     found = re.match(r"(\d+)\.(\d+)", spark_version)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
-    if version < (4, 0):
-        what = f"there is no Kafka source for Spark {spark_version!r} that acktree knows"
-        raise ConfigError(what, "kafka_packages(...)", "give the version of the session: spark.version")
-    if version >= (4, 2):
-        return (f"{_SOURCE}:4.2.0", f"{_TOKENS}:4.1.0-preview1", _CLIENTS, _POOL)
-    return (f"{_SOURCE}:{spark_version}",)
+    if version < _OLDEST:
+        what = f"there is no Kafka source that acktree knows for Spark {spark_version!r}"
+        raise ConfigError(what, "kafka_packages(...)", "give the version of the session: pyspark.__version__")
+    if version > _NEWEST_OF_OTHERS:
+        return {"spark.jars.packages": f"{_SOURCE}:{spark_version}"}
+    *packages, tokens = SOURCE_JARS
+    group, name, of_tokens = tokens.split(":")
+    return {
+        "spark.jars.packages": ",".join(packages),
+        "spark.jars.excludes": f"{_TOKENS},org.apache.hadoop:*,org.scala-lang:*,org.slf4j:*",
+        "spark.jars": f"{_CENTRAL}/{group.replace('.', '/')}/{name}/{of_tokens}/{name}-{of_tokens}.jar",
+    }
 
 
 def kafka_dataframe_spout(
@@ -113,9 +134,8 @@ def kafka_dataframe_spout(
     except Exception as error:
         if "kafka" not in str(error).lower() or "find" not in str(error).lower():
             raise
-        packages = ",".join(kafka_packages(spark.version))
         what = f"this session of Spark {spark.version} has no Kafka source"
-        fix = f"make the session with the jars of {packages}: see kafka_packages()"
+        fix = "make it with the jars: SparkSession.builder.config(map=kafka_packages(pyspark.__version__))"
         raise ConfigError(what, where, fix) from error
     frame = records.selectExpr(*_ID, "key", "value", "unix_millis(timestamp) as timestamp_ms")
     assert tuple(frame.columns) == FIELDS, "the promised fields"

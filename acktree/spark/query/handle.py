@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.supervisor import Query
+from acktree.spark.query import lost_records
 from acktree.spark.session.gateway import mute_stderr
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class SparkQuery(Query):
         return self._query.exception()
 
     def explained(self, error: BaseException) -> BaseException:
-        """A full disk, or a checkpoint that cannot be reached, where a failure comes to that."""
+        """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
+        error = lost_records.told(error)
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
 
     def stop(self, *, at_once: bool) -> None:

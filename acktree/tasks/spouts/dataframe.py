@@ -1,8 +1,8 @@
 """The spout task of a DataFrame: its rows become messages inside the query, and only verdicts come here.
 
 They are counted, and told to the acknowledger if there is one. With a retry policy, a row that failed is
-either a dead letter or is *parked* in the inbox, durably, until its next attempt is due; from then on it is a message
-like any other.
+either a dead letter or is *parked* in the inbox, durably, until its next attempt is due; from then on it is a
+message like any other.
 """
 
 from __future__ import annotations
