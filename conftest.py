@@ -23,9 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for all tests that can share one: the session that ``submit`` would make."""
-    from acktree.spark.session.settings import start_session  # noqa: PLC0415 - the unit tests run without PySpark
+    """One session for all tests that can share one: what ``submit`` makes, with Kafka's source if there."""
+    from tests.services.kafka import start_with_source  # noqa: PLC0415 - the unit tests run without PySpark
 
-    session = start_session("acktree-tests")
-    yield session
-    session.stop()
+    with start_with_source("acktree-tests") as session:
+        yield session

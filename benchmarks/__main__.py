@@ -11,6 +11,7 @@ BENCHMARKS: Final = {
     "latency": "complete latency at shares of the top rate, or of one sentence at a time",
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
     "cluster": "what tracking costs with 10 or 100 partitions: driver, executors, bytes",
+    "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",

@@ -1,8 +1,9 @@
 """A Kafka server of a test's own: one broker that is its own controller, on loopback.
 
 Its jars come from Maven Central through the Ivy that PySpark brings, once into the user's cache
-(``XDG_CACHE_HOME``). Java is what Spark needs, too. It listens three times: plainly, through a proxy that can
-be cut, and with a password.
+(``XDG_CACHE_HOME``); ``python -m tests.services.kafka`` fills it, also with those of Spark's Kafka
+source. Java is what Spark needs, too. It listens three times: plainly, through a proxy that can be cut, and
+with a password.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tests.services.proxy import Proxy
 from tests.services.servers import Server, free_port
@@ -39,9 +43,14 @@ def java() -> str:
     return f"{home}/bin/java" if home else "java"
 
 
+def cache_folder() -> Path:
+    """Where jars are kept from run to run."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
+
+
 def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> Path:
     """A folder with the jars of a module of Maven Central. OSError where they cannot be had."""
-    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
+    cached = cache_folder()
     jars = cached / f"{place}-{version}"
     if jars.exists():
         return jars
@@ -176,13 +185,49 @@ class Kafka(Server):
             self.proxy.remove()
 
 
-def source_jars() -> list[Path]:
-    """The jars of Spark's Kafka source for the Spark that is here; each without its dependencies."""
-    from acktree.connectors.kafka.native import SOURCE_JARS  # noqa: PLC0415  # needs an extra
+SOURCE_JARS = (
+    ("org.apache.spark:spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.kafka:kafka-clients", "3.9.2"),
+    ("org.apache.commons:commons-pool2", "2.13.1"),
+    ("org.apache.spark:spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1"),
+)
+"""Spark's Kafka source for the Spark that is here, as ``kafka_packages`` names it; PySpark has the rest."""
 
-    jars = []
-    for coordinates in SOURCE_JARS:
-        module, _, version = coordinates.rpartition(":")
-        place = module.partition(":")[2]
-        jars += fetch(module, version, place, transitive=False).glob(f"{place}-{version}.jar")
-    return jars
+
+def source_jars() -> list[Path]:
+    """The jars of Spark's Kafka source that are in the cache; empty if one is missing."""
+    names = [(module.partition(":")[2], version) for module, version in SOURCE_JARS]
+    jars = [cache_folder() / f"{name}-{version}" / f"{name}-{version}.jar" for name, version in names]
+    return jars if all(jar.exists() for jar in jars) else []
+
+
+@contextmanager
+def start_with_source(name: str) -> Iterator[Any]:
+    """A session of Spark with the source, if its jars are in the cache; stopped at the end."""
+    from acktree.spark.session.settings import start_session  # noqa: PLC0415  # needs an extra
+
+    jars = ",".join(map(str, source_jars()))  # a jar can be given when the JVM starts, and not well later
+    if jars:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
+    try:
+        session = start_session(name)
+    finally:
+        os.environ.pop("PYSPARK_SUBMIT_ARGS", None)
+    yield session
+    session.stop()
+
+
+def missing_jars() -> str:
+    """Fill the cache; what could not be fetched, or nothing."""
+    if missing := Kafka.missing():
+        return missing
+    try:
+        for module, version in SOURCE_JARS:  # alone: what they ask for is incomplete on Maven Central
+            fetch(module, version, module.partition(":")[2], transitive=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(missing_jars() or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,10 @@ COUNT, POISON = 400, 100
 
 @pytest.fixture(scope="module")
 def with_source(spark):
-    """The shared session, with the jars added to it."""
-    for jar in source_jars():
-        spark.sql(f"ADD JAR '{jar}'")
+    """The shared session, if it was started with the jars of the source."""
+    if not source_jars():
+        missing = "no jars of Spark's Kafka source (python -m tests.services.kafka)"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
     return spark
 
 
@@ -98,11 +100,6 @@ def test_records_that_spark_receives_have_exact_verdicts_and_the_frontier_is_com
     assert "were gone before they were read" in stopped.value.what
     assert "on_data_loss" in stopped.value.fix
     assert orders.name in str(stopped.value)
-
-    # It goes on without them where that is wanted.
-    topology = topology_of(with_source, orders, on_data_loss="go_on")
-    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=with_source) as running:
-        wait_for(lambda: running.stats()["orders"].total.acked >= 15, 120)
 
 
 @pytest.mark.parametrize("settings", [{"on_data_loss": "ignore"}, {"topics": []}, {"servers": " "}], ids=str)

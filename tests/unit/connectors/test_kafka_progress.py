@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from acktree.connectors.kafka.native import SOURCE_JARS, Frontier, kafka_packages
 from acktree.connectors.kafka.progress import MOST_METADATA, OpenRuns, Partition, decode_done, encode_done
 from acktree.errors import ConfigError
+from tests.services.kafka import SOURCE_JARS as TESTED_JARS
 
 BATCH = pa.record_batch({"value": pa.array([], pa.binary())})
 
@@ -130,6 +131,7 @@ def test_jars_are_named_for_each_spark():
         settings = kafka_packages(version)
         named = settings["spark.jars.packages"] + settings["spark.jars"]
         assert all(each.split(":")[1] in named for each in SOURCE_JARS)
+    assert tuple(f"{module}:{number}" for module, number in TESTED_JARS) == SOURCE_JARS
     assert kafka_packages("4.4.1") == {
         "spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.4.1"
     }

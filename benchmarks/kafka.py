@@ -1,0 +1,240 @@
+"""Kafka: records a second through both spouts, beside the same work without acktree.
+
+::
+
+    python -m benchmarks kafka --records 1000000 --rounds 5 native driver
+
+One broker on this machine (``tests/services/kafka.py``), one topic of four partitions, records of eight
+words. One in a thousand is poison: it fails twice and becomes a dead letter. The work is to split and count.
+In each round both sides of a pair run in turn in one session. *Overall* includes the start of the query,
+*steady* begins with the second quarter of the records.
+
+``native``: ``kafka_dataframe_spout`` beside the same query in plain Spark, which ignores the poison.
+``driver``: ``KafkaSpout`` beside a loop over the same client that commits each poll.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acktree import ArrowBolt, ArrowOutputCollector, Config, Retry, Spout, TopologyBuilder, submit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+POISON_EVERY: Final = 1000
+PARTITIONS: Final = 4
+_TOPIC: Final = "sentences"
+_FIELDS: Final = "topic, partition, offset, key, value, unix_millis(timestamp) as timestamp_ms"
+_BATCH: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Records a second."""
+
+    overall: float
+    steady: float
+
+
+def count_words(values: pa.Array) -> tuple[pa.Array, int]:
+    """Which values are poison, and how many different words the others have."""
+    texts = values.cast(pa.string())
+    is_poison = pc.starts_with(texts, "poison")
+    words = pc.list_flatten(pc.split_pattern(texts.filter(pc.invert(is_poison)), " "))
+    return is_poison, len(pc.value_counts(words))
+
+
+class Words(ArrowBolt):
+    """Splits and counts."""
+
+    outputs = []
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        """Fail the poison, count the rest."""
+        is_poison, _ = count_words(batch["value"])
+        if pc.any(is_poison).as_py():
+            collector.fail_rows(np.flatnonzero(is_poison.to_numpy(zero_copy_only=False)), "poison")
+
+
+def plain_words(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same under ``mapInArrow``."""
+    for batch in batches:
+        _, count = count_words(batch["value"])
+        yield pa.record_batch({"rows": pa.array([batch.num_rows]), "words": pa.array([count])})
+
+
+def fill(servers: str, records: int) -> None:
+    """Make the topic and its records."""
+    from confluent_kafka import Producer  # noqa: PLC0415  # an extra
+    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    made = admin.create_topics([NewTopic(_TOPIC, PARTITIONS, 1)])
+    made[_TOPIC].result(10)
+    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
+    chance = random.Random(7)  # noqa: S311  # the same records each time
+    words = [f"word{number}" for number in range(1000)]
+    texts = [" ".join(chance.choices(words, k=8)).encode() for _ in range(1000)]
+    for number in range(records):
+        text = texts[number % len(texts)]
+        value = b"poison " + text if number % POISON_EVERY == 0 else text
+        producer.produce(_TOPIC, value, partition=number % PARTITIONS)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+def topology_rates(spark: SparkSession, spout: Spout, records: int) -> Rates:
+    """Run a topology over all records; asserts that every verdict, attempt and letter is there."""
+    builder = TopologyBuilder("kafka-benchmark")
+    retry = Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
+    builder.set_spout("records", spout, retry=retry, max_spout_pending=4 * _BATCH)
+    builder.set_bolt("words", Words(), parallelism=2).shuffle_grouping("records")
+    poison = -(-records // POISON_EVERY)
+    began = time.perf_counter()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        submit(builder.create_topology(), checkpoint=folder, spark=spark, config=Config()) as running,
+    ):
+        rates = _rates(lambda: running.stats()["records"].total.acked, records - poison, began)
+        running.await_idle(120)
+        told = running.stats()["records"].total
+        letters = len(running.dead_letters)
+        assert (told.acked, told.failed, letters) == (records - poison, 2 * poison, poison), (told, letters)
+    return rates
+
+
+def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
+    """The same query, and nobody who tracks."""
+    done = [0]
+
+    def take(frame: DataFrame, _: int) -> None:
+        done[0] += frame.toArrow()["rows"].to_numpy().sum()
+
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", _TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(_BATCH))
+        .load()
+        .selectExpr(*_FIELDS.split(", "))
+        .mapInArrow(plain_words, "rows long, words long")
+    )
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        query = (
+            frame.writeStream.foreachBatch(take)
+            .option("checkpointLocation", folder)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        rates = _rates(lambda: done[0], records, began)
+        query.stop()
+    return rates
+
+
+def plain_loop_rates(servers: str, records: int) -> Rates:
+    """A consumer that splits, counts and commits each poll."""
+    from confluent_kafka import Consumer  # noqa: PLC0415  # an extra
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers, "group.id": f"loop-{time.time_ns()}", "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )  # fmt: skip
+    consumer.subscribe([_TOPIC])
+    counts: Counter[bytes] = Counter()
+    began, done, quarter = time.perf_counter(), 0, (0, 0.0)
+    while done < records:
+        messages = consumer.consume(10_000, 0.5)
+        for message in messages:
+            counts.update((message.value() or b"").split())
+        done += len(messages)
+        if messages:
+            consumer.commit(asynchronous=False)
+        if not quarter[0] and done >= records // 4:
+            quarter = done, time.perf_counter()
+    ended = time.perf_counter()
+    consumer.close()
+    return Rates(records / (ended - began), (records - quarter[0]) / (ended - quarter[1]))
+
+
+def _rates(done: Callable[[], int], wanted: int, began: float) -> Rates:
+    at, since = 0, 0.0
+    while (now := done()) < wanted:
+        if not at and now >= wanted // 4:
+            at, since = now, time.perf_counter()
+        time.sleep(0.02)
+    ended = time.perf_counter()
+    steady = (wanted - at) / (ended - since) if at else float("nan")
+    return Rates(wanted / (ended - began), steady)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the pairs, and print each round and the median ratios."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks kafka", description=__doc__)
+    parser.add_argument("pairs", nargs="*", default=["native", "driver"], help="native, driver")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args(arguments)
+    from acktree.connectors.kafka import KafkaSpout, kafka_dataframe_spout  # noqa: PLC0415  # an extra
+
+    servers_of_tests = import_module("tests.services.kafka")  # fetches its jars, and Spark's
+    if missing := servers_of_tests.missing_jars():
+        raise SystemExit(missing)
+    with servers_of_tests.start_with_source("kafka-benchmark") as spark:
+        server = servers_of_tests.Kafka()
+        try:
+            servers, groups = server.bootstrap, iter(range(1_000_000))
+            fill(servers, given.records)
+
+            def native() -> Rates:
+                spout = kafka_dataframe_spout(
+                    spark, servers, _TOPIC, group_id=f"native-{next(groups)}", max_offsets_per_trigger=_BATCH
+                )
+                return topology_rates(spark, spout, given.records)
+
+            def driver() -> Rates:
+                spout = KafkaSpout(servers, _TOPIC, f"driver-{next(groups)}")
+                return topology_rates(spark, spout, given.records)
+
+            plain: dict[str, Callable[[], Rates]] = {
+                "native": lambda: plain_query_rates(spark, servers, given.records),
+                "driver": lambda: plain_loop_rates(servers, given.records),
+            }
+            ours = {"native": native, "driver": driver}
+            for pair in given.pairs:
+                _compare(pair, ours[pair], plain[pair], given.rounds)
+        finally:
+            server.remove()
+
+
+def _compare(pair: str, ours: Callable[[], Rates], plain: Callable[[], Rates], rounds: int) -> None:
+    seen: list[tuple[Rates, Rates]] = []
+    for number in range(rounds):
+        mine, other = ours(), plain()
+        seen.append((mine, other))
+        print(
+            f"{pair} round {number + 1}: acktree {mine.overall:,.0f}/s overall, {mine.steady:,.0f}/s steady; "
+            f"without {other.overall:,.0f}/s, {other.steady:,.0f}/s",
+            flush=True,
+        )
+    overall = statistics.median(mine.overall / other.overall for mine, other in seen)
+    steady = statistics.median(mine.steady / other.steady for mine, other in seen)
+    print(f"{pair}: median ratio {overall:.2f} overall, {steady:.2f} steady", flush=True)
