@@ -80,7 +80,7 @@ def plain_words(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def fill(servers: str, records: int) -> None:
     """Make the topic and its records."""
     from confluent_kafka import Producer  # noqa: PLC0415  # an extra
-    from confluent_kafka.admin import AdminClient, NewTopic  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
 
     admin = AdminClient({"bootstrap.servers": servers})
     made = admin.create_topics([NewTopic(_TOPIC, PARTITIONS, 1)])

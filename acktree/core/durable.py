@@ -53,6 +53,7 @@ _OURS: Final = b"acktree"
 """Stands in every pickle that names a class of ours."""
 
 _PLACES: Final[Mapping[str, str]] = {
+    "acktree.acknowledger": "Acknowledger",
     "acktree.bolt": (
         "AnyBolt ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt FunctionBolt "
         "OutputCollector"

@@ -40,7 +40,6 @@ def told(folder: Path) -> Counter[tuple[str, ...]]:
     )
 
 
-@pytest.mark.parametrize("step", ["BEFORE", "AFTER"])
 def test_a_driver_killed_before_the_telling_has_told_every_verdict_after_a_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
