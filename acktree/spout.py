@@ -441,6 +441,10 @@ class DataFrameSpout(Spout):
     """
 
     redelivers = False
+    acknowledger: Acknowledger | None = None
+    """Is told the verdicts of the rows."""
+    id_columns: tuple[str, ...] = ()
+    """The columns of the message id; empty when rows are untracked."""
 
     def __init__(
         self,
@@ -470,7 +474,6 @@ class DataFrameSpout(Spout):
         self.streaming_df = streaming_df
         self.message_id = message_id
         self.id_columns = tuple(given)
-        """The columns of the message id; empty when rows are untracked."""
         self.acknowledger = acknowledger
         self.keep_alive_secs = None if acknowledger is None else acknowledger.keep_alive_secs
         self.outputs = list(columns)

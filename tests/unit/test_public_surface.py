@@ -131,8 +131,8 @@ MEMBERS = """
             spout_wait_strategy stats_sample_rate survive_power_cut tick_tuple_freq_secs to_mapping
             without_secrets worker_max_bytes
     CustomGrouping: choose_tasks prepare
-    DataFrameSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
-            lag next_tuple open outputs own_dead_letters redelivers remembers
+    DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
+            keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
