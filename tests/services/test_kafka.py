@@ -194,7 +194,8 @@ def test_gaps_of_aborted_transactions_and_compaction_do_not_hold_the_frontier(or
     wait_for(is_compacted, 20)
     with SpoutHarness(orders.make_spout()) as harness:
         came = arrive(harness, 2)
-        harness.rest(0.5)
+        member = harness.spout._member
+        harness.until(lambda: member.partitions[name, 0].position == 14, 15, "the end is seen")
         came = arrive(harness, 2)
         assert (came[-1], b"abort_transaction" in came) == (b"commit_transaction", False)
         assert len(came) < 11

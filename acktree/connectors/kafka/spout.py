@@ -55,8 +55,8 @@ _MAX_POLL_MS: Final = 300_000
 class KafkaSpout(Spout):
     """The records of topics for a consumer group.
 
-    Emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; key and value are bytes or None,
-    the timestamp is milliseconds since 1970 or None.
+    Emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; key and value are bytes or
+    None, the timestamp is milliseconds since 1970 or None.
 
     Args:
         bootstrap_servers: ``"host:9092,..."``.
