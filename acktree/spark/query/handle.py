@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
@@ -39,6 +41,14 @@ class SparkQuery(Query):
     def explained(self, error: BaseException) -> BaseException:
         """A full disk, or a checkpoint that cannot be reached, where a failure comes to that."""
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+
+    def batch_ms(self) -> Mapping[str, int]:
+        """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""
+        with suppress(Exception):  # a JVM that is going away; this is for display
+            progress = self._query.lastProgress
+            if progress is not None:
+                return {str(phase): int(ms) for phase, ms in progress["durationMs"].items()}
+        return {}
 
     def stop(self, *, at_once: bool) -> None:
         """Stop the query; what Spark prints about a micro-batch that is broken off is not shown."""
