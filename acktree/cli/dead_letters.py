@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, new_command, table
-from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.errors import ConfigError, MisuseError
+from acktree.dead_letters.store import DeadLetters
+from acktree.errors import MisuseError
 from acktree.texts import bounded
 from acktree.ui import letters
-from acktree.ui.client import Found, find
+from acktree.ui.client import find
+from acktree.ui.stopped import letters_of
 
 __all__ = ["add_to"]
 
@@ -82,32 +81,8 @@ def _asked(
     found = find(given.topology)
     if found.is_running and getattr(given, "store", None) is None:
         return found.door.get(path, query)
-    with _store(found, getattr(given, "store", None)) as store:
+    with letters_of(found, getattr(given, "store", None)) as store:
         return look(store)
-
-
-@contextmanager
-def _store(found: Found, url: str | None) -> Iterator[DeadLetters]:
-    """The store of a topology, without its driver.
-
-    Raises:
-        ConfigError: It is not in the checkpoint, and no URL was given.
-    """
-    snapshot = found.last_snapshot()
-    name = found.entry.topology if found.entry else snapshot.topology if snapshot else None
-    if url is not None:
-        with DeadLetters(url, topology=name) as store:
-            yield store
-        return
-    elsewhere = snapshot.config.get("acktree.dead.letters.url") if snapshot else None
-    if elsewhere is not None or found.folder is None:
-        raise ConfigError(
-            f"its dead letters are in {elsewhere or 'a database of yours'}", found.checkpoint,
-            "name it: --store URL",
-        )  # fmt: skip
-    file: Path = found.folder / "dead_letters.sqlite"
-    with DeadLetters(file if file.exists() else IN_MEMORY) as store:
-        yield store
 
 
 def _list(given: Namespace) -> Answer:
@@ -150,7 +125,7 @@ def _purge(given: Namespace) -> Answer:
         order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), question)
         done = door.order("dead-letters/purge", order)
     else:
-        with _store(found, given.store) as store:
+        with letters_of(found, given.store) as store:
             order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
             done = letters.purge(store, order)
     return Answer(done, f"{done['purged']:,} deleted")
@@ -190,7 +165,7 @@ def _agree(what: str, given: Namespace) -> None:
 
 
 def _export(given: Namespace) -> Answer:
-    with _store(find(given.topology), given.store) as store:
+    with letters_of(find(given.topology), given.store) as store:
         count = store.export(given.file, **letters.filters_of(_filters(given)))
     return Answer({"exported": count, "file": given.file}, f"{count:,} written to {given.file}")
 
