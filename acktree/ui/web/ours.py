@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from acktree.core.stats.statistics import Numbers
-from acktree.ui.snapshot import RECENT, Snapshot, plain
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import Numbers, Stats
+from acktree.ui.snapshot import RECENT, Window, plain
 from acktree.ui.web.graph import layout
 from acktree.ui.web.sources import Seen
 
@@ -37,13 +38,20 @@ def _line(seen: Seen) -> Row:
         "account": snapshot.account(),
         "dead_letters": plain(snapshot.dead_letters),
         "errors": len(snapshot.errors),
-        "components": {name: _now(snapshot, name) for name in names},
+        "components": {name: _now(seen, name) for name in names},
     }
 
 
-def _now(snapshot: Snapshot, name: str) -> Row:
-    """What the graph and the table show of a component: rates of the last seconds, and what is open."""
-    window, total = snapshot.windows[RECENT], snapshot.stats[name]
+def _now(seen: Seen, name: str) -> Row:
+    """What the graph and the table show of a component: rates of the last seconds, and what is open.
+
+    What nobody runs has rates of 0: its last seconds are long over.
+    """
+    snapshot = seen.snapshot
+    window = (
+        snapshot.windows[RECENT] if seen.is_running else Window(0.0, Stats.of(Counters(), components=[name]))
+    )
+    total = snapshot.stats[name]
     recent = window.stats[name].total
     busy = snapshot.windows["600"]
     return {
@@ -59,7 +67,7 @@ def _now(snapshot: Snapshot, name: str) -> Row:
         "execute_ms": recent.execute_ms,
         "process_ms": recent.process_ms,
         "complete_ms": recent.complete_ms,
-        "streams": {stream: _rate(numbers, window.secs) for stream, numbers in _sent(snapshot, name)},
+        "streams": {stream: _rate(numbers, window.secs) for stream, numbers in _sent(window, name)},
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
@@ -67,8 +75,8 @@ def _now(snapshot: Snapshot, name: str) -> Row:
     }
 
 
-def _sent(snapshot: Snapshot, name: str) -> list[tuple[str, Numbers]]:
-    streams = snapshot.windows[RECENT].stats[name].streams
+def _sent(window: Window, name: str) -> list[tuple[str, Numbers]]:
+    streams = window.stats[name].streams
     return [(stream, numbers) for stream, numbers in streams.items() if ":" not in stream]
 
 
@@ -110,7 +118,7 @@ def component(seen: Seen, name: str, window: str) -> Row:
         "about": plain(about),
         "window": window,
         "secs": chosen.secs,
-        "now": _now(snapshot, name),
+        "now": _now(seen, name),
         "total": plain(numbers.total),
         "capacity": chosen.capacity(name),
         "streams": plain(numbers.streams),

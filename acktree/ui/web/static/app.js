@@ -1,5 +1,5 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
-import { chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
+import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
 
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
@@ -111,7 +111,8 @@ function tile(name, value, isBad) {
 }
 
 function topologyView(found, detail) {
-  const { account } = found, id = found.id, entries = Object.entries(found.components);
+  const { account } = found, id = found.id;
+  const entries = Object.entries(found.components).sort(([a], [b]) => detail.places[a][0] - detail.places[b][0] || detail.places[a][1] - detail.places[b][1]);
   const narrow = window.innerWidth < 700;
   return [
     h("div", { class: "title" }, h("h1", {}, found.name, " ", badge(found.status)), h("div", { class: "row" }, orders(found))),
@@ -126,10 +127,11 @@ function topologyView(found, detail) {
       h("span", { class: "row", "aria-hidden": "true" }, state.heat === "capacity" ? "idle" : "1 ms", [0, 1, 2, 3, 4, 5].map((n) => h("span", { class: `key heat-${n}` })), state.heat === "capacity" ? "busy" : "10 s"))),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(detail, found.components, state.heat, (name) => address(id, "component", name), narrow))),
     h("div", { class: "two" },
-      h("section", {}, h("h2", {}, "Messages a second"), chart(state.history[id] || []),
+      h("section", {}, h("h2", {}, "Messages a second"), chart(state.history[id] || [], narrow ? 340 : 560),
         h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
-        Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).sort((a, b) => b[1] - a[1])) : h("p", { class: "soft" }, "Not known."),
+        Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).filter(([phase]) => phase !== "triggerExecution")
+          .sort((a, b) => b[1] - a[1]).map(([phase, ms]) => [PHASES[phase] || phase, ms])) : h("p", { class: "soft" }, "Not known."),
         h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
     h("section", {}, h("h2", {}, "Components"), table("Components",
       [["Component"], ["Kind"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],
@@ -148,10 +150,16 @@ function topologyView(found, detail) {
   ];
 }
 
+// Newest first; equal ones of a component stand together, with the newest time and traceback.
 function errorList(errors, id) {
   if (!errors.length) return h("p", { class: "soft" }, "None.");
-  return errors.map((error) => h("details", {}, h("summary", {}, `${moment(error.at_ms)}  `,
-    id ? h("a", { href: address(id, "component", error.component) }, error.component) : null, error.task_id === null ? " " : ` task ${error.task_id}: `, error.reason),
+  const groups = new Map();
+  for (const error of errors) {
+    const key = JSON.stringify([error.component, error.reason]);
+    groups.set(key, [...(groups.get(key) || []), error]);
+  }
+  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {}, `${moment(error.at_ms)}  `,
+    id ? h("a", { href: address(id, "component", error.component) }, error.component) : null, error.task_id === null ? " " : ` task ${error.task_id}: `, error.reason, n > 1 ? `  × ${n}` : ""),
     h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
 }
 
@@ -201,7 +209,7 @@ function lettersView(found, page) {
       page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
         page.letters.map((letter) => [
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
-          moment(letter.dead_ms), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
+          h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
           h("details", { ontoggle: (event) => { if (event.target.open) openLetter(id, letter.id); } }, h("summary", {}, letter.reason.slice(0, 160)), letterDetail(letter)),
           letter.settled_ms ? "settled" : letter.redriven_ms ? "open or lost" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
       h("div", { class: "row" },

@@ -56,8 +56,9 @@ export const rate = (n) => (n >= 100 || Number.isInteger(n) ? whole : fine).form
 export const share = (n) => `${whole.format(100 * (n || 0))} %`;
 export function millis(ms) {
   if (ms === null || ms === undefined) return "–";
-  if (ms >= 10000) return `${fine.format(ms / 1000)} s`;
-  return ms >= 10 ? `${whole.format(ms)} ms` : `${ms.toPrecision(2)} ms`;
+  if (ms >= 1000) return `${fine.format(ms / 1000)} s`;
+  if (ms >= 10) return `${whole.format(ms)} ms`;
+  return ms >= 0.1 || ms === 0 ? `${fine.format(ms)} ms` : `${(1000 * ms).toPrecision(2)} µs`;
 }
 export function secs(n) {
   if (n === null || n === undefined) return "–";
@@ -139,8 +140,8 @@ export function graph(topology, components, by, href, isNarrow) {
 }
 
 // Rates of the last two minutes. Series: [{t, emitted, acked, failed}].
-export function chart(series) {
-  const [width, height] = [560, 130], end = series.length ? series[series.length - 1].t : 0;
+export function chart(series, width) {
+  const height = 130, end = series.length ? series[series.length - 1].t : 0;
   const top = Math.max(1, ...series.flatMap((each) => [each.emitted, each.acked, each.failed]));
   const line = (what) => series.map((each) =>
     `${(width - 6 - (end - each.t) / 120000 * (width - 50)).toFixed(1)},${(height - 18 - each[what] / top * (height - 32)).toFixed(1)}`).join(" ");
@@ -156,10 +157,14 @@ export function chart(series) {
     s("polyline", { class: "line-c", points: line("failed") }));
 }
 
-// Where the time of a micro-batch went: [[phase, ms]].
+// Where the time of a micro-batch went: [[phase, ms]], a phase of Spark under a name of ours.
+export const PHASES = {
+  latestOffset: "admission", getBatch: "source", queryPlanning: "planning", addBatch: "levels and acker",
+  walCommit: "log of offsets", commitOffsets: "commit", commitBatch: "commit of state",
+};
 export function phases(parts) {
   const most = Math.max(1, ...parts.map(([, ms]) => ms));
-  return s("svg", { viewBox: `0 0 400 ${parts.length * 20}`, width: "100%", role: "img", "aria-label": parts.map(([name, ms]) => `${name} ${ms} ms`).join(", ") },
+  return s("svg", { viewBox: `0 0 400 ${parts.length * 20}`, class: "phases", role: "img", "aria-label": parts.map(([name, ms]) => `${name} ${ms} ms`).join(", ") },
     parts.map(([name, ms], at) => [
       s("text", { x: 0, y: at * 20 + 14 }, name),
       s("rect", { class: "bar", x: 130, y: at * 20 + 5, width: (ms / most * 200).toFixed(1), height: 11, rx: 2 }),
