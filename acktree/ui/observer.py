@@ -1,8 +1,8 @@
 """Makes snapshots of a running topology, on a thread of its own.
 
 Whoever asks gets the last snapshot, as bytes that are already there. While somebody asks, a new one is made
-at most four times a second; otherwise one in half a minute, for the windows and for the copy in the
-checkpoint. The thread reads what spout threads and the sink have counted, as ``running.stats()`` does.
+at most four times a second, and less often where it takes long; otherwise one in half a minute, for the
+windows and for the copy in the checkpoint. The thread reads what spout threads and the sink have counted, as ``running.stats()`` does.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ log = logger("acktree")
 
 _IDLE_SECS: Final = 30.0
 _LEAST_SECS: Final = 0.25
+_RESTS: Final = 20
+"""After a snapshot the thread rests so many times as long as it took: at most a twentieth of a core."""
 _LETTERS_SECS: Final = 2.0
 """How old the counts of dead letters may be: they ask a database."""
 _LENGTHS: Final = tuple(int(name) for name in (RECENT, *STORM_WINDOWS) if name != ALL_TIME)
@@ -125,11 +127,13 @@ class Observer:
     def _observe(self) -> None:
         kept_at = time.monotonic()
         while not self._is_closed.is_set():
+            began = time.monotonic()
             self._make()
+            rest_secs = max(_LEAST_SECS, _RESTS * (time.monotonic() - began))
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
-            self._is_closed.wait(_LEAST_SECS)
+            self._is_closed.wait(rest_secs)
             self._asked.wait(_IDLE_SECS)
             self._asked.clear()
 

@@ -186,3 +186,27 @@ def test_a_doctor_names_what_is_wrong_and_its_mend(running, capsys, tmp_path, mo
     assert f"chmod 700 {tmp_path / 'cp'}" in checks["rights"]["fix"]
     assert checks["python"]["is_ok"]
     assert checks["lock"]["found"].startswith("runs: process")
+
+
+def test_a_driver_that_was_killed_is_said_to_have_died_and_the_next_one_takes_over(tmp_path, capsys):
+    program = f"""
+import os, signal
+from pathlib import Path
+from tests.unit.ui.driver_without_spark import Started
+topology = Started(Path({str(tmp_path / "cp")!r}))
+topology.begin()
+topology.fill()
+topology.door._observer.latest(0)
+topology.door._keep(topology.door._observer._latest[1])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    (listed,) = said(capsys, "list")["topologies"]
+    assert listed["status"] == "DIED"
+    assert main(["activate", "numbers"]) == 3
+    assert "is gone" in capsys.readouterr().err
+    assert said(capsys, "stats", "numbers")["status"] == "DIED"
+    assert said(capsys, "doctor", str(tmp_path / "cp"))["ok"]
+    with started(tmp_path / "cp"):
+        assert said(capsys, "list")["topologies"][0]["status"] == "ACTIVE"
+        assert said(capsys, "stats", "numbers")["id"].startswith("numbers-2-")

@@ -10,6 +10,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -211,3 +213,14 @@ def test_the_last_snapshot_is_in_the_checkpoint(tmp_path):
     with started(tmp_path / "cp"):
         pass
     assert Snapshot.from_json((tmp_path / "cp" / SNAPSHOT).read_bytes()).status == "STOPPED"
+
+
+def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long(running, monkeypatch):
+    observer = running.door._observer
+    observer.latest(0)
+    slow = threading.Event()
+    monkeypatch.setattr(observer, "_windows_now", lambda: slow.wait(20))
+    began = time.monotonic()
+    assert Snapshot.from_json(observer.latest(0, wait_secs=0.2)).topology == "numbers"
+    assert time.monotonic() - began < 10
+    slow.set()
