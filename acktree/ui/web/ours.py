@@ -67,7 +67,7 @@ def _now(seen: Seen, name: str) -> Row:
         "execute_ms": recent.execute_ms,
         "process_ms": recent.process_ms,
         "complete_ms": recent.complete_ms,
-        "streams": {stream: _rate(numbers, window.secs) for stream, numbers in _sent(window, name)},
+        "inputs": _read(window, name),
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
@@ -75,13 +75,14 @@ def _now(seen: Seen, name: str) -> Row:
     }
 
 
-def _sent(window: Window, name: str) -> list[tuple[str, Numbers]]:
+def _read(window: Window, name: str) -> dict[str, float]:
+    """Tuples a second that a bolt executes, by input: ``component:stream``."""
     streams = window.stats[name].streams
-    return [(stream, numbers) for stream, numbers in streams.items() if ":" not in stream]
-
-
-def _rate(numbers: Numbers, secs: float) -> float:
-    return numbers.transferred / secs if secs > 0 else 0.0
+    return {
+        stream: numbers.executed / window.secs if window.secs > 0 else 0.0
+        for stream, numbers in streams.items()
+        if ":" in stream
+    }
 
 
 def topology(seen: Seen) -> Row:

@@ -134,9 +134,9 @@ function topologyView(found, detail) {
           .sort((a, b) => b[1] - a[1]).map(([phase, ms]) => [PHASES[phase] || phase, ms])) : h("p", { class: "soft" }, "Not known."),
         h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
     h("section", {}, h("h2", {}, "Components"), table("Components",
-      [["Component"], ["Kind"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],
+      [["Component"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],
       entries.map(([name, each]) => [
-        h("a", { href: address(id, "component", name) }, name), each.kind, count(each.tasks), count(each.total.emitted),
+        h("a", { href: address(id, "component", name) }, name), count(each.tasks), count(each.total.emitted),
         each.kind === "bolt" ? count(each.total.executed) : "", count(each.total.acked), count(each.total.failed), each.kind === "spout" ? count(each.total.timed_out) : "",
         each.kind === "bolt" ? share(each.capacity) : "", each.kind === "bolt" ? millis(each.total.execute_ms) : "", each.kind === "bolt" ? millis(each.total.process_ms) : "",
         each.kind === "spout" ? millis(each.total.complete_ms) : "", each.open === null ? "" : count(each.open), each.oldest_open_secs === null ? "" : secs(each.oldest_open_secs),

@@ -94,14 +94,14 @@ function heat(now, by) {
 
 // The graph: a box for each component, an edge for each subscription; boxes are links.
 export function graph(topology, components, by, href, isNarrow) {
-  const [wide, high, gapX, gapY] = [178, 66, 86, 26], places = {};
+  const [wide, high, gapX, gapY] = [isNarrow ? 148 : 178, 66, 86, 26], places = {};
   let width = 0, height = 0;
   for (const [name, [column, place]] of Object.entries(topology.places)) {
     const [x, y] = isNarrow
-      ? [12 + place * (wide + 16), 10 + column * (high + 46)]
+      ? [6 + place * (wide + 10), 10 + column * (high + 46)]
       : [12 + column * (wide + gapX), 10 + place * (high + gapY)];
     places[name] = [x, y];
-    width = Math.max(width, x + wide + 12);
+    width = Math.max(width, x + wide + (isNarrow ? 6 : 12));
     height = Math.max(height, y + high + 10);
   }
   const edges = new Map();
@@ -111,7 +111,7 @@ export function graph(topology, components, by, href, isNarrow) {
   }
   const drawn = [...edges.values()].map((same) => {
     const { source, subscriber } = same[0], [x1, y1] = places[source], [x2, y2] = places[subscriber];
-    const flow = same.reduce((sum, edge) => sum + (components[source].streams[edge.stream] || 0), 0);
+    const flow = same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${source}:${edge.stream}`] || 0), 0);
     const [ax, ay, bx, by_] = isNarrow
       ? [x1 + wide / 2, y1 + high, x2 + wide / 2, y2] : [x1 + wide, y1 + high / 2, x2, y2 + high / 2];
     const bend = isNarrow
@@ -121,7 +121,7 @@ export function graph(topology, components, by, href, isNarrow) {
     return s("g", {},
       s("title", {}, `${source} to ${subscriber}: ${what}, ${rate(flow)} tuples a second`),
       s("path", { class: "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
-      s("text", { class: "about", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
+      s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
   });
   const levels = {};
   for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
@@ -129,12 +129,12 @@ export function graph(topology, components, by, href, isNarrow) {
     const now = components[name], latency = now.kind === "spout" ? now.complete_ms : now.process_ms;
     const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s acked, ${count(now.open)} open`
       : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
-    const third = `${millis(latency)}  level ${levels[name]}${now.errors ? `  ${now.errors} errors` : ""}`;
+    const third = `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
     return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
       s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
-      s("text", { class: "name", x: x + 16, y: y + 22 }, short(name, 21)),
-      s("text", { class: "about", x: x + 16, y: y + 39 }, short(second, 28)),
-      s("text", { class: "about", x: x + 16, y: y + 54 }, short(third, 28)));
+      s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isNarrow ? 17 : 21)),
+      s("text", { class: "about", x: x + 14, y: y + 39 }, short(second, isNarrow ? 23 : 28)),
+      s("text", { class: "about", x: x + 14, y: y + 54 }, short(third, isNarrow ? 23 : 28)));
   });
   return s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of the topology" }, drawn, boxes);
 }
