@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,7 @@ def add_to(commands: Commands) -> None:
             "-c", dest="settings", action="append", default=[], metavar="KEY=VALUE",
             help="a setting by Storm's dotted key or by its name in Config",
         )  # fmt: skip
+    to_run.add_argument("--ui", action="store_true", help="serve the page meanwhile; prints its address")
     to_run.add_argument("--dry-run", action="store_true", help="validate and describe it; start nothing")
 
 
@@ -141,7 +143,9 @@ def _run(given: Namespace) -> Iterable[Answer]:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("acktree").setLevel(logging.INFO)
-    running, error = _run_to_end(partial(submit, topology, checkpoint=given.checkpoint, config=config), given)
+    start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
+    with _page() if given.ui else nullcontext():
+        running, error = _run_to_end(start, given)
     yield _account(running, error)
     if error is not None:
         raise error
@@ -150,6 +154,18 @@ def _run(given: Namespace) -> Iterable[Answer]:
 def _need_checkpoint(given: Namespace) -> None:
     if given.checkpoint is None:
         given.usage_error("the following arguments are required: --checkpoint")
+
+
+@contextmanager
+def _page() -> Iterator[None]:
+    """The page in a process of its own, for the length of the block; it prints its address to stderr."""
+    command = [sys.executable, "-m", "acktree", "ui"]
+    page = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)  # noqa: S603
+    try:
+        yield
+    finally:
+        page.terminate()
+        page.wait()
 
 
 def _run_to_end(

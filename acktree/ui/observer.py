@@ -42,6 +42,8 @@ _IDLE_SECS: Final = 30.0
 _LEAST_SECS: Final = 0.25
 _RESTS: Final = 20
 """After a snapshot the thread rests so many times as long as it took: at most a twentieth of a core."""
+_CLOSE_SECS: Final = 5.0
+"""The longest wait for the last snapshot when a topology stops."""
 _LETTERS_SECS: Final = 2.0
 """How old the counts of dead letters may be: they ask a database."""
 _LENGTHS: Final = tuple(int(name) for name in (RECENT, *STORM_WINDOWS) if name != ALL_TIME)
@@ -77,6 +79,7 @@ class Observer:
         self._is_closed, self._asked = Event(), Event()
         self._made = Condition()
         self._latest: tuple[float, Snapshot, bytes] | None = None
+        self._stopped_by: BaseException | None = None
         self._thread = Thread(target=self._observe, name=f"snapshots {run.name}", daemon=True)
 
     @property
@@ -117,13 +120,15 @@ class Observer:
                 self._latest = (-1e9, *self._latest[1:])
 
     def close(self, stopped_by: BaseException | None) -> None:
-        """Make and keep the last snapshot; the thread ends. Never raises."""
+        """Let the thread make and keep the last snapshot, and end. Never raises.
+
+        A store of dead letters that hangs holds the thread up; the topology does not stop later for it.
+        """
+        self._stopped_by = stopped_by
         self._is_closed.set()
         self._asked.set()
-        if self._thread.is_alive():
-            self._thread.join(5)
-        self._letters_at = -_LETTERS_SECS
-        self._make(stopped_by, is_over=True)
+        with suppress(RuntimeError):  # it was not begun
+            self._thread.join(_CLOSE_SECS)
 
     def _observe(self) -> None:
         kept_at = time.monotonic()
@@ -134,15 +139,17 @@ class Observer:
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
-            self._is_closed.wait(rest_secs)
-            self._asked.wait(_IDLE_SECS)
+            if not self._is_closed.wait(rest_secs):
+                self._asked.wait(_IDLE_SECS)
             self._asked.clear()
+        self._letters_at = -_LETTERS_SECS
+        self._make(is_over=True)
 
-    def _make(self, stopped_by: BaseException | None = None, *, is_over: bool = False) -> None:
+    def _make(self, *, is_over: bool = False) -> None:
         """Make a snapshot and give it to those who wait; an error is logged, and the old one stays."""
         began = time.monotonic()
         try:
-            made = self._snapshot(stopped_by, is_over=is_over)
+            made = self._snapshot(is_over=is_over)
             packed = made.to_json()
         except Exception:
             log.exception("topology=%s no snapshot could be made", self._run.name)
@@ -159,8 +166,8 @@ class Observer:
         except (OSError, AcktreeError) as error:  # a full disk stops the topology by itself
             log.warning("topology=%s the last snapshot was not stored: %s", self._run.name, error)
 
-    def _snapshot(self, stopped_by: BaseException | None, *, is_over: bool) -> Snapshot:
-        run, plan = self._run, self._run.plan
+    def _snapshot(self, *, is_over: bool) -> Snapshot:
+        run, plan, stopped_by = self._run, self._run.plan, self._stopped_by
         progress = run.results.progress
         errors = run.errors.kept
         return Snapshot(

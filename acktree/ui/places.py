@@ -88,16 +88,11 @@ def runtime_folder(environment: Mapping[str, str] = os.environ) -> Path:
     Raises:
         ConfigError: It cannot be made, or other users have rights in it.
     """
-    runtime = environment.get("XDG_RUNTIME_DIR")
-    if runtime and Path(runtime).is_dir():
-        folder = Path(runtime) / "acktree"
-    else:
-        state = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        folder = Path(state) / "acktree"
+    folder = _wanted_folder(environment)
     try:
         make_private_folder(folder)
         found = folder.stat()
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise ConfigError(
             f"the folder for sockets cannot be made: {error}",
             str(folder),
@@ -110,6 +105,20 @@ def runtime_folder(environment: Mapping[str, str] = os.environ) -> Path:
             f"chown it to yourself and run: chmod 700 {folder}",
         )
     return folder
+
+
+def _wanted_folder(environment: Mapping[str, str]) -> Path:
+    runtime, state = environment.get("XDG_RUNTIME_DIR"), environment.get("XDG_STATE_HOME")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / "acktree"
+    if state:
+        return Path(state) / "acktree"
+    try:
+        return Path.home() / ".local" / "state" / "acktree"
+    except RuntimeError as error:
+        raise ConfigError(
+            "there is no place for sockets: this user has no home", "HOME", "set XDG_RUNTIME_DIR"
+        ) from error
 
 
 def key_of(checkpoint: str) -> str:

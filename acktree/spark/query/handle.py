@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -45,9 +46,11 @@ class SparkQuery(Query):
     def batch_ms(self) -> Mapping[str, int]:
         """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""
         with suppress(Exception):  # a JVM that is going away; this is for display
-            progress = self._query.lastProgress
+            # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
+            progress = self._query._jsq.lastProgress()  # noqa: SLF001
             if progress is not None:
-                return {str(phase): int(ms) for phase, ms in progress["durationMs"].items()}
+                parts = json.loads(progress.json())["durationMs"]
+                return {str(phase): int(ms) for phase, ms in parts.items()}
         return {}
 
     def stop(self, *, at_once: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies
@@ -13,6 +13,8 @@ from acktree.ui.snapshot import Snapshot
 __all__ = ["Seen", "Sources", "UnknownTopologyError"]
 
 _FRESH_SECS = 0.9
+_DOOR_SECS = 3.0
+"""How long one driver may hold up what is shown of all."""
 
 
 class UnknownTopologyError(LookupError):
@@ -89,7 +91,8 @@ class Sources:
 def _seen(found: Found) -> Seen | None:
     if found.is_running:
         try:
-            return Seen(found, found.door.snapshot(), is_running=True)
+            door = replace(found.door, timeout_secs=_DOOR_SECS)
+            return Seen(found, door.snapshot(), is_running=True)
         except (NobodyRunsError, DoorError, TimeoutError):
             pass
     last = found.last_snapshot()

@@ -206,7 +206,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert main(["activate", "numbers"]) == 3
     assert "is gone" in capsys.readouterr().err
     assert said(capsys, "stats", "numbers")["status"] == "DIED"
-    assert said(capsys, "doctor", str(tmp_path / "cp"))["ok"]
     with started(tmp_path / "cp"):
         assert said(capsys, "list")["topologies"][0]["status"] == "ACTIVE"
         assert said(capsys, "stats", "numbers")["id"].startswith("numbers-2-")

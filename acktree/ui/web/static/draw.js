@@ -127,7 +127,7 @@ export function graph(topology, components, by, href, isNarrow) {
   for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
   const boxes = Object.entries(places).map(([name, [x, y]]) => {
     const now = components[name], latency = now.kind === "spout" ? now.complete_ms : now.process_ms;
-    const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s acked, ${count(now.open)} open`
+    const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s${isNarrow ? "" : " acked"}, ${count(now.open)} open`
       : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
     const third = `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
     return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
