@@ -66,7 +66,8 @@ def test_a_running_topology_is_listed_shown_and_counted(running, capsys, tmp_pat
 
 def test_no_command_prints_control_characters_of_users_values(with_letters, capsys):
     with_letters.fill()
-    for command in (["open", "numbers"], ["dead-letters", "list", "numbers"]):
+    letters = ["dead-letters", "list", "numbers"], ["dead-letters", "show", "numbers", "1"]
+    for command in (["open", "numbers"], *letters):
         assert main(command) == 0
         printed = capsys.readouterr().out
         assert "\x1b" not in printed
