@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from acktree.errors import AcktreeError
 from acktree.texts import printable, printable_lines
+from acktree.ui.web.storm_rows import duration
 
 __all__ = [
     "DONE",
@@ -124,17 +125,3 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     return printable(str(value))
-
-
-def duration(secs: float) -> str:
-    """A time as Storm writes it, leading units left out.
-
-    >>> duration(93784), duration(60), duration(0)
-    ('1d 2h 3m 4s', '1m 0s', '0s')
-    """
-    left, parts = int(secs), list[str]()
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if left >= size or parts:
-            parts.append(f"{left // size}{unit}")
-            left %= size
-    return " ".join([*parts, f"{left}s"])

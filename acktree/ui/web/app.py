@@ -26,7 +26,7 @@ from acktree.ui import letters
 from acktree.ui.client import DoorError, NobodyRunsError
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
 from acktree.ui.stopped import letters_of
-from acktree.ui.web import metrics, ours, storm
+from acktree.ui.web import metrics, ours, storm, storm_components
 from acktree.ui.web.guard import COOKIE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
@@ -129,11 +129,11 @@ class _Handlers:
             ("/api/v1/history/summary", self._history, False),
             ("/api/v1/topology/summary", self._summary, False),
             (one, self._storm(storm.topology_page), False),
-            (f"{one}/metrics", self._storm(storm.stream_metrics), False),
-            (f"{one}/visualization", self._storm(storm.visualization), False),
+            (f"{one}/metrics", self._storm(storm_components.stream_metrics), False),
+            (f"{one}/visualization", self._storm(storm_components.visualization), False),
             (
                 f"{one}/visualization-init",
-                self._storm(lambda s, _: storm.visualization_init(s.snapshot)),
+                self._storm(lambda s, _: storm_components.visualization_init(s.snapshot)),
                 False,
             ),
             (f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen)), False),
@@ -231,7 +231,7 @@ class _Handlers:
         seen, name = self._one(request), request.path_params["component"]
         if name not in seen.snapshot.graph["components"]:
             raise UnknownTopologyError(f"there is no component {name!r}")
-        return JSONResponse(storm.component_page(seen, name, _window(request)))
+        return JSONResponse(storm_components.component_page(seen, name, _window(request)))
 
     def _storm_order(self, order: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
