@@ -28,6 +28,7 @@ __all__ = ["Config"]
 _OURS: Final = frozenset(
     {
         "batch_interval_secs",
+        "control",
         "dead_letter_limit_count",
         "dead_letter_limit_ratio",
         "dead_letter_limit_window_secs",
@@ -230,6 +231,9 @@ class Config:
     run_salt: int | None = None
     """The number from which all root ids are derived, 0 to 2**64 - 1. None: made once for a checkpoint, and
     stored in it."""
+    control: bool = True
+    """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
+    watch the topology and give it orders. False: neither can."""
     survive_power_cut: bool = False
     """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
     too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
@@ -270,7 +274,7 @@ class Config:
         self._number("dead_letter_limit_ratio", least=0, most=1)
         self._number("dead_letter_limit_window_secs", least=1)
         self._store_url()
-        for name in ("enable_message_timeouts", "debug", "survive_power_cut"):
+        for name in ("control", "debug", "enable_message_timeouts", "survive_power_cut"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():

@@ -15,6 +15,9 @@
     verdicts/        the journal, where a spout's messages are brought back by us
     dead_letters.sqlite
     plan-*           what the workers of the current run read
+    control.json     where the driver's socket is
+    snapshot.json    the last numbers, for operators
+    driver.log       the output of a driver that ``acktree submit`` started
 
 Everything in it is the user's alone (0700, and what we write in it 0600), whatever the umask.
 

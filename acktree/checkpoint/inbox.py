@@ -213,6 +213,11 @@ class FileInbox:
         return self._consumed >= self._next - 1
 
     @property
+    def waiting(self) -> tuple[int, int]:
+        """The messages that wait for a micro-batch, and the bytes that wait or are kept."""
+        return self._waiting, self._bytes
+
+    @property
     def oldest_kept(self) -> int:
         """The oldest number whose messages somebody may still want; one that is to come if there is none."""
         with self._lock:

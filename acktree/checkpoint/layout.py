@@ -26,7 +26,8 @@
 no file names a module of acktree. The pickled columns of an Arrow batch hold such values too. Of our
 exceptions the public names are stored (``acktree.MisuseError``).
 
-Not durable, and free to change: ``plan-*`` and ``marks/``, which live as long as a run. ``tests/golden``
+Not durable, and free to change: ``plan-*`` and ``marks/``, which live as long as a run; ``control.json`` and
+``snapshot.json``, for operators; ``driver.log``. ``tests/golden``
 holds the formats that are no plain JSON, text or Arrow, as bytes.
 """
 

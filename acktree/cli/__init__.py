@@ -1,1 +1,5 @@
-"""The command line: commands for a checkpoint on which no topology is running."""
+"""The command line: runs topologies, watches them, gives them orders, and works on their checkpoints.
+
+Each command is a process of its own. One module is one family of commands; ``main`` joins them. A command
+takes the parsed arguments and returns or yields answers: a value for ``--json`` and the same as text.
+"""

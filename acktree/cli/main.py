@@ -1,23 +1,29 @@
-"""``acktree rebalance`` and ``acktree reset-state``.
+"""``acktree``: parses the arguments, runs one command, prints its answers, and returns the exit code.
 
-Each command prints one line with its result. If it fails it prints an error, leaves the checkpoint unchanged,
-and exits with code 1.
+Exit codes: 0 done, 1 refused or failed, 2 usage, 3 nobody runs the topology, 4 the time is over, 130 and 143
+when Ctrl-C or SIGTERM ended it. An error is printed to stderr: what happened, where, and what to do.
 
-Source: the names are Storm's. Storm's ``rebalance`` is for a running topology, and drops tuples in transit.
+Source: the names of the commands are Storm's.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from acktree.cli import answers, control, dead_letters, health, offline, run, watch, web
+from acktree.cli.answers import Answer, Answers
+from acktree.driver.signals import StoppedBySignal, signals_raise
 from acktree.errors import AcktreeError
-from acktree.spark_extra import needing_spark
 from acktree.texts import printable_lines
+from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
+
+_FAMILIES = (run, watch, control, dead_letters, web, health, offline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,65 +33,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command-line arguments. None: those of this process.
     """
     given = _parser().parse_args(arguments)
-    if str(Path.cwd()) not in sys.path:  # remembered values may have classes of the user's program
+    if str(Path.cwd()) not in sys.path:  # topologies, and classes of remembered values, are the user's
         sys.path.insert(0, str(Path.cwd()))
     try:
-        print(printable_lines(given.run(given)))
+        with signals_raise():
+            return _print(given.run(given), is_json=given.json)
+    except StoppedBySignal as stopped:
+        return int(str(stopped.code))
+    except NobodyRunsError as error:
+        return _refuse(error, answers.NOBODY_RUNS, is_json=given.json)
     except AcktreeError as error:
-        print(printable_lines(f"acktree: {error}"), file=sys.stderr)
-        return 1
-    return 0
+        return _refuse(error, answers.FAILED, is_json=given.json)
+    except TimeoutError as error:
+        over = AcktreeError(str(error), f"acktree {given.command}", "ask again, or give a longer --timeout")
+        return _refuse(over, answers.TIME_OVER, is_json=given.json)
+    except BrokenPipeError:  # the reader of a pipe has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return answers.DONE
+
+
+def _print(said: Answers, *, is_json: bool) -> int:
+    code = answers.DONE
+    for answer in _each(said):
+        shown = answers.as_json(answer.data) if is_json else answers.as_text(answer)
+        if (answer.data is not None) if is_json else answer.text:
+            print(shown, flush=True)
+        code = answer.code
+    return code
+
+
+def _each(said: Answers) -> Iterable[Answer]:
+    return [said] if isinstance(said, Answer) else said
+
+
+def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
+    said = answers.error_json(error) if is_json else printable_lines(f"acktree: {error}")
+    print(said, file=sys.stderr)
+    return code
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("acktree", description="Storm topologies on Spark: commands for checkpoints.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    to_rebalance = commands.add_parser(
-        "rebalance", help="move the memory of bolts to other tasks, partitions or levels"
-    )
-    to_rebalance.add_argument("checkpoint", help="the folder; no topology may be running on it")
-    to_rebalance.add_argument("--component", metavar="ID", help="a stateful bolt with another parallelism")
-    to_rebalance.add_argument("--parallelism", type=int, metavar="N", help="its number of tasks from now on")
-    to_rebalance.add_argument(
-        "--by-key", action="append", default=[], metavar="ATTRIBUTE",
-        help="a remembered mapping whose keys are the grouping key: each key goes to its task",
-    )  # fmt: skip
-    to_rebalance.add_argument(
-        "--forget", action="append", default=[], metavar="ATTRIBUTE",
-        help="a remembered attribute to delete",
-    )  # fmt: skip
-    to_rebalance.add_argument("--partitions", type=int, metavar="N", help="partitions of every level")
-    to_rebalance.set_defaults(run=_rebalance)
-
-    to_reset = commands.add_parser("reset-state", help="delete the memory of bolts; open messages are kept")
-    to_reset.add_argument("checkpoint", help="the folder; no topology may be running on it")
-    to_reset.add_argument("--component", metavar="ID", help="only the memory of this bolt")
-    to_reset.set_defaults(run=_reset_state)
+    parser = ArgumentParser("acktree", description="Storm topologies on Spark: run, watch, mend.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    for family in _FAMILIES:
+        family.add_to(commands)
     return parser
-
-
-def _rebalance(given: Namespace) -> str:
-    with needing_spark("python -m acktree rebalance"):
-        from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
-
-    rebalance(
-        given.checkpoint, component=given.component, parallelism=given.parallelism,
-        partitions=given.partitions, by_key=given.by_key, forget=given.forget,
-    )  # fmt: skip
-    if given.component is None:
-        return f"{given.checkpoint}: memory can be restored on any level; submit the topology on it"
-    return (
-        f"{given.checkpoint}: {given.parallelism} tasks have the memory of {given.component!r} now; "
-        f"submit the topology with parallelism={given.parallelism} there"
-    )
-
-
-def _reset_state(given: Namespace) -> str:
-    with needing_spark("python -m acktree reset-state"):
-        from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
-
-    reset_state(given.checkpoint, component=given.component)
-    if given.component is None:
-        return f"{given.checkpoint}: the memory of all bolts is deleted; open messages are run again"
-    return f"{given.checkpoint}: the memory of {given.component!r} is deleted; messages that it held time out"

@@ -28,7 +28,7 @@ from acktree.dead_letters.table import COLUMNS
 from acktree.errors import MisuseError
 from acktree.private_files import make_private_file
 
-__all__ = ["export_to"]
+__all__ = ["export_to", "plain_value"]
 
 _GROUP: Final = 1000
 """The number of letters in memory at once."""
@@ -106,7 +106,7 @@ def _write_parquet(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
 
 def _cell(letter: DeadLetter, name: str) -> object:
     if name == "values":
-        return json.dumps(_plain(letter.plain_values))
+        return json.dumps(plain_value(letter.plain_values))
     part: object = getattr(letter, name if name in COLUMNS else f"{name}_ms")
     return part
 
@@ -116,7 +116,7 @@ def _write_jsonl(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
     for letter in letters:
         parts = {name: getattr(letter, name) for name in COLUMNS}
         parts["payload"] = base64.b64encode(letter.payload).decode()
-        parts["values"] = _plain(letter.plain_values)
+        parts["values"] = plain_value(letter.plain_values)
         file.write(json.dumps(parts).encode() + b"\n")
         count += 1
     return count
@@ -128,7 +128,7 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
 }
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
+def plain_value(value: object) -> Any:  # noqa: ANN401  # what JSON has
     """A value as JSON: bytes and pickled values as objects, types that JSON does not have as text."""
     match value:
         case None | bool() | int() | str():
@@ -140,9 +140,9 @@ def _plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
         case Pickled():
             plain = {"pickled_bytes": value.size_bytes}
         case Mapping():
-            plain = {str(key): _plain(item) for key, item in value.items()}
+            plain = {str(key): plain_value(item) for key, item in value.items()}
         case list() | tuple():
-            plain = [_plain(item) for item in value]
+            plain = [plain_value(item) for item in value]
         case date() | time():  # a datetime is a date
             plain = value.isoformat()
         case _:

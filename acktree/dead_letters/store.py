@@ -106,6 +106,16 @@ class DeadLetters:
         """
         return self._pages(Which.of(filters, self._scope))
 
+    def page(self, after: int, most: int, **filters: Unpack[Filters]) -> list[DeadLetter]:
+        """The first letters that match with an id above ``after``, lowest id first, at most ``most``."""
+        found: list[DeadLetter] = []
+        for ids in runs_of(Which.of(filters, self._scope).ids):
+            which = replace(Which.of(filters, self._scope), ids=ids)
+            found += map(letter_of_row, self._table.select(which, after, most - len(found)))
+            if len(found) >= most:
+                break
+        return found
+
     def count(self, **filters: Unpack[Filters]) -> int:
         """The number of letters that match; all letters without a filter."""
         return self._table.count(Which.of(filters, self._scope))

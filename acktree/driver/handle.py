@@ -63,6 +63,11 @@ class SubmittedTopology(RunningTopology):
         return not self._run.ended.is_set()
 
     @property
+    def has_ended(self) -> bool:
+        """Whether every spout has ended and every message has its verdict, in this run or an earlier one."""
+        return self._run.checkpoint.has_ended
+
+    @property
     def message_timeout_secs(self) -> float:
         """The longest time a message may be open in any spout, and how long ``kill`` waits for one."""
         plan = self._run.plan
@@ -76,20 +81,13 @@ class SubmittedTopology(RunningTopology):
 
     def describe(self) -> Description:
         """What runs where."""
-        plan = self._run.plan
-        return plan.topology.describe(plan.partitions)
+        return self._run.describe()
 
     def stats(self) -> Stats:
         """The numbers of this run so far: Storm UI's, per component, stream and task."""
         run = self._run
-        counters = run.results.counters()
-        for thread in run.threads.by_task.values():
-            counters.merge(thread.numbers().counters)
-        topology = run.plan.topology
-        spouts = {
-            spout.id: run.threads.open_messages(spout.task_ids, run.rows_open) for spout in topology.spouts
-        }
-        return Stats.of(counters, components=topology.components, spouts=spouts, errors=self.errors)
+        components = run.plan.topology.components
+        return Stats.of(run.counters(), components=components, spouts=run.open_messages(), errors=self.errors)
 
     def activate(self) -> None:
         """Let the spouts emit again."""
@@ -162,6 +160,7 @@ class SubmittedTopology(RunningTopology):
             return
         if ended():
             return
+        self._run.kill_waits.set()
         self.deactivate()
         most_secs = self.message_timeout_secs if wait_secs is None else wait_secs
         try:

@@ -20,7 +20,7 @@ from acktree.core.stats.counters import Counters
 from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
-from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.task import OpenMessage, SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192
@@ -131,6 +131,11 @@ class SpoutThread:
         self._is_wanted = active
         self._wake.set()
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the spout is to be active."""
+        return self._is_wanted
+
     def wake(self) -> None:
         """Wake the thread, because there may be room for messages."""
         self._wake.set()
@@ -160,6 +165,14 @@ class SpoutThread:
                 counters.merge(self.task.counters)
                 return Numbers(counters, self.task.open_count, self.task.oldest_ms(), self.task.lag)
             except (RuntimeError, ValueError):
+                time.sleep(0)  # the thread changed a table while it was read: read again
+
+    def oldest_open(self, most: int) -> list[OpenMessage]:
+        """The task's oldest messages without a final verdict; approximate while the task works."""
+        while True:
+            try:
+                return self.task.oldest_open(most)
+            except (RuntimeError, ValueError, IndexError):
                 time.sleep(0)  # the thread changed a table while it was read: read again
 
     @property

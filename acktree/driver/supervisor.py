@@ -5,10 +5,12 @@ This module alone decides when a started run is over. Users' handle asks it and 
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from threading import Event, Thread
 from typing import Final, Protocol
 
@@ -16,6 +18,8 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -25,8 +29,10 @@ from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.task import OpenMessage
+from acktree.topology.describe import Description
 
-__all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor"]
+__all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor", "no_door"]
 
 log = logger("acktree")
 
@@ -83,6 +89,10 @@ class _EndedQuery(Query):
 ENDED_QUERY: Final[Query] = _EndedQuery()
 
 
+def no_door(_: BaseException | None) -> None:
+    """The default: no operator is served."""
+
+
 @dataclass(frozen=True)
 class Run:
     """The parts of one run of a topology in the driver.
@@ -93,6 +103,10 @@ class Run:
         stop_session: Ends the use of the Spark session.
         journal: None if the queues of all spouts redeliver open messages.
         recorder: None if the topology ended in an earlier run.
+        close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
+            released. It does not raise.
+        kill_waits: Set while a kill waits for open messages.
+        described: With the user's classes, which the plan does not have; None where only the plan is at hand.
     """
 
     plan: Plan
@@ -107,6 +121,9 @@ class Run:
     stop_session: Callable[[], None]
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
+    close_door: Callable[[BaseException | None], None] = no_door
+    kill_waits: Event = field(default_factory=Event)
+    described: Description | None = None
 
     @property
     def name(self) -> str:
@@ -117,6 +134,32 @@ class Run:
         """Activate or deactivate all spouts."""
         for thread in self.threads.by_task.values():
             thread.set_active(active)
+
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.described or self.plan.topology.describe(self.plan.partitions)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether spouts are to be asked for messages, and not deactivated."""
+        return any(thread.is_wanted for thread in self.threads.by_task.values())
+
+    def counters(self) -> Counters:
+        """All counters of this run so far, in a copy."""
+        counters = self.results.counters()
+        for thread in self.threads.by_task.values():
+            counters.merge(thread.numbers().counters)
+        return counters
+
+    def open_messages(self) -> dict[str, SpoutNumbers]:
+        """The open messages of each spout."""
+        spouts = self.plan.topology.spouts
+        return {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+
+    def oldest_open(self, most: int) -> list[OpenMessage]:
+        """The oldest messages without a final verdict, at most ``most``; without rows of DataFrames."""
+        found = (thread.oldest_open(most) for thread in self.threads.by_task.values())
+        return heapq.nsmallest(most, chain(*found), key=lambda each: each.first_emitted_ms)
 
     def rows_open(self) -> int:
         """How many rows of DataFrames are open: open roots of the acker minus messages of spout tasks."""
@@ -310,6 +353,7 @@ class Supervisor:
             steps.callback(self.run.checkpoint.close)
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)
+            steps.callback(self.run.close_door, self.stopped_by)
 
     def _stop_query(self) -> None:
         """Wait for the commit of the running micro-batch, unless in a hurry, then stop the query."""

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
-from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
 from acktree.logs import logger
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -56,6 +57,7 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.topology.model import Topology
+from acktree.ui.door import Door
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +176,7 @@ def _ended(
         change=Event(),
         ended=Event(),
         stop_session=give_back,
+        described=topology.describe(held.partitions),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -215,6 +218,7 @@ def _start(
     acker = None
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
+    door = _door(held) if config.control else None
     run = Run(
         plan=plan,
         checkpoint=held,
@@ -228,6 +232,8 @@ def _start(
         stop_session=give_back,
         journal=journal,
         recorder=recorder,
+        close_door=no_door if door is None else door.close,
+        described=topology.describe(held.partitions),
     )
     _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
@@ -236,9 +242,18 @@ def _start(
             _dataframe_task(threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
-    supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
+    query = SparkQuery(_query(session, topology, run), held)
+    supervisor = Supervisor(run, query)
+    running = SubmittedTopology(run, supervisor)
+    if door is not None:
+        door.open(running, run, query.batch_ms)
     supervisor.begin()
-    return SubmittedTopology(run, supervisor)
+    return running
+
+
+def _door(held: Checkpoint) -> Door:
+    """The run's door for operators, not open yet."""
+    return Door(held.files.disk if held.files.is_seen else None, version("acktree"))
 
 
 def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:

@@ -122,8 +122,9 @@ MEMBERS = """
     Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
             parallelism remembers retry streams task_ids tick_secs told_columns user_object
     ComponentStats: lag oldest_open_secs open streams tasks total
-    Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
-            dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts
+    Config: acker_executors batch_interval_secs control dead_letter_limit_count
+            dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
+            enable_message_timeouts
             error_throttle_interval_secs execute_timeout_secs from_mapping inbox_max_bytes
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
@@ -136,8 +137,8 @@ MEMBERS = """
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
-    DeadLetters: close count export find get known_roots mark_redriven mark_settled place purge put
-            redrive
+    DeadLetters: close count export find get known_roots mark_redriven mark_settled page place purge
+            put redrive
     Description: data mermaid
     EndOfStream:
     Failure: attempt cause component exception exception_types final from_bytes kind others reason
@@ -176,7 +177,7 @@ MEMBERS = """
     StoppedBySignal:
     StreamDeclaration: fields name schema
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
-            errors is_running is_warm kill message_timeout_secs name rebalance stats
+            errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
     TaskContext: cached component_id max_spout_pending open_message_ids task_id task_ids task_index
             tasks topology_name

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, overload
 
@@ -298,6 +299,16 @@ class Pending:
             else:
                 yield from map(ids.__getitem__, places.tolist())
 
+    def oldest(self, most: int) -> list[tuple[int, int, object, int]]:
+        """The oldest open messages as (first emitted ms, sequence, message id, attempt), at most ``most``.
+
+        Looks at each segment, and at the messages of as many as it takes.
+        """
+        found: list[tuple[int, int, object, int]] = []
+        for segment in nsmallest(most, tuple(self._segments), key=_Segment.oldest_ms):
+            found += segment.oldest(most)
+        return nsmallest(most, found, key=itemgetter(0, 1))
+
     def items(self) -> Iterator[tuple[int, object]]:
         """Each open message as (sequence, message id), ascending. Loops over all messages: call it rarely."""
         for segment in self._segments:
@@ -347,6 +358,17 @@ class _Segment:
     def emitted_by(self, moment_ms: int) -> Int64s:
         """The positions of the open messages whose first attempt was emitted at ``moment_ms`` or before."""
         return np.flatnonzero(self.is_open & (self.first_emitted_ms <= moment_ms))
+
+    def oldest(self, most: int) -> Iterator[tuple[int, int, object, int]]:
+        """See :meth:`Pending.oldest`."""
+        positions = np.flatnonzero(self.is_open)
+        emitted_ms = self.first_emitted_ms
+        if not isinstance(emitted_ms, int):
+            positions = positions[np.argsort(emitted_ms[positions], kind="stable")]
+        for at in positions[:most].tolist():
+            first_ms = emitted_ms if isinstance(emitted_ms, int) else int(emitted_ms[at])
+            attempt = 1 if self.attempts is None else int(self.attempts[at])
+            yield first_ms, self.start + at, self.message_ids[at], attempt
 
     def take(self, positions: Int64s) -> Closed:
         """Close the messages at these positions: open ones, ascending, at least one."""

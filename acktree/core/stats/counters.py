@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, get_args
 
 from acktree.errors import ProtocolError
@@ -134,6 +134,14 @@ class Counters(Mapping[Key, int]):
             if of == component and counted == what:
                 totals[stream] += n
         return dict(totals)
+
+    @classmethod
+    def of(cls, counts: Iterable[tuple[Key, int]]) -> Counters:
+        """Counters with these counts; zeros are left out."""
+        counters = cls()
+        for key, n in counts:
+            counters._grow(key, n)
+        return counters
 
     def to_bytes(self) -> bytes:
         """Encode as JSON: rows of [component, task id, stream, what, count]; equal counters, equal bytes."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
@@ -41,6 +44,16 @@ class SparkQuery(Query):
         """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
         error = lost_records.told(error)
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+
+    def batch_ms(self) -> Mapping[str, int]:
+        """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""
+        with suppress(Exception):  # a JVM that is going away; this is for display
+            # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
+            progress = self._query._jsq.lastProgress()  # noqa: SLF001
+            if progress is not None:
+                parts = json.loads(progress.json())["durationMs"]
+                return {str(phase): int(ms) for phase, ms in parts.items()}
+        return {}
 
     def stop(self, *, at_once: bool) -> None:
         """Stop the query; what Spark prints about a micro-batch that is broken off is not shown."""

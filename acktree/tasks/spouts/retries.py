@@ -226,6 +226,11 @@ class Retries:
             if place.first_emitted_ms <= moment_ms:
                 yield place.message_id
 
+    def oldest(self, most: int) -> list[Attempt]:
+        """The oldest failed attempts that wait for the next one, at most ``most``."""
+        waiting = (each[2] for each in tuple(self._waiting))
+        return heapq.nsmallest(most, waiting, key=lambda place: place.first_emitted_ms)
+
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be wanted again."""
         return self._needed[chunk] > 0

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from sys import maxsize
 from time import monotonic
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -49,6 +49,25 @@ from acktree.topology.model import Component
 
 _LAG_SECS: Final = 5.0
 """How often a spout is asked for its lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessage:
+    """A message without a final verdict, for display.
+
+    Attributes:
+        root: Of its last attempt; None while it waits for the next.
+        attempt: The last one that was begun, from 1.
+        state: Whether its tuples are processed, or it waits for its next attempt.
+    """
+
+    spout: str
+    task_id: int
+    message_id: object
+    root: int | None
+    attempt: int
+    first_emitted_ms: int
+    state: Literal["open", "retry"]
 
 
 class SpoutTask:
@@ -272,6 +291,27 @@ class SpoutTask:
         given = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
         young = self._collector.waiting_ids() if moment_ms >= self._hooks.now_ms else ()
         return (each for each in chain(*given, young) if not isinstance(each, Redriven))
+
+    def oldest_open(self, most: int) -> list[OpenMessage]:
+        """The oldest messages without a final verdict, at most ``most``. Any thread may call it.
+
+        Raises:
+            RuntimeError, ValueError, IndexError: The task's own thread changed what was read: call it again.
+        """
+        spout, roots = self.component.id, partial(root_ids, self.plan.run_salt, self.task)
+        found = [
+            OpenMessage(
+                spout, self.task, each, int(roots(np.array([sequence]))[0]), attempt, first_ms, "open"
+            )
+            for first_ms, sequence, each, attempt in self._pending.oldest(most)
+        ]
+        found += [
+            OpenMessage(
+                spout, self.task, place.message_id, None, place.attempt, place.first_emitted_ms, "retry"
+            )
+            for place in self._retries.oldest(most)
+        ]
+        return sorted(found, key=lambda each: each.first_emitted_ms)[:most]
 
     def open_ids_by_sequence(self) -> Iterator[tuple[int, object]]:
         """Each message that was handed over and is open, as (sequence, message id)."""

@@ -320,3 +320,15 @@ def test_message_ids_are_given_as_a_list_and_as_a_sequence(ids):
     (closed,) = pending.close(np.array([1], dtype=np.int64))
     assert list(closed.message_sequence()) == closed.message_list() == [list(ids)[1]]
     assert closed.attempts.tolist() == [2]
+
+
+def test_the_oldest_messages_come_first_whatever_segment_they_are_in():
+    pending = Pending()
+    pending.add(10, ["a", "b", "c"], None, chunk=1, first_row=0, now_ms=500)
+    pending.add(
+        20, ["d", "e"], np.array([2, 3], np.int32), chunk=2, first_row=0, now_ms=900,
+        first_emitted_ms=np.array([700, 100]),
+    )  # fmt: skip
+    pending.close(np.array([10]))
+    assert pending.oldest(3) == [(100, 21, "e", 3), (500, 11, "b", 1), (500, 12, "c", 1)]
+    assert pending.oldest(0) == Pending().oldest(5) == []

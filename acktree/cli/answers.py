@@ -1,0 +1,127 @@
+"""What a command returns: a value, the same as text, and an exit code."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from acktree.errors import AcktreeError
+from acktree.texts import printable, printable_lines
+from acktree.ui.web.storm_rows import duration
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "NOBODY_RUNS",
+    "TIME_OVER",
+    "USAGE",
+    "Answer",
+    "Answers",
+    "Commands",
+    "as_json",
+    "as_text",
+    "duration",
+    "new_command",
+    "table",
+]
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOBODY_RUNS: Final = 3
+TIME_OVER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of a command.
+
+    Attributes:
+        data: What ``--json`` prints; None for nothing.
+        text: What is printed without it.
+        code: The exit code, if this is the last answer.
+    """
+
+    data: Any
+    text: str
+    code: int = DONE
+
+
+Answers: TypeAlias = Answer | Iterable[Answer]
+Command: TypeAlias = Callable[[Namespace], Answers]
+
+
+class Commands(Protocol):
+    """What ``ArgumentParser.add_subparsers`` returns."""
+
+    def add_parser(self, name: str, *, help: str) -> ArgumentParser:  # noqa: A002  # as argparse names it
+        """Add a command."""
+
+
+def new_command(
+    commands: Commands, name: str, about: str, run: Command, *, names: bool = True
+) -> ArgumentParser:
+    """Add a command with what all have in common.
+
+    Args:
+        commands: Where to.
+        name: Its name.
+        about: One line for the help.
+        run: What it does.
+        names: Whether its first argument names a topology.
+    """
+    parser = commands.add_parser(name, help=about)
+    if names:
+        parser.add_argument("topology", help="its name, its id, or its checkpoint")
+    parser.add_argument("--json", action="store_true", help="print JSON, one value a line")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECS", help="the longest wait; exit code 4 when it is over"
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def as_text(answer: Answer) -> str:
+    """An answer for a terminal: whatever its values are, no control character reaches it."""
+    return printable_lines(answer.text)
+
+
+def as_json(value: object) -> str:
+    """A value as one line of JSON, in ASCII: no control character is in it."""
+    return json.dumps(value)
+
+
+def error_json(error: AcktreeError) -> str:
+    """An error as one line of JSON."""
+    return as_json({"error": error.what, "where": error.where, "fix": error.fix})
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows with aligned columns: numbers to the right, all else to the left."""
+    raw = [[*row] for row in rows]
+    shown = [[*head], *([_cell(value) for value in row] for row in raw)]
+    widths = [max(len(line[at]) for line in shown) for at in range(len(head))]
+    right = [
+        bool(raw) and all(isinstance(row[at], int | float | None) for row in raw) for at in range(len(head))
+    ]
+    lines = (
+        "  ".join(cell.rjust(width) if is_right else cell.ljust(width)
+                  for cell, width, is_right in zip(line, widths, right, strict=True)).rstrip()
+        for line in shown
+    )  # fmt: skip
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return printable(str(value))

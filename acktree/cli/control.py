@@ -1,0 +1,73 @@
+"""``acktree activate``, ``deactivate`` and ``kill``: orders to a running topology."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+
+from acktree.cli.answers import Answer, Commands, new_command
+from acktree.ui.client import Found, NobodyRunsError, find
+
+__all__ = ["add_to"]
+
+_LOOK_SECS = 0.2
+_STOP_SECS = 120.0
+"""How long a topology has to stop after its wait, unless ``--timeout`` says otherwise."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    new_command(commands, "activate", "let the spouts emit again", _activate)
+    new_command(commands, "deactivate", "stop asking the spouts; what is open goes on", _deactivate)
+    to_kill = new_command(commands, "kill", "deactivate, wait for open messages, stop", _kill)
+    to_kill.add_argument(
+        "-w", "--wait", type=float, metavar="SECS",
+        help="how long to wait for open messages (default: the message timeout)",
+    )  # fmt: skip
+
+
+def _activate(given: Namespace) -> Answer:
+    return _ordered(given, "activate", "its spouts emit again")
+
+
+def _deactivate(given: Namespace) -> Answer:
+    return _ordered(given, "deactivate", "its spouts are not asked any more; what is open goes on")
+
+
+def _ordered(given: Namespace, order: str, done: str) -> Answer:
+    found = find(given.topology)
+    door = found.door
+    door.order(order)
+    return Answer(
+        {"topology": door.entry.topology, "id": door.entry.id, "done": order}, f"{door.entry.id}: {done}"
+    )
+
+
+def _kill(given: Namespace) -> Answer:
+    """Order it, and wait until the driver is gone.
+
+    Raises:
+        TimeoutError: It still runs after ``--timeout``.
+    """
+    found = find(given.topology)
+    door = found.door
+    wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
+    most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
+    deadline = time.monotonic() + most_secs
+    while door.is_answering():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{door.entry.id} still runs after {most_secs:g} s; it goes on stopping")
+        time.sleep(_LOOK_SECS)
+    return _stopped(found)
+
+
+def _stopped(found: Found) -> Answer:
+    if found.entry is None:
+        raise NobodyRunsError("nobody runs it", found.checkpoint, "submit it again")
+    last = found.last_snapshot()
+    account = None if last is None else last.account()
+    open_count = "" if account is None else f"; open: {account['open']:,}"
+    return Answer(
+        {"topology": found.entry.topology, "id": found.entry.id, "done": "kill", "account": account},
+        f"{found.entry.id} is stopped{open_count}. To continue, submit it again on {found.checkpoint}",
+    )

@@ -1,0 +1,178 @@
+"""``acktree dead-letters list|show|redrive|purge|export``.
+
+A running topology is asked through its driver; of a stopped one the file in its checkpoint is read. Orders by
+filter name the count that was shown, and are refused where it has changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from acktree.cli.answers import Answer, Commands, new_command, table
+from acktree.dead_letters.store import DeadLetters
+from acktree.errors import MisuseError
+from acktree.texts import bounded
+from acktree.ui import letters
+from acktree.ui.client import find
+from acktree.ui.stopped import letters_of
+
+__all__ = ["add_to"]
+
+_FILTERS: Final = ("spout", "component", "kind", "cause", "redriven", "settled", "before", "since")
+_MOST_SHOWN: Final = 60
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    parent = commands.add_parser("dead-letters", help="messages that were given up")
+    family = parent.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    to_list = _filtered(new_command(family, "list", "list them, lowest id first", _list))
+    to_list.add_argument("--limit", type=int, default=50, metavar="N")
+    to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
+    to_show = new_command(family, "show", "all of one, with its traceback", _show)
+    to_show.add_argument("id", type=int)
+    to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
+    to_export.add_argument("file", help="a new file")
+    to_redrive = new_command(family, "redrive", "send them again, as new messages", _redrive)
+    to_purge = new_command(family, "purge", "delete them", _purge)
+    for parser in (to_redrive, to_purge):
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID")
+        parser.add_argument("--all", action="store_true", help="all of them, if no filter is given")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        _filtered(parser)
+
+
+def _filtered(parser: ArgumentParser) -> ArgumentParser:
+    """Add the options that choose letters."""
+    for name in ("spout", "component", "kind", "cause"):
+        parser.add_argument(f"--{name}")
+    for name in ("redriven", "settled"):
+        parser.add_argument(f"--{name}", choices=("true", "false"))
+    for name in ("before", "since"):
+        parser.add_argument(
+            f"--{name}", type=_time, metavar="TIME", help="ISO 8601 with a zone, or ms since 1970"
+        )
+    parser.add_argument("--store", metavar="URL", help="the store, where it is not in the checkpoint")
+    return parser
+
+
+def _time(text: str) -> int:
+    """Milliseconds since 1970. ValueError, which argparse tells, where the text is no time."""
+    if text.isdigit():
+        return int(text)
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("a time without a zone is ambiguous")
+    return int(at.timestamp() * 1000)
+
+
+def _filters(given: Namespace) -> dict[str, Any]:
+    return {name: value for name in _FILTERS if (value := getattr(given, name)) is not None}
+
+
+def _asked(
+    given: Namespace, path: str, query: Mapping[str, Any], look: Callable[[DeadLetters], dict[str, Any]]
+) -> dict[str, Any]:
+    """Ask the driver, or where nobody runs the topology look into the store."""
+    found = find(given.topology)
+    if found.is_running and getattr(given, "store", None) is None:
+        return found.door.get(path, query)
+    with letters_of(found, getattr(given, "store", None)) as store:
+        return look(store)
+
+
+def _list(given: Namespace) -> Answer:
+    query = _filters(given) | {"limit": given.limit, "after": given.after}
+    page = _asked(given, "dead-letters", query, lambda store: letters.page(store, query))
+    head = ("id", "given up", "spout", "message", "tries", "cause", "component", "reason", "redriven")
+    rows = [
+        (
+            letter["id"], _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
+            letter["attempts"], letter["cause"], letter["component"], _short(letter["reason"]),
+            "settled" if letter["settled_ms"] else "yes" if letter["redriven_ms"] else "",
+        )
+        for letter in page["letters"]
+    ]  # fmt: skip
+    shown = f"{table(head, rows)}\n" if rows else ""
+    more = f"; further ones: --after {page['after']}" if page["after"] is not None else ""
+    return Answer(page, f"{shown}{page['count']:,} match{more}")
+
+
+def _show(given: Namespace) -> Answer:
+    letter = _asked(given, f"dead-letters/{given.id}", {}, lambda store: letters.whole(store, given.id))
+    lines = [f"{name:<16} {value}" for name, value in letter.items() if name not in ("values", "traceback")]
+    lines += [f"{'value':<16} {name} = {value!r}" for name, value in letter["values"].items()]
+    lines += (letter["traceback"] or "").splitlines()
+    return Answer(letter, "\n".join(lines))
+
+
+def _redrive(given: Namespace) -> Answer:
+    door = find(given.topology).door
+    order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again")
+    done = door.order("dead-letters/redrive", order)
+    return Answer(done, f"{done['redriven']:,} sent again")
+
+
+def _purge(given: Namespace) -> Answer:
+    found = find(given.topology)
+    question = "delete {} for ever"
+    if found.is_running and given.store is None:
+        door = found.door
+        order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), question)
+        done = door.order("dead-letters/purge", order)
+    else:
+        with letters_of(found, given.store) as store:
+            order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
+            done = letters.purge(store, order)
+    return Answer(done, f"{done['purged']:,} deleted")
+
+
+def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: str) -> dict[str, Any]:
+    """An order by ids, or by filters with the count that the operator agrees to.
+
+    Raises:
+        MisuseError: Neither ids nor filters nor ``--all``, or the operator does not agree.
+    """
+    filters = _filters(given)
+    if given.ids and filters:
+        raise MisuseError("ids and filters together are ambiguous", "dead-letters", "give one of them")
+    if given.ids:
+        query: dict[str, Any] = {"ids": given.ids}
+        number = len(set(given.ids))
+    elif filters or given.all:
+        number = count(filters)
+        query = filters | {"expected_count": number}
+    else:
+        raise MisuseError(
+            "no letters are named", "dead-letters", "give ids, a filter such as --spout, or --all"
+        )
+    if not given.yes:
+        _agree(question.format(f"{number:,} dead letter{'s' * (number != 1)}"), given)
+    return query
+
+
+def _agree(what: str, given: Namespace) -> None:
+    if given.json or not sys.stdin.isatty():
+        raise MisuseError(f"this would {what}", "dead-letters", "give --yes, where nobody can be asked")
+    sys.stderr.write(f"{what}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise MisuseError("nothing was done", "dead-letters", "answer y to go on")
+
+
+def _export(given: Namespace) -> Answer:
+    with letters_of(find(given.topology), given.store) as store:
+        count = store.export(given.file, **letters.filters_of(_filters(given)))
+    return Answer({"exported": count, "file": given.file}, f"{count:,} written to {given.file}")
+
+
+def _utc(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _short(text: str) -> str:
+    return bounded(text, _MOST_SHOWN) if len(text) > _MOST_SHOWN else text

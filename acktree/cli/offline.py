@@ -1,0 +1,100 @@
+"""``acktree rebalance`` and ``acktree reset-state``: for a checkpoint that no driver runs.
+
+Each prints one line with its result. If it fails it prints an error and leaves the checkpoint unchanged.
+
+Source: the names are Storm's. Storm's ``rebalance`` is for a running topology, and drops tuples in transit.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from acktree.cli.answers import Answer, Commands, new_command
+from acktree.errors import MisuseError
+from acktree.spark_extra import needing_spark
+from acktree.ui.client import find
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    to_rebalance = new_command(
+        commands, "rebalance", "move the memory of bolts to other tasks, partitions or levels", _rebalance,
+        names=False,
+    )  # fmt: skip
+    to_rebalance.add_argument("checkpoint", help="the folder or the name; no topology may be running on it")
+    to_rebalance.add_argument("--component", metavar="ID", help="a stateful bolt with another parallelism")
+    to_rebalance.add_argument("--parallelism", type=int, metavar="N", help="its number of tasks from now on")
+    to_rebalance.add_argument(
+        "--by-key", action="append", default=[], metavar="ATTRIBUTE",
+        help="a remembered mapping whose keys are the grouping key: each key goes to its task",
+    )  # fmt: skip
+    to_rebalance.add_argument(
+        "--forget", action="append", default=[], metavar="ATTRIBUTE",
+        help="a remembered attribute to delete",
+    )  # fmt: skip
+    to_rebalance.add_argument("--partitions", type=int, metavar="N", help="partitions of every level")
+
+    to_reset = new_command(
+        commands, "reset-state", "delete the memory of bolts; open messages are kept", _reset_state,
+        names=False,
+    )  # fmt: skip
+    to_reset.add_argument("checkpoint", help="the folder or the name; no topology may be running on it")
+    to_reset.add_argument("--component", metavar="ID", help="only the memory of this bolt")
+
+
+def _rebalance(given: Namespace) -> Answer:
+    place = _stopped(given.checkpoint, "rebalance")
+    with needing_spark("python -m acktree rebalance"):
+        from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
+
+    rebalance(
+        place, component=given.component, parallelism=given.parallelism,
+        partitions=given.partitions, by_key=given.by_key, forget=given.forget,
+    )  # fmt: skip
+    if given.component is None:
+        return _done(place, "memory can be restored on any level; submit the topology on it")
+    return _done(
+        place,
+        f"{given.parallelism} tasks have the memory of {given.component!r} now; "
+        f"submit the topology with parallelism={given.parallelism} there",
+    )
+
+
+def _reset_state(given: Namespace) -> Answer:
+    place = _stopped(given.checkpoint, "reset-state")
+    with needing_spark("python -m acktree reset-state"):
+        from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
+
+    reset_state(place, component=given.component)
+    if given.component is None:
+        return _done(place, "the memory of all bolts is deleted; open messages are run again")
+    return _done(place, f"the memory of {given.component!r} is deleted; messages that it held time out")
+
+
+def _done(place: str, what: str) -> Answer:
+    return Answer({"checkpoint": place, "done": what}, f"{place}: {what}")
+
+
+def _stopped(named: str, command: str) -> str:
+    """The checkpoint that is named, as it was given where it is a folder.
+
+    Raises:
+        MisuseError: A driver runs it, with the way.
+    """
+    from acktree.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        found = find(named)
+    except ConfigError:
+        return named  # the command names what is wrong with it
+    if found.is_running and found.entry is not None:
+        raise MisuseError(
+            f"topology {found.entry.topology!r} is running: what its tasks remember would have to move under "
+            "them",
+            found.checkpoint,
+            f"run `acktree kill {found.checkpoint}`, then `acktree {command} {found.checkpoint} ...`, then "
+            "submit it again",
+        )
+    return named if found.entry is None or named != found.entry.topology else found.checkpoint

@@ -1,0 +1,302 @@
+"""``acktree run`` and ``acktree submit``: start a topology, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from acktree.checkpoint.location import location_of
+from acktree.cli.answers import Answer, Commands, new_command
+from acktree.config import Config
+from acktree.driver.handle import SubmittedTopology
+from acktree.driver.signals import StoppedBySignal
+from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
+from acktree.private_files import make_private_file, make_private_folder
+from acktree.spark_extra import needing_spark
+from acktree.texts import error_text
+from acktree.topology import Topology, TopologyBuilder
+from acktree.ui.client import DoorClient, DoorError, NobodyRunsError
+from acktree.ui.places import POINTER, Entry, entries, key_of, read_entry, runtime_folder
+
+__all__ = ["add_to", "config_of", "topology_of"]
+
+_START_SECS: Final = 180.0
+_LOOK_SECS: Final = 0.2
+_LOG_LINES: Final = 20
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    to_run = new_command(commands, "run", "run a topology in this process, to its end", _run, names=False)
+    to_submit = new_command(
+        commands, "submit", "run a topology in a process of its own; returns when it works", _submit,
+        names=False,
+    )  # fmt: skip
+    for parser in (to_run, to_submit):
+        parser.add_argument(
+            "target", metavar="MODULE[:NAME]",
+            help="a module or a .py file, and in it a topology, a builder, or a function that makes one; "
+            "NAME is 'topology' unless given",
+        )  # fmt: skip
+        parser.add_argument("--checkpoint", metavar="C", help="a folder of the topology's own, or a URL")
+        parser.set_defaults(usage_error=parser.error)
+        parser.add_argument(
+            "-c", dest="settings", action="append", default=[], metavar="KEY=VALUE",
+            help="a setting by Storm's dotted key or by its name in Config",
+        )  # fmt: skip
+    to_run.add_argument("--ui", action="store_true", help="serve the page meanwhile; prints its address")
+    to_run.add_argument("--dry-run", action="store_true", help="validate and describe it; start nothing")
+
+
+def topology_of(target: str) -> Topology:
+    """The topology that ``MODULE[:NAME]`` names. Imports the module.
+
+    Raises:
+        ConfigError: There is no such module or name, or it is no topology.
+        TopologyError: It is invalid.
+    """
+    place, _, name = target.partition(":") if not target.endswith(".py") else (target, "", "")
+    module = _module(place, target)
+    name = name or "topology"
+    if not hasattr(module, name):
+        usable = (Topology, TopologyBuilder)
+        known = [each for each, value in vars(module).items() if isinstance(value, usable)]
+        raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
+    found = getattr(module, name)
+    if callable(found):
+        found = found()
+    if isinstance(found, TopologyBuilder):
+        found = found.create_topology()
+    if not isinstance(found, Topology):
+        raise ConfigError(
+            f"{name!r} is {type(found).__name__}, and no topology",
+            target,
+            "name what create_topology() returns, a TopologyBuilder, or a function without arguments "
+            "that returns one",
+        )
+    return found
+
+
+def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module
+    file = Path(place)
+    if place.endswith(".py"):
+        if not file.is_file():
+            raise ConfigError(f"there is no file {place}", target, "name a module or a .py file")
+        sys.path.insert(0, str(file.absolute().parent))
+        place = file.stem
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"{place} cannot be imported: {error}", target, "install what it needs, or run it elsewhere"
+            ) from error
+        raise ConfigError(
+            f"there is no module {place!r}", target, "run this where the module is, or name its .py file"
+        ) from error
+    except ImportError as error:
+        raise ConfigError(f"{place} cannot be imported: {error}", target, "see the error") from error
+
+
+def config_of(settings: Iterable[str]) -> Config:
+    """The settings that ``-c key=value`` gives; a value is JSON, or else a text.
+
+    Raises:
+        ConfigError: A setting that does not exist, or a value that it cannot have.
+    """
+    dotted: dict[str, Any] = {}
+    named: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting!r} is no setting", "-c", "write -c key=value")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        (dotted if "." in key else named)[key] = value
+    config = Config.from_mapping(dotted)
+    return replace(config, **named) if named else config
+
+
+def _run(given: Namespace) -> Iterable[Answer]:
+    if not given.dry_run:
+        _need_checkpoint(given)
+    config, topology = config_of(given.settings), topology_of(given.target)
+    if given.dry_run:
+        described = topology.describe(config.partitions or 2)
+        yield Answer(described.data, f"{described}\nvalid; nothing was started")
+        return
+    with needing_spark("acktree run"):
+        from acktree import submit  # noqa: PLC0415  # --dry-run needs no Spark
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("acktree").setLevel(logging.INFO)
+    start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
+    with _page() if given.ui else nullcontext():
+        running, error = _run_to_end(start, given)
+    yield _account(running, error)
+    if error is not None:
+        raise error
+
+
+def _need_checkpoint(given: Namespace) -> None:
+    if given.checkpoint is None:
+        given.usage_error("the following arguments are required: --checkpoint")
+
+
+@contextmanager
+def _page() -> Iterator[None]:
+    """The page in a process of its own, for the length of the block; it prints its address to stderr."""
+    command = [sys.executable, "-m", "acktree", "ui"]
+    page = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)  # noqa: S603
+    try:
+        yield
+    finally:
+        page.terminate()
+        page.wait()
+
+
+def _run_to_end(
+    start: Callable[[], SubmittedTopology], given: Namespace
+) -> tuple[SubmittedTopology, BaseException | None]:
+    """Run a topology until it ends, is stopped, or the time is over; returns it with what stopped it."""
+    running = None
+    try:
+        with start() as running:
+            if not running.await_termination(given.timeout):
+                raise TimeoutError(  # noqa: TRY301  # leaves the block, which stops the topology
+                    f"{running.name} has not ended in {given.timeout:g} s, and was stopped"
+                )
+    except (StoppedBySignal, AcktreeError, TimeoutError) as error:
+        if running is None:
+            raise
+        return running, error
+    except Exception as error:  # Spark's own: its text is the JVM's
+        if running is None:
+            raise AcktreeError(
+                error_text(error), f"acktree run {given.target}", "see the log above"
+            ) from error
+        return running, AcktreeError(error_text(error), f"topology {running.name!r}", "see the log above")
+    return running, None
+
+
+def _account(running: SubmittedTopology, error: BaseException | None) -> Answer:
+    """What became of the messages of this run."""
+    stats = running.stats()
+    components = running.describe().data["components"]
+    spouts = [stats[name] for name, about in components.items() if about["kind"] == "spout"]
+    counts: dict[str, Any] = {
+        what: sum(getattr(spout.total, what) for spout in spouts)
+        for what in ("emitted", "acked", "failed", "timed_out")
+    }
+    counts |= {"dead_letters": _letters(running), "open": sum(spout.open or 0 for spout in spouts)}
+    shown = {
+        "topology": running.name,
+        "checkpoint": str(running.checkpoint),
+        "status": _status(running, error),
+    }
+    if isinstance(error, AcktreeError):
+        shown["error"] = error.what
+    text = [stats.table(), *(f"{what}: {n:,}" for what, n in counts.items() if n is not None)]
+    return Answer(shown | counts, "\n".join(text))
+
+
+def _letters(running: SubmittedTopology) -> int | None:
+    try:
+        return running.dead_letters.count()
+    except AcktreeError:
+        return None
+
+
+def _status(running: SubmittedTopology, error: BaseException | None) -> str:
+    if isinstance(error, AcktreeError):
+        return "FAILED"
+    return "ENDED" if running.has_ended else "STOPPED"
+
+
+def _submit(given: Namespace) -> Answer:
+    _need_checkpoint(given)
+    config_of(given.settings)  # refused here rather than in the log
+    place = location_of(given.checkpoint)
+    _refuse_running(str(place))
+    log = _log_file(place)
+    command = [sys.executable, "-m", "acktree", "run", given.target, "--checkpoint", str(place), "--json"]
+    command += [part for setting in given.settings for part in ("-c", setting)]
+    with log.open("ab") as output:
+        child = subprocess.Popen(  # noqa: S603  # our own command, its arguments as they were given
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    entry = _await_warm(child, place, log, _START_SECS if given.timeout is None else given.timeout)
+    named = {"topology": entry.topology, "id": entry.id, "checkpoint": entry.checkpoint}
+    shown = named | {"pid": child.pid, "log": str(log)}
+    return Answer(shown, f"{entry.id} runs as process {child.pid}; its log is {log}")
+
+
+def _refuse_running(place: str) -> None:
+    for entry in _entries_of(place):
+        if DoorClient(entry).is_answering():
+            raise MisuseError(
+                f"topology {entry.topology!r} runs on this checkpoint, as process {entry.pid}",
+                place,
+                f"stop it first: acktree kill {place}",
+            )
+
+
+def _entries_of(place: str) -> list[Entry]:
+    in_checkpoint = None if "://" in place else read_entry(Path(place) / POINTER)
+    return [in_checkpoint] if in_checkpoint else [each for each in entries() if each.checkpoint == place]
+
+
+def _log_file(place: Path | str) -> Path:
+    """Where the output of a detached driver goes: into its checkpoint, if that is a folder."""
+    log = place / "driver.log" if isinstance(place, Path) else runtime_folder() / f"{key_of(place)}.log"
+    try:
+        make_private_folder(log.parent)
+        make_private_file(log)
+    except OSError as error:
+        raise ConfigError(
+            f"the log cannot be made: {error}", str(log), "name a folder that this user can make and write to"
+        ) from error
+    return log
+
+
+def _await_warm(child: subprocess.Popen[bytes], place: Path | str, log: Path, most_secs: float) -> Entry:
+    """Wait until the first micro-batch has run, or the topology came to its end."""
+    deadline = time.monotonic() + most_secs
+    while True:
+        for entry in _entries_of(str(place)):
+            if entry.pid == child.pid and (child.poll() == 0 or _is_warm(entry)):
+                return entry
+        if child.poll() is not None:
+            raise AcktreeError(
+                f"the driver ended with exit code {child.returncode}:\n{_last_lines(log)}",
+                str(log),
+                "mend what it says and submit again",
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {child.pid} has not started in {most_secs:g} s; it goes on: {log}")
+        time.sleep(_LOOK_SECS)
+
+
+def _is_warm(entry: Entry) -> bool:
+    try:
+        return DoorClient(entry).snapshot().status != "STARTING"
+    except (NobodyRunsError, DoorError, TimeoutError):
+        return False
+
+
+def _last_lines(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return "\n".join(f"    {line}" for line in lines)

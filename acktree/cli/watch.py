@@ -1,0 +1,257 @@
+"""Commands that look and change nothing: ``list``, ``show``, ``stats``, ``top``, ``monitor`` and others."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from acktree.cli.answers import Answer, Commands, duration, new_command, table
+from acktree.core.stats.counters import WHATS
+from acktree.errors import CheckpointError, ConfigError, nearest
+from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies
+from acktree.ui.places import forget_gone
+from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS, Snapshot, plain
+
+__all__ = ["add_to"]
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_ERRORS: Final = 20
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    to_list = new_command(commands, "list", "your topologies on this machine", _list, names=False)
+    to_list.add_argument("--all", action="store_true", help="also those that ended or were stopped")
+    new_command(commands, "show", "levels, tasks, streams and settings", _show)
+    to_stats = new_command(commands, "stats", "the numbers of Storm's UI; of a stopped one the last", _stats)
+    to_stats.add_argument(
+        "--window", choices=(RECENT, *STORM_WINDOWS), default=ALL_TIME,
+        help="the last seconds, or :all-time (this run; the default)",
+    )  # fmt: skip
+    to_top = new_command(commands, "top", "rates and loads of the last ten seconds, live", _top)
+    to_monitor = new_command(commands, "monitor", "the rate of one component, a line at a time", _monitor)
+    to_monitor.add_argument("-m", "--component", metavar="ID", help="default: the first spout")
+    to_monitor.add_argument("-s", "--stream", default="default")
+    to_monitor.add_argument("-w", "--watch", choices=WHATS, default="emitted")
+    for parser, secs in ((to_top, 2.0), (to_monitor, 4.0)):
+        parser.add_argument("-i", "--interval", type=float, default=secs, metavar="SECS")
+        parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N lines or screens")
+    new_command(commands, "get-errors", "the last errors of each component", _errors)
+    to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
+    to_open.add_argument("--limit", type=int, default=20, metavar="N")
+
+
+def _list(given: Namespace) -> Answer:
+    forget_gone()
+    known = map(_line_of, found_topologies())
+    lines = [line for line in known if line and (given.all or line["is_listed"])]
+    for line in lines:
+        del line["is_listed"]
+    head = ("name", "status", "tasks", "workers", "uptime", "id", "checkpoint")
+    rows = [
+        (
+            line["topology"], line["status"], line["tasks"], line["workers"],
+            "" if line["uptime_secs"] is None else duration(line["uptime_secs"]),
+            line["id"], line["checkpoint"],
+        )
+        for line in lines
+    ]  # fmt: skip
+    return Answer({"topologies": lines}, table(head, rows) if rows else "no topology is running")
+
+
+def _line_of(found: Found) -> dict[str, Any] | None:
+    """One topology in the list. One whose driver died is listed, and said to be so."""
+    entry, snapshot = found.entry, None
+    if entry is None:
+        return None
+    with suppress(NobodyRunsError, DoorError, TimeoutError):
+        snapshot = found.snapshot()
+    status: str = "UNKNOWN" if snapshot is None else snapshot.status
+    if not found.is_running and (snapshot is None or snapshot.is_running or snapshot.id != entry.id):
+        status = "DIED"
+    components = {} if snapshot is None else snapshot.graph["components"]
+    return {
+        "topology": entry.topology,
+        "id": entry.id,
+        "status": status,
+        "tasks": sum(about["parallelism"] for about in components.values()),
+        "workers": 0 if snapshot is None else snapshot.graph["partitions"],
+        "uptime_secs": snapshot.uptime_secs if snapshot and found.is_running else None,
+        "checkpoint": entry.checkpoint,
+        "pid": entry.pid,
+        "is_listed": found.is_running or status == "DIED",
+    }
+
+
+def _seen(given: Namespace) -> tuple[Found, Snapshot]:
+    """The topology that is named, and its snapshot: now, or the last.
+
+    Raises:
+        CheckpointError: It has none.
+    """
+    found = find(given.topology)
+    if found.is_running and found.entry is not None:
+        return found, DoorClient(found.entry, given.timeout or 10.0).snapshot(0)
+    last = found.last_snapshot()
+    if last is None:
+        raise CheckpointError(
+            "nothing is known of its numbers: nobody runs it, and no run has left a snapshot",
+            found.checkpoint,
+            "submit it; a driver with a door leaves one at its end and every half minute",
+        )
+    return found, last
+
+
+def _as_of(found: Found, snapshot: Snapshot) -> str:
+    """A line that says what the numbers are of."""
+    at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if found.is_running:
+        return f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
+    status = "DIED" if snapshot.is_running else snapshot.status
+    return f"{snapshot.id}  {status}  nobody runs it; the last numbers, of {at}"
+
+
+def _show(given: Namespace) -> Answer:
+    found, snapshot = _seen(given)
+    data = plain(snapshot) | {"is_running": found.is_running}
+    for part in ("windows", "errors"):
+        del data[part]
+    default = _default_settings()
+    changed = {key: value for key, value in snapshot.config.items() if default.get(key) != value}
+    lines = [
+        _as_of(found, snapshot),
+        f"checkpoint {snapshot.checkpoint}, run {snapshot.run}, process {snapshot.pid} on {snapshot.host}",
+        _described(snapshot),
+        *(f"setting {key} = {value}" for key, value in sorted(changed.items())),
+    ]
+    if snapshot.stopped_by:
+        lines.append(f"stopped by: {snapshot.stopped_by}")
+    return Answer(data, "\n".join(lines))
+
+
+def _described(snapshot: Snapshot) -> str:
+    from acktree.topology.describe import Description  # noqa: PLC0415
+
+    return str(Description(dict(snapshot.graph)))
+
+
+def _default_settings() -> dict[str, Any]:
+    from acktree.config import Config  # noqa: PLC0415
+
+    return Config().to_mapping()
+
+
+def _stats(given: Namespace) -> Answer:
+    found, snapshot = _seen(given)
+    window = snapshot.windows[given.window]
+    data = {
+        "topology": snapshot.topology,
+        "id": snapshot.id,
+        "status": snapshot.status if found.is_running or not snapshot.is_running else "DIED",
+        "taken_ms": snapshot.taken_ms,
+        "window": given.window,
+        "secs": window.secs,
+        "account": snapshot.account(),
+        "components": plain(window.stats.components),
+        "capacity": {bolt: window.capacity(bolt) for bolt in snapshot.bolts},
+    }
+    return Answer(data, f"{_as_of(found, snapshot)}\n{window.stats.table()}")
+
+
+def _snapshots(given: Namespace) -> Iterator[Snapshot]:
+    """A snapshot at once and then at every interval.
+
+    Raises:
+        NobodyRunsError: The driver is gone.
+    """
+    door, seen = find(given.topology).door, 0
+    while True:
+        yield door.snapshot(min(1.0, given.interval / 2))
+        seen += 1
+        if given.count is not None and seen >= given.count:
+            return
+        time.sleep(given.interval)
+
+
+def _top(given: Namespace) -> Iterable[Answer]:
+    clear = _CLEAR if sys.stdout.isatty() and not given.json else ""
+    if clear:
+        sys.stdout.write(clear)
+    for snapshot in _snapshots(given):
+        window, now = snapshot.windows[RECENT], snapshot.stats
+        rows = []
+        for name in (*snapshot.spouts, *snapshot.bolts):
+            all_time, recent = now[name], window.stats[name]
+            rows.append((
+                name, round(window.rate(name, "emitted")), round(window.rate(name, "executed")),
+                round(window.rate(name, "acked")), round(window.rate(name, "failed"), 1),
+                round(window.rate(name, "timed_out"), 1), f"{window.capacity(name):.0%}",
+                recent.total.execute_ms, recent.total.complete_ms, all_time.open, all_time.lag,
+            ))  # fmt: skip
+        head = (
+            "component", "emit/s", "exec/s", "ack/s", "fail/s", "timeout/s", "busy", "execute ms",
+            "complete ms", "open", "lag",
+        )  # fmt: skip
+        account = "  ".join(f"{what} {n:,}" for what, n in snapshot.account().items() if n is not None)
+        title = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n{account}"
+        if clear:
+            sys.stdout.write(clear)
+        data = {
+            "id": snapshot.id, "status": snapshot.status, "taken_ms": snapshot.taken_ms,
+            "account": snapshot.account(),
+            "components": {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows},
+        }  # fmt: skip
+        yield Answer(data, f"{title}\n{table(head, rows)}\n")
+
+
+def _monitor(given: Namespace) -> Iterable[Answer]:
+    head = "topology\tcomponent\tparallelism\tstream\ttime-diff ms\t{}\tthroughput (Kt/s)"
+    before: tuple[int, int] | None = None
+    for snapshot in _snapshots(given):
+        name = given.component or next(iter(snapshot.spouts), "")
+        if name not in snapshot.stats.components:
+            raise ConfigError(
+                f"there is no component {name!r}", "-m", nearest(name, snapshot.stats.components)
+            )
+        numbers = snapshot.stats[name].streams.get(given.stream)
+        count = 0 if numbers is None else getattr(numbers, given.watch)
+        if before is None:
+            yield Answer(None, head.format(given.watch))
+        diff_ms, grown = (0, 0) if before is None else (snapshot.taken_ms - before[0], count - before[1])
+        before = snapshot.taken_ms, count
+        rate = grown / diff_ms if diff_ms > 0 else 0.0
+        parallelism = snapshot.graph["components"][name]["parallelism"]
+        row = {
+            "topology": snapshot.topology, "component": name, "parallelism": parallelism,
+            "stream": given.stream, "time_diff_ms": diff_ms, given.watch: grown, "throughput_kt_s": rate,
+        }  # fmt: skip
+        line = f"{snapshot.topology}\t{name}\t{parallelism}\t{given.stream}\t{diff_ms}\t{grown}\t{rate:.3f}"
+        yield Answer(row, line.expandtabs(12))
+
+
+def _errors(given: Namespace) -> Answer:
+    found, snapshot = _seen(given)
+    lines = [_as_of(found, snapshot)]
+    for error in snapshot.errors[-_ERRORS:]:
+        at = f"{datetime.fromtimestamp(error.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        task = "" if error.task_id is None else f" task {error.task_id}"
+        lines += [f"{at}  {error.component}{task}: {error.reason}"]
+        lines += [f"    {line}" for line in (error.traceback or "").splitlines()]
+    if not snapshot.errors:
+        lines.append("no errors")
+    data = {"topology": snapshot.topology, "id": snapshot.id, "errors": plain(snapshot.errors)}
+    return Answer(data, "\n".join(lines))
+
+
+def _open(given: Namespace) -> Answer:
+    found = find(given.topology)
+    messages = found.door.get("open", {"limit": given.limit})["open"]
+    head = ("age s", "spout", "task", "message id", "root", "attempt", "state")
+    names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
+    rows = [tuple(message[name] for name in names) for message in messages]
+    return Answer({"open": messages}, table(head, rows) if rows else "no message is open")

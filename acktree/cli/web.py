@@ -1,0 +1,66 @@
+"""``acktree ui``: serves the web page, REST and metrics for this user's topologies."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable
+
+from acktree.cli.answers import Answer, Commands, new_command
+from acktree.errors import ConfigError
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    parser = new_command(
+        commands, "ui", "the web page, REST and metrics of your topologies", _ui, names=False
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:0", metavar="[HOST:]PORT",
+        help="where (default: a free port of 127.0.0.1); beyond loopback --token-file and TLS are asked for",
+    )  # fmt: skip
+    parser.add_argument("--read-only", action="store_true", help="refuse every order")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="the token, in a file that only you can read; made if missing"
+    )
+    parser.add_argument(
+        "--tls-cert", metavar="FILE", help="the certificate, where it listens beyond loopback"
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="its key")
+    parser.add_argument(
+        "--checkpoint",
+        action="append",
+        default=[],
+        metavar="C",
+        help="a checkpoint to show, also when stopped",
+    )
+    parser.add_argument(
+        "--open-numbers", action="store_true",
+        help="serve the numbers of cluster/ and topology/ without a token: for tools that cannot send one",
+    )  # fmt: skip
+
+
+def _ui(given: Namespace) -> Iterable[Answer]:
+    try:
+        from acktree.ui.web.serve import Options, serve  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "prometheus_client"):
+            raise
+        raise ConfigError(
+            f"{error.name} is not installed, and the page needs it", "acktree ui", "pip install 'acktree[ui]'"
+        ) from error
+    host, _, port = given.listen.rpartition(":")
+    if not port.isdigit():
+        raise ConfigError(f"{given.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
+    options = Options(
+        host=host.strip("[]") or "127.0.0.1", port=int(port), is_read_only=given.read_only,
+        token_file=given.token_file, certificate=given.tls_cert, key=given.tls_key,
+        checkpoints=tuple(given.checkpoint), has_open_numbers=given.open_numbers,
+    )  # fmt: skip
+    for started in serve(options):
+        shown = f"{started.url}/?token={started.token}"
+        yield Answer(
+            {"url": started.url, "token": started.token},
+            f"the page: {shown}\nCtrl-C stops it. The token is in that address: give it to nobody.",
+        )

@@ -1,0 +1,269 @@
+"""Asks drivers through their sockets, and finds topologies by name, id or checkpoint."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from acktree.checkpoint.location import location_of
+from acktree.errors import AcktreeError, ConfigError, nearest
+from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
+from acktree.ui.snapshot import Snapshot
+
+__all__ = ["DoorClient", "DoorError", "Found", "NobodyRunsError", "find", "found_topologies"]
+
+_MOST_ANSWER: Final = 256 << 20
+
+
+class NobodyRunsError(AcktreeError):
+    """No driver runs the topology, or it has no door."""
+
+
+class DoorError(AcktreeError):
+    """The driver refused what it was asked.
+
+    Attributes:
+        status: The status of HTTP: 404 for what it does not have, 409 for what it cannot do now.
+    """
+
+    def __init__(self, what: str, where: str, fix: str, *, status: int = 400) -> None:
+        super().__init__(what, where, fix)
+        self.status = status
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection of HTTP to a Unix socket."""
+
+    def __init__(self, path: str, timeout_secs: float) -> None:
+        super().__init__("localhost", timeout=timeout_secs)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        if peer_user(self.sock) not in (None, os.geteuid()):
+            raise ConnectionRefusedError("the socket belongs to another user")
+
+
+@dataclass(frozen=True, slots=True)
+class DoorClient:
+    """The client's side of a driver's socket. Each call is a connection of its own.
+
+    Attributes:
+        entry: Where the driver listens.
+        timeout_secs: The longest wait for an answer.
+    """
+
+    entry: Entry
+    timeout_secs: float = 10.0
+
+    def is_answering(self) -> bool:
+        """Whether a driver listens."""
+        connection = socket.socket(socket.AF_UNIX)
+        with connection:
+            connection.settimeout(min(2.0, self.timeout_secs))
+            try:
+                connection.connect(self.entry.socket)
+            except OSError:
+                return False
+        return True
+
+    def snapshot(self, most_age_secs: float = 1.0) -> Snapshot:
+        """The topology now; at most so old.
+
+        Raises:
+            NobodyRunsError: No driver answers.
+            DoorError: It has no snapshot yet.
+        """
+        answer = self._ask("GET", "/v1/snapshot", {"most_age_secs": most_age_secs})
+        try:
+            return Snapshot.from_json(answer)
+        except ValueError as error:
+            raise DoorError(
+                f"the driver has no snapshot: {error}", self.entry.id, "try again in a second"
+            ) from error
+
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """Ask a question."""
+        return dict(json.loads(self._ask("GET", f"/v1/{path}", query or {})))
+
+    def order(self, order: str, given: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """Give an order; returns what came of it.
+
+        Raises:
+            NobodyRunsError: No driver answers.
+            DoorError: It refused.
+        """
+        return dict(json.loads(self._ask("POST", f"/v1/{order}", given or {})))
+
+    def _ask(self, method: str, path: str, given: Mapping[str, object]) -> bytes:
+        connection = _UnixConnection(self.entry.socket, self.timeout_secs)
+        try:
+            if method == "GET":
+                query = {name: value for name, value in given.items() if value is not None}
+                connection.request(method, f"{path}?{urlencode(query)}")
+            else:
+                body = json.dumps(given).encode()
+                connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = answer.read(_MOST_ANSWER)
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer from {self.entry.id} in {self.timeout_secs:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise nobody_runs(self.entry, error) from error
+        finally:
+            connection.close()
+        if answer.status == http.client.OK:
+            return said
+        raise _refused(said, answer.status, self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A topology that was found: its entry, and whether a driver answers.
+
+    Attributes:
+        folder: The checkpoint's folder; None where it is at a URL.
+    """
+
+    entry: Entry | None
+    folder: Path | None
+    is_running: bool
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint's folder or URL."""
+        if self.entry is not None:
+            return self.entry.checkpoint
+        return str(self.folder)
+
+    @property
+    def door(self) -> DoorClient:
+        """The driver's socket.
+
+        Raises:
+            NobodyRunsError: No driver answers.
+        """
+        if self.entry is None or not self.is_running:
+            raise nobody_runs(self.entry, None, self.folder)
+        return DoorClient(self.entry)
+
+    def last_snapshot(self) -> Snapshot | None:
+        """What the checkpoint keeps of its last run; None if there is none."""
+        if self.folder is None:
+            return None
+        with suppress(OSError, ValueError):
+            return Snapshot.from_json((self.folder / SNAPSHOT).read_bytes())
+        return None
+
+    def snapshot(self) -> Snapshot | None:
+        """The topology now; of a stopped one the last that was kept; None if there is none."""
+        if self.is_running:
+            with suppress(NobodyRunsError):  # it has just stopped
+                return self.door.snapshot()
+        return self.last_snapshot()
+
+
+def found_topologies() -> Iterator[Found]:
+    """All topologies of this user that are known here, running or not."""
+    for entry in entries():
+        yield Found(entry, entry.folder, DoorClient(entry).is_answering())
+
+
+def find(named: str) -> Found:
+    """The topology that somebody names.
+
+    Args:
+        named: A name, an id, or a checkpoint: a folder in which one is, or a URL.
+
+    Raises:
+        ConfigError: There is none, or several of that name.
+    """
+    folder = _checkpoint_at(named)
+    if folder is not None:
+        return _found_in(folder)
+    known = list(entries())
+    matching = [entry for entry in known if named in (entry.topology, entry.id, entry.checkpoint)]
+    running = [entry for entry in matching if DoorClient(entry).is_answering()]
+    chosen = running or matching
+    if len(chosen) == 1:
+        return Found(chosen[0], chosen[0].folder, bool(running))
+    if chosen:
+        places = ", ".join(entry.checkpoint for entry in chosen)
+        raise ConfigError(
+            f"{len(chosen)} topologies are called {named!r}", places, "name one by its checkpoint or its id"
+        )
+    raise ConfigError(
+        f"there is no topology and no checkpoint {named!r}",
+        "topologies of this user on this machine",
+        nearest(named, {entry.topology for entry in known}),
+    )
+
+
+def _checkpoint_at(named: str) -> Path | None:
+    try:
+        where = location_of(named)
+    except ConfigError:
+        return None
+    if isinstance(where, Path) and (where / "acktree.json").is_file():
+        return where
+    return None
+
+
+def _found_in(folder: Path) -> Found:
+    """What runs on a checkpoint, by the entry in it."""
+    entry = read_entry(folder / POINTER)
+    if entry is not None and entry.host != socket.gethostname():
+        return Found(entry, folder, is_running=False)
+    return Found(entry, folder, entry is not None and DoorClient(entry).is_answering())
+
+
+def nobody_runs(
+    entry: Entry | None, error: BaseException | None = None, folder: Path | None = None
+) -> NobodyRunsError:
+    """The error for a topology whose driver does not answer, with what is known of it."""
+    if entry is None:
+        return NobodyRunsError(
+            "no driver with a door runs this topology", str(folder),
+            "start it: acktree run MODULE:NAME --checkpoint ...; with Config(control=False) it has no door",
+        )  # fmt: skip
+    if entry.host != socket.gethostname():
+        return NobodyRunsError(
+            f"its driver ran on another machine, {entry.host}", entry.checkpoint, "run this command there"
+        )
+    if _is_alive(entry.pid) and error is not None:
+        what = f"process {entry.pid} of topology {entry.topology!r} does not answer: {error}"
+        return NobodyRunsError(what, entry.socket, "see its log; it may be stopping")
+    return NobodyRunsError(
+        f"nobody runs topology {entry.topology!r}: process {entry.pid} is gone or has stopped it",
+        entry.checkpoint,
+        "submit it again on this checkpoint",
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _refused(said: bytes, status: int, entry: Entry) -> DoorError:
+    parts: Sequence[str] = ("the driver refused", entry.id, "see its log")
+    with suppress(ValueError, TypeError, AttributeError):
+        given = json.loads(said)
+        parts = tuple(
+            str(given.get(name, other)) for name, other in zip(("error", "where", "fix"), parts, strict=True)
+        )
+    return DoorError(*parts, status=status)

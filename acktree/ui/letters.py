@@ -1,0 +1,132 @@
+"""Dead letters as JSON for operators: pages of them, one whole, and orders that name the count that was seen.
+
+Rules of this file
+------------------
+1. Nothing is unpickled: a pickled value is shown by its size.
+2. An order over letters by filter names how many the operator has seen. If there are more or fewer now, it is
+   refused and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final, cast
+
+from acktree.dead_letters.export import plain_value
+from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.store import DeadLetters
+from acktree.dead_letters.table import COLUMNS, Filters
+from acktree.errors import ConfigError, MisuseError
+from acktree.texts import bounded
+from acktree.ui.snapshot import plain
+
+__all__ = ["CountChangedError", "filters_of", "page", "purge", "redrive", "shown", "whole"]
+
+_MOST_PAGE: Final = 500
+_MOST_ORDERED: Final = 100_000
+_MOST_VALUE: Final = 2_000
+_TEXTS: Final = ("topology", "spout", "component", "kind", "cause")
+_TIMES: Final = ("before", "since")
+_TRUTHS: Final = {"true": True, "false": False, True: True, False: False}
+
+
+class CountChangedError(MisuseError):
+    """There are more or fewer letters than the operator has seen; nothing was done."""
+
+
+def filters_of(given: Mapping[str, Any]) -> Filters:
+    """The filters among the parts of a request; all others are ignored.
+
+    Raises:
+        ConfigError: A value that no letter can have.
+    """
+    found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if given.get(name)}
+    try:
+        found |= {name: int(given[name]) for name in _TIMES if given.get(name)}
+        found |= {
+            name: _TRUTHS[given[name]]
+            for name in ("redriven", "settled")
+            if given.get(name) not in (None, "")
+        }
+        if given.get("ids") is not None:
+            ids = given["ids"]
+            found["ids"] = [int(each) for each in (ids.split(",") if isinstance(ids, str) else ids)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"a filter of dead letters cannot be read: {error}",
+            f"{dict(given)}"[:200],
+            "times are milliseconds since 1970, redriven and settled true or false, ids numbers",
+        ) from error
+    return cast("Filters", found)
+
+
+def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Some letters that match, lowest id first, and how many match in all.
+
+    Args:
+        given: Filters; ``after``: only ids above this one; ``limit``: at most so many.
+    """
+    filters = filters_of(given)
+    after, limit = int(given.get("after") or 0), int(given.get("limit") or 50)
+    limit = max(1, min(_MOST_PAGE, limit))
+    found = store.page(after, limit, **filters)
+    return {
+        "count": store.count(**filters),
+        "letters": [shown(letter) for letter in found],
+        "after": found[-1].id if len(found) == limit else None,
+    }
+
+
+def whole(store: DeadLetters, number: int) -> dict[str, Any]:
+    """One letter with its traceback. MisuseError if there is none of this number."""
+    (letter,) = store.get([number])
+    return shown(letter) | {"traceback": letter.traceback}
+
+
+def shown(letter: DeadLetter) -> dict[str, Any]:
+    """A letter without payload and traceback, its values as JSON."""
+    parts = {name: getattr(letter, name) for name in COLUMNS if name not in ("payload", "traceback")}
+    values = {name: _short(plain_value(value)) for name, value in letter.plain_values.items()}
+    # A root is 64 bits, and JavaScript's numbers have 53.
+    shown_parts: dict[str, Any] = plain(parts | {"root": str(letter.root), "values": values})
+    return shown_parts
+
+
+def _short(value: object) -> object:
+    return bounded(value, _MOST_VALUE) if isinstance(value, str) else value
+
+
+def redrive(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Send letters again: those with the ids, or all that match filters and the count that was seen."""
+    return {"done": True, "redriven": store.redrive(_ordered(store, given, "redrive"))}
+
+
+def purge(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Delete letters: those with the ids, or all that match filters and the count that was seen."""
+    ids = _ordered(store, given, "purge")
+    return {"done": True, "purged": store.purge(ids=ids)}
+
+
+def _ordered(store: DeadLetters, given: Mapping[str, Any], order: str) -> list[int]:
+    """The ids of the letters that an order is about."""
+    filters, expected = filters_of(given), given.get("expected_count")
+    if "ids" in filters:
+        return [letter.id for letter in store.get(filters["ids"]) if letter.id is not None]
+    if expected is None:
+        raise MisuseError(
+            f"{order} by filter without a count", order, "name ids=, or expected_count= as you have seen it"
+        )
+    found = islice(store.find(**filters), _MOST_ORDERED + 1)
+    ids = [letter.id for letter in found if letter.id is not None]
+    if len(ids) > _MOST_ORDERED:
+        raise MisuseError(
+            f"more than {_MOST_ORDERED} dead letters match", order, "narrow it with a filter, such as before="
+        )
+    if len(ids) != int(expected):
+        raise CountChangedError(
+            f"{len(ids)} dead letters match now, and not {int(expected)}",
+            order,
+            "look again, then order again",
+        )
+    return ids

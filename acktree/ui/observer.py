@@ -1,0 +1,247 @@
+"""Makes snapshots of a running topology, on a thread of its own.
+
+Whoever asks gets the last snapshot, as bytes that are already there. While somebody asks, a new one is made
+at most four times a second, and less often where it takes long; otherwise one in half a minute, for the
+windows and for the copy in the checkpoint. The thread reads what spout threads and the sink have counted, as
+``running.stats()`` does.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Condition, Event, Thread
+from typing import Final
+
+from acktree.core.stats.statistics import Stats
+from acktree.driver.supervisor import Run
+from acktree.errors import AcktreeError
+from acktree.logs import logger
+from acktree.ui.snapshot import (
+    ALL_TIME,
+    RECENT,
+    STORM_WINDOWS,
+    AckerNumbers,
+    InboxNumbers,
+    LetterNumbers,
+    Snapshot,
+    Status,
+    Window,
+)
+from acktree.ui.windows import Windows
+
+__all__ = ["Observer"]
+
+log = logger("acktree")
+
+_IDLE_SECS: Final = 30.0
+_LEAST_SECS: Final = 0.25
+_RESTS: Final = 20
+"""After a snapshot the thread rests so many times as long as it took: at most a twentieth of a core."""
+_CLOSE_SECS: Final = 5.0
+"""The longest wait for the last snapshot when a topology stops."""
+_LETTERS_SECS: Final = 2.0
+"""How old the counts of dead letters may be: they ask a database."""
+_LENGTHS: Final = tuple(int(name) for name in (RECENT, *STORM_WINDOWS) if name != ALL_TIME)
+
+
+def _nothing(_: Snapshot) -> None:
+    """The default: nothing is kept of a snapshot."""
+
+
+class Observer:
+    """The snapshots of one run.
+
+    Args:
+        run: The run.
+        began_ms: When it began; milliseconds since 1970.
+        version: The version of acktree.
+        batch_ms: Gives where the time of the last micro-batch went, in milliseconds by phase.
+        keep: Called with a snapshot every half minute, and with the last one.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        began_ms: int,
+        version: str,
+        batch_ms: Callable[[], Mapping[str, int]] = dict,
+        keep: Callable[[Snapshot], None] = _nothing,
+    ) -> None:
+        self._run, self._began_ms, self._version = run, began_ms, version
+        self._batch_ms, self._keep = batch_ms, keep
+        self._windows = Windows(_LENGTHS, _steady_ms())
+        self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
+        self._is_closed, self._asked = Event(), Event()
+        self._made = Condition()
+        self._latest: tuple[float, Snapshot, bytes] | None = None
+        self._stopped_by: BaseException | None = None
+        self._thread = Thread(target=self._observe, name=f"snapshots {run.name}", daemon=True)
+
+    @property
+    def id(self) -> str:
+        """The topology's id in this run."""
+        return f"{self._run.name}-{self._run.checkpoint.run}-{self._began_ms // 1000}"
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def latest(self, most_age_secs: float = 1.0, wait_secs: float = 2.0) -> bytes:
+        """The last snapshot as JSON.
+
+        Args:
+            most_age_secs: If it is older, a new one is asked for.
+            wait_secs: The longest wait for that; then the old one is returned.
+
+        Returns empty bytes where none is made in time.
+        """
+        asked = time.monotonic()
+        with self._made:
+            while not self._is_closed.is_set():
+                if self._latest is not None and self._latest[0] >= asked - most_age_secs:
+                    break
+                left = asked + wait_secs - time.monotonic()
+                if left <= 0:
+                    break
+                self._asked.set()
+                self._made.wait(left)
+            return b"" if self._latest is None else self._latest[2]
+
+    def forget(self) -> None:
+        """An order was given: what is asked next shows its effect."""
+        self._letters_at = -_LETTERS_SECS
+        with self._made:
+            if self._latest is not None:
+                self._latest = (-1e9, *self._latest[1:])
+
+    def close(self, stopped_by: BaseException | None) -> None:
+        """Let the thread make and keep the last snapshot, and end. Never raises.
+
+        A store of dead letters that hangs holds the thread up; the topology does not stop later for it.
+        """
+        self._stopped_by = stopped_by
+        self._is_closed.set()
+        self._asked.set()
+        with suppress(RuntimeError):  # it was not begun
+            self._thread.join(_CLOSE_SECS)
+
+    def _observe(self) -> None:
+        kept_at = time.monotonic()
+        while not self._is_closed.is_set():
+            began = time.monotonic()
+            self._make()
+            rest_secs = max(_LEAST_SECS, _RESTS * (time.monotonic() - began))
+            if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
+                kept_at = time.monotonic()
+                self._keep_one(self._latest[1])
+            if not self._is_closed.wait(rest_secs):
+                self._asked.wait(_IDLE_SECS)
+            self._asked.clear()
+        self._letters_at = -_LETTERS_SECS
+        self._make(is_over=True)
+
+    def _make(self, *, is_over: bool = False) -> None:
+        """Make a snapshot and give it to those who wait; an error is logged, and the old one stays."""
+        began = time.monotonic()
+        try:
+            made = self._snapshot(is_over=is_over)
+            packed = made.to_json()
+        except Exception:
+            log.exception("topology=%s no snapshot could be made", self._run.name)
+            return
+        with self._made:
+            self._latest = began, made, packed
+            self._made.notify_all()
+        if is_over:
+            self._keep_one(made)
+
+    def _keep_one(self, made: Snapshot) -> None:
+        try:
+            self._keep(made)
+        except (OSError, AcktreeError) as error:  # a full disk stops the topology by itself
+            log.warning("topology=%s the last snapshot was not stored: %s", self._run.name, error)
+
+    def _snapshot(self, *, is_over: bool) -> Snapshot:
+        run, plan, stopped_by = self._run, self._run.plan, self._stopped_by
+        progress = run.results.progress
+        errors = run.errors.kept
+        return Snapshot(
+            topology=run.name,
+            id=self.id,
+            checkpoint=str(run.checkpoint.place),
+            status=_final_status(run, stopped_by) if is_over else _status(run),
+            run=run.checkpoint.run,
+            batch_id=progress.batch_id,
+            taken_ms=time.time_ns() // 1_000_000,
+            began_ms=self._began_ms,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            user=_user(),
+            version=self._version,
+            config=plan.config.without_secrets().to_mapping(),
+            graph=run.describe().data,
+            windows=self._windows_now(),
+            errors=errors,
+            acker=AckerNumbers(progress.open_count, progress.next_deadline_ms),
+            inbox=InboxNumbers(
+                *run.inbox.waiting, plan.config.inbox_max_messages, plan.config.inbox_max_bytes
+            ),
+            dead_letters=self._letters_now(),
+            batch_ms={} if is_over else self._batch_ms(),
+            stopped_by=None if stopped_by is None else str(stopped_by),
+        )
+
+    def _windows_now(self) -> dict[str, Window]:
+        run, now_ms = self._run, _steady_ms()
+        counters, spouts = run.counters(), run.open_messages()
+        components = run.plan.topology.components
+        self._windows.note(counters, now_ms)
+        age_secs = max(0.0, time.time() - self._began_ms / 1000)
+        found = {ALL_TIME: Window(age_secs, Stats.of(counters, components=components, spouts=spouts))}
+        for length in _LENGTHS:
+            grown, secs = self._windows.since(counters, length, now_ms)
+            found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))
+        return found
+
+    def _letters_now(self) -> LetterNumbers:
+        now = time.monotonic()
+        if now - self._letters_at >= _LETTERS_SECS:
+            self._letters_at = now
+            letters = self._run.dead_letters
+            with suppress(AcktreeError):  # the store's own errors are reported where letters are stored
+                self._letters = LetterNumbers(
+                    waiting=letters.count(redriven=False),
+                    redriven=letters.count(redriven=True, settled=False),
+                    settled=letters.count(settled=True),
+                )
+        return self._letters
+
+
+def _status(run: Run) -> Status:
+    if run.kill_waits.is_set():
+        return "KILLED"
+    if run.results.progress.batch_id < 0:
+        return "STARTING"
+    return "ACTIVE" if run.is_active else "INACTIVE"
+
+
+def _final_status(run: Run, stopped_by: BaseException | None) -> Status:
+    if stopped_by is not None:
+        return "FAILED"
+    return "ENDED" if run.checkpoint.has_ended else "STOPPED"
+
+
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())

@@ -1,0 +1,264 @@
+"""The snapshot: all that operators see of a topology at one moment, as one value.
+
+Rules of this file
+------------------
+1. Each door (socket, command line, REST, metrics, page) shows numbers of one snapshot, and adds none.
+2. A snapshot is plain data: it travels as JSON, and reading one runs no code and unpickles nothing.
+3. A reader of another release ignores what it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar
+
+from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats, TaskStats
+
+__all__ = [
+    "ALL_TIME",
+    "RECENT",
+    "STORM_WINDOWS",
+    "AckerNumbers",
+    "InboxNumbers",
+    "LetterNumbers",
+    "Snapshot",
+    "Status",
+    "Window",
+    "plain",
+]
+
+Status = Literal["STARTING", "ACTIVE", "INACTIVE", "KILLED", "ENDED", "STOPPED", "FAILED"]
+"""KILLED: a kill waits for open messages. The last three are of a topology that no driver runs any more: it
+came to its end, was stopped, or an error stopped it."""
+
+ALL_TIME: Final = ":all-time"
+RECENT: Final = "10"
+"""The window for rates that are shown live."""
+STORM_WINDOWS: Final = ("600", "10800", "86400", ALL_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The numbers of the last seconds.
+
+    Attributes:
+        secs: The time that the numbers cover: less than asked for while the run is younger, and up to a
+            twentieth more.
+        stats: Numbers by component, stream and task.
+    """
+
+    secs: float
+    stats: Stats
+
+    def rate(self, component: str, what: str) -> float:
+        """Events of a component in a second."""
+        found = self.stats.components.get(component)
+        return getattr(found.total, what) / self.secs if found and self.secs > 0 else 0.0
+
+    def capacity(self, component: str) -> float:
+        """The share of the time that the busiest task of a bolt spent in ``execute``; 0 for a spout."""
+        found = self.stats.components.get(component)
+        if found is None or self.secs <= 0:
+            return 0.0
+        busy_ms = (task.total.executed * (task.total.execute_ms or 0.0) for task in found.tasks.values())
+        return max(busy_ms, default=0.0) / (self.secs * 1000)
+
+    def task_capacity(self, component: str, task: int) -> float:
+        """The share of the time that one task spent in ``execute``."""
+        found = self.stats.components.get(component)
+        numbers = found.tasks.get(task) if found else None
+        if numbers is None or self.secs <= 0:
+            return 0.0
+        return numbers.total.executed * (numbers.total.execute_ms or 0.0) / (self.secs * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class AckerNumbers:
+    """The acker after the last micro-batch."""
+
+    open_roots: int = 0
+    next_deadline_ms: int | None = None
+    """When it needs a micro-batch for a timeout, by the clock of the driver; None for never."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxNumbers:
+    """What spouts emitted and Spark has not committed yet."""
+
+    messages: int = 0
+    """Messages that wait for a micro-batch."""
+    bytes: int = 0
+    """Bytes that wait, or are kept for a retry."""
+    limit_messages: int = 0
+    limit_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LetterNumbers:
+    """Dead letters of the topology by what became of them; None where the store could not be asked."""
+
+    waiting: int | None = None
+    redriven: int | None = None
+    """Sent again, and without a final verdict."""
+    settled: int | None = None
+
+    @property
+    def total(self) -> int | None:
+        """All of them."""
+        counts = (self.waiting, self.redriven, self.settled)
+        return None if None in counts else sum(count or 0 for count in counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A topology at one moment.
+
+    Attributes:
+        id: Storm's form of an id: name, run and the second in which the run began.
+        checkpoint: The folder or URL.
+        run: The number of the run on this checkpoint, from 1.
+        batch_id: The last micro-batch whose results are counted; -1 for none.
+        taken_ms, began_ms: Of the snapshot and of the run; milliseconds since 1970.
+        config: The settings by their dotted keys, without secrets.
+        graph: ``Description.data``: components, subscriptions and levels.
+        windows: By name: :data:`RECENT` and those of :data:`STORM_WINDOWS`. ``:all-time`` is this run.
+        errors: The last errors, the oldest first.
+        batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
+        stopped_by: The error that stopped it; None for none.
+    """
+
+    topology: str
+    id: str
+    checkpoint: str
+    status: Status
+    run: int
+    batch_id: int
+    taken_ms: int
+    began_ms: int
+    host: str
+    pid: int
+    user: str
+    version: str
+    config: Mapping[str, Any]
+    graph: Mapping[str, Any]
+    windows: Mapping[str, Window]
+    errors: tuple[ReportedError, ...] = ()
+    acker: AckerNumbers = AckerNumbers()
+    inbox: InboxNumbers = InboxNumbers()
+    dead_letters: LetterNumbers = LetterNumbers()
+    batch_ms: Mapping[str, int] = field(default_factory=dict)
+    stopped_by: str | None = None
+
+    @property
+    def stats(self) -> Stats:
+        """The numbers of the run: what ``running.stats()`` returned at that moment."""
+        return self.windows[ALL_TIME].stats
+
+    @property
+    def spouts(self) -> tuple[str, ...]:
+        """The ids of the spouts."""
+        return tuple(name for name, about in self.graph["components"].items() if about["kind"] == "spout")
+
+    @property
+    def bolts(self) -> tuple[str, ...]:
+        """The ids of the bolts."""
+        return tuple(name for name, about in self.graph["components"].items() if about["kind"] == "bolt")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a driver ran it at that moment."""
+        return self.status not in ("ENDED", "STOPPED", "FAILED")
+
+    @property
+    def uptime_secs(self) -> int:
+        """How long the run had lasted."""
+        return max(0, self.taken_ms - self.began_ms) // 1000
+
+    def total(self, what: str) -> int:
+        """The sum of one count over all spouts: ``emitted``, ``acked``, ``failed`` or ``timed_out``."""
+        found = (self.stats.components.get(spout) for spout in self.spouts)
+        return sum(getattr(spout.total, what) for spout in found if spout)
+
+    def account(self) -> dict[str, int | None]:
+        """Messages of this run by what became of them: each attempt is a message, as for Storm.
+
+        ``open`` counts messages without a final verdict; ``dead_letters`` is None if unknown.
+        """
+        counts: dict[str, int | None] = {
+            what: self.total(what) for what in ("emitted", "acked", "failed", "timed_out")
+        }
+        found = (self.stats.components.get(spout) for spout in self.spouts)
+        open_count = sum(spout.open or 0 for spout in found if spout)
+        return counts | {"dead_letters": self.dead_letters.total, "open": open_count}
+
+    def to_json(self) -> bytes:
+        """As JSON; :meth:`from_json` is the inverse."""
+        return json.dumps(plain(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Snapshot:
+        """Read a snapshot. ValueError if it is none."""
+        try:
+            return cls.of(json.loads(data))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no snapshot: {error!r}") from error
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Snapshot:
+        """Read a snapshot from JSON that was parsed."""
+        known = _known(cls, given)
+        known["windows"] = {
+            name: Window(window["secs"], _stats(window["stats"])) for name, window in given["windows"].items()
+        }
+        known["errors"] = tuple(_made(ReportedError, error) for error in given.get("errors", ()))
+        known["acker"] = _made(AckerNumbers, given.get("acker", {}))
+        known["inbox"] = _made(InboxNumbers, given.get("inbox", {}))
+        known["dead_letters"] = _made(LetterNumbers, given.get("dead_letters", {}))
+        return cls(**known)
+
+
+_Made = TypeVar("_Made")
+
+
+def plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
+    """A value as dicts, lists, texts and numbers; texts that are no UTF-8 are escaped."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if is_dataclass(value):
+        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, Mapping):
+        return {plain(str(key)): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value if isinstance(value, int | float) or value is None else plain(str(value))
+
+
+def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    names = {part.name for part in fields(kind)}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:
+    return kind(**_known(kind, given))
+
+
+def _stats(given: Mapping[str, Any]) -> Stats:
+    components = {name: _component(component) for name, component in given["components"].items()}
+    return Stats(MappingProxyType(components))
+
+
+def _component(given: Mapping[str, Any]) -> ComponentStats:
+    known = _known(ComponentStats, given)
+    known |= _numbers_in(given)
+    known["tasks"] = {
+        int(task): TaskStats(**_numbers_in(numbers)) for task, numbers in given["tasks"].items()
+    }
+    return ComponentStats(**known)
+
+
+def _numbers_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    streams = {stream: _made(Numbers, numbers) for stream, numbers in given["streams"].items()}
+    return {"total": _made(Numbers, given["total"]), "streams": streams}

@@ -1,0 +1,163 @@
+"""Prometheus metrics, made of snapshots at each scrape.
+
+Labels are names of topologies, components and streams, never a message id, a reason or an exception's text.
+Counters are of the run, and begin anew with it: ``_created`` says when.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from acktree.core.stats.statistics import Numbers
+from acktree.ui.snapshot import Snapshot
+from acktree.ui.web.sources import Seen
+
+__all__ = ["exposed"]
+
+_STATUSES: Final = ("STARTING", "ACTIVE", "INACTIVE", "KILLED")
+_MESSAGES: Final = ("acked", "failed", "timed_out")
+_EMITTED: Final = ("emitted", "transferred")
+_READ: Final = ("executed", "acked", "failed")
+
+
+def exposed(all_seen: Iterable[Seen], version: str, accept: str) -> tuple[bytes, str]:
+    """The metrics of running topologies, and their content type, as the scraper accepts."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Snapshots([seen.snapshot for seen in all_seen], version))
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Snapshots(Collector):
+    """Gives the metrics of some snapshots."""
+
+    def __init__(self, snapshots: list[Snapshot], version: str) -> None:
+        names = Counter(snapshot.topology for snapshot in snapshots)
+        self._snapshots = [
+            snapshot if names[snapshot.topology] == 1 else replace(snapshot, topology=snapshot.id)
+            for snapshot in snapshots  # two of one name would give one series twice
+        ]
+        self._version = version
+
+    def describe(self) -> Iterable[Metric]:
+        """No names ahead: nothing else is registered."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric with one sample for each topology, component or stream."""
+        yield InfoMetricFamily("acktree_build", "The page's version.", value={"version": self._version})
+        yield from self._topologies()
+        yield from self._tuples()
+        yield from self._spouts()
+        yield from self._engine()
+
+    def _topologies(self) -> Iterator[Metric]:
+        about = InfoMetricFamily("acktree_topology", "What runs.", labels=["topology"])
+        status = GaugeMetricFamily(
+            "acktree_topology_status", "1 for the status that it has.", labels=["topology", "status"]
+        )
+        for snapshot in self._snapshots:
+            about.add_metric(
+                [snapshot.topology], {"topology_id": snapshot.id, "checkpoint": snapshot.checkpoint}
+            )
+            for each in _STATUSES:
+                status.add_metric([snapshot.topology, each], float(snapshot.status == each))
+        yield about
+        yield status
+
+    def _tuples(self) -> Iterator[Metric]:
+        labels = ["topology", "component", "stream", "source"]
+        for what in (*_EMITTED, "executed", "acked", "failed"):
+            family = CounterMetricFamily(f"acktree_tuples_{what}", f"Tuples {what}.", labels=labels)
+            for snapshot, name, stream, numbers in self._streams():
+                source, colon, own = stream.rpartition(":")
+                is_bolt = name in snapshot.bolts
+                if what in (_READ if colon else _EMITTED) and (is_bolt or what in _EMITTED):
+                    created = snapshot.began_ms / 1000
+                    family.add_metric(
+                        [snapshot.topology, name, own, source], getattr(numbers, what), created=created
+                    )
+            yield family
+
+    def _streams(self) -> Iterator[tuple[Snapshot, str, str, Numbers]]:
+        for snapshot in self._snapshots:
+            for name, component in snapshot.stats.components.items():
+                for stream, numbers in component.streams.items():
+                    yield snapshot, name, stream, numbers
+
+    def _spouts(self) -> Iterator[Metric]:
+        for what in _MESSAGES:
+            family = CounterMetricFamily(
+                f"acktree_messages_{what}",
+                f"Messages of spouts: {what}.",
+                labels=["topology", "spout", "stream"],
+            )
+            for snapshot, name, stream, numbers in self._streams():
+                if name in snapshot.spouts:
+                    family.add_metric(
+                        [snapshot.topology, name, stream], getattr(numbers, what),
+                        created=snapshot.began_ms / 1000,
+                    )  # fmt: skip
+            yield family
+        for name, text, attribute in (
+            ("acktree_messages_open", "Messages without a final verdict.", "open"),
+            ("acktree_message_oldest_open_seconds", "Age of the oldest of them.", "oldest_open_secs"),
+            ("acktree_spout_lag", "Messages that wait at the source.", "lag"),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["topology", "spout"])
+            for snapshot in self._snapshots:
+                for spout in snapshot.spouts:
+                    value = getattr(snapshot.stats[spout], attribute)
+                    if value is not None:
+                        gauge.add_metric([snapshot.topology, spout], value)
+            yield gauge
+
+    def _engine(self) -> Iterator[Metric]:
+        capacity = GaugeMetricFamily(
+            "acktree_bolt_capacity_ratio", "Share of the last 10 minutes in execute, of the busiest task.",
+            labels=["topology", "component"],
+        )  # fmt: skip
+        errors = CounterMetricFamily("acktree_errors", "Errors.", labels=["topology", "component"])
+        letters = GaugeMetricFamily("acktree_dead_letters", "Dead letters.", labels=["topology", "state"])
+        for snapshot in self._snapshots:
+            for bolt in snapshot.bolts:
+                capacity.add_metric([snapshot.topology, bolt], snapshot.windows["600"].capacity(bolt))
+            for name, component in snapshot.stats.components.items():
+                errors.add_metric(
+                    [snapshot.topology, name], component.total.errors, created=snapshot.began_ms / 1000
+                )
+            for state in ("waiting", "redriven", "settled"):
+                count = getattr(snapshot.dead_letters, state)
+                if count is not None:
+                    letters.add_metric([snapshot.topology, state], count)
+        yield from (capacity, errors, letters)
+        for name, text, value in (
+            ("acktree_inbox_messages", "Messages that wait for a micro-batch.", lambda s: s.inbox.messages),
+            ("acktree_inbox_bytes", "Bytes of the inbox.", lambda s: s.inbox.bytes),
+            ("acktree_inbox_limit_bytes", "Its limit.", lambda s: s.inbox.limit_bytes),
+            ("acktree_acker_open_roots", "Open roots of the acker.", lambda s: s.acker.open_roots),
+            ("acktree_checkpoint_free_bytes", "Free space of the checkpoint's disk.", _free_bytes),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["topology"])
+            for snapshot in self._snapshots:
+                found = value(snapshot)
+                if found is not None:
+                    gauge.add_metric([snapshot.topology], found)
+            yield gauge
+
+
+def _free_bytes(snapshot: Snapshot) -> int | None:
+    if "://" not in snapshot.checkpoint:
+        with suppress(OSError):
+            return shutil.disk_usage(snapshot.checkpoint).free
+    return None

@@ -1,0 +1,133 @@
+"""Our own REST: what the page shows and orders, made of snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import Numbers, Stats
+from acktree.ui.snapshot import RECENT, Window, plain
+from acktree.ui.web.graph import layout
+from acktree.ui.web.sources import Seen
+
+__all__ = ["component", "overview", "topology"]
+
+Row = dict[str, Any]
+
+
+def overview(all_seen: Iterable[Seen]) -> Row:
+    """All topologies, a few numbers of each component: what the event stream sends."""
+    return {"topologies": [_line(seen) for seen in all_seen]}
+
+
+def _line(seen: Seen) -> Row:
+    snapshot = seen.snapshot
+    names = snapshot.graph["components"]
+    return {
+        "id": snapshot.id,
+        "name": snapshot.topology,
+        "status": seen.status,
+        "is_running": seen.is_running,
+        "uptime_secs": snapshot.uptime_secs,
+        "taken_ms": snapshot.taken_ms,
+        "run": snapshot.run,
+        "batch_id": snapshot.batch_id,
+        "checkpoint": snapshot.checkpoint,
+        "tasks": sum(about["parallelism"] for about in names.values()),
+        "account": snapshot.account(),
+        "dead_letters": plain(snapshot.dead_letters),
+        "errors": len(snapshot.errors),
+        "components": {name: _now(seen, name) for name in names},
+    }
+
+
+def _now(seen: Seen, name: str) -> Row:
+    """What the graph and the table show of a component: rates of the last seconds, and what is open.
+
+    What nobody runs has rates of 0: its last seconds are long over.
+    """
+    snapshot = seen.snapshot
+    window = (
+        snapshot.windows[RECENT] if seen.is_running else Window(0.0, Stats.of(Counters(), components=[name]))
+    )
+    total = snapshot.stats[name]
+    recent = window.stats[name].total
+    busy = snapshot.windows["600"]
+    return {
+        "kind": snapshot.graph["components"][name]["kind"],
+        "tasks": snapshot.graph["components"][name]["parallelism"],
+        "rates": {
+            what: window.rate(name, what)
+            for what in ("emitted", "transferred", "executed", "acked", "failed", "timed_out")
+        },
+        "total": plain(total.total),
+        "capacity": window.capacity(name),
+        "capacity_600": busy.capacity(name),
+        "execute_ms": recent.execute_ms,
+        "process_ms": recent.process_ms,
+        "complete_ms": recent.complete_ms,
+        "inputs": _read(window, name),
+        "open": total.open,
+        "oldest_open_secs": total.oldest_open_secs,
+        "lag": total.lag,
+        "errors": sum(error.component == name for error in snapshot.errors),
+    }
+
+
+def _read(window: Window, name: str) -> dict[str, float]:
+    """Tuples a second that a bolt executes, by input: ``component:stream``."""
+    streams = window.stats[name].streams
+    return {
+        stream: numbers.executed / window.secs if window.secs > 0 else 0.0
+        for stream, numbers in streams.items()
+        if ":" in stream
+    }
+
+
+def topology(seen: Seen) -> Row:
+    """One topology: its graph with places to draw at, settings, errors, and where the time goes."""
+    snapshot = seen.snapshot
+    columns = layout(snapshot.graph)
+    return _line(seen) | {
+        "graph": plain(snapshot.graph),
+        "places": {name: list(place) for name, place in columns.items()},
+        "config": plain(snapshot.config),
+        "errors": plain(snapshot.errors[-20:]),
+        "acker": plain(snapshot.acker),
+        "inbox": plain(snapshot.inbox),
+        "batch_ms": plain(snapshot.batch_ms),
+        "host": snapshot.host,
+        "pid": snapshot.pid,
+        "user": snapshot.user,
+        "version": snapshot.version,
+        "began_ms": snapshot.began_ms,
+        "stopped_by": plain(snapshot.stopped_by),
+    }
+
+
+def component(seen: Seen, name: str, window: str) -> Row:
+    """One component in one window: tasks, streams and errors. KeyError for one that is not there."""
+    snapshot = seen.snapshot
+    about = snapshot.graph["components"][name]
+    chosen = snapshot.windows[window]
+    numbers = chosen.stats[name]
+    return {
+        "id": snapshot.id,
+        "topology": snapshot.topology,
+        "name": name,
+        "about": plain(about),
+        "window": window,
+        "secs": chosen.secs,
+        "now": _now(seen, name),
+        "total": plain(numbers.total),
+        "capacity": chosen.capacity(name),
+        "streams": plain(numbers.streams),
+        "tasks": {
+            task: plain(numbers.tasks[task].total if task in numbers.tasks else Numbers())
+            | {"capacity": chosen.task_capacity(name, task)}
+            for task in about["task_ids"]
+        },
+        "inputs": [plain(edge) for edge in snapshot.graph["subscriptions"] if edge["subscriber"] == name],
+        "errors": [plain(error) for error in reversed(snapshot.errors) if error.component == name],
+    }

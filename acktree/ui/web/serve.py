@@ -1,0 +1,164 @@
+"""The page's process: a server of HTTP on loopback, or with TLS and a token file beyond it."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from acktree.errors import ConfigError, ConnectorError
+from acktree.private_files import write_private
+from acktree.ui.web.app import application
+from acktree.ui.web.guard import Guard
+from acktree.ui.web.sources import Sources
+
+__all__ = ["Options", "Started", "serve"]
+
+_LOOK_SECS: Final = 0.2
+_STOP_SECS: Final = 3.0
+_LEAST_TOKEN: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What ``acktree ui`` was asked for.
+
+    Attributes:
+        port: 0: a free one.
+        token_file: Where the token is; made if missing. None: a new token for this process.
+        certificate, key: For TLS.
+        checkpoints: Shown too, also when stopped.
+        has_open_numbers: Whether numbers of Storm's REST need no token.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    is_read_only: bool = False
+    token_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    checkpoints: tuple[str, ...] = ()
+    has_open_numbers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where the page is, and the token that it asks for."""
+
+    url: str
+    token: str
+
+
+def serve(options: Options) -> Iterator[Started]:
+    """Serve until a signal is raised in this thread. Yields once, when connections are accepted.
+
+    Raises:
+        ConfigError: It is to listen beyond loopback without a token file and TLS, or a file is not private.
+        ConnectorError: The address is taken, or is none of this machine.
+    """
+    _refuse_unsafe(options)
+    token = secrets.token_urlsafe(32) if options.token_file is None else _token_in(Path(options.token_file))
+    listening = _listen(options)
+    with listening:
+        host, port = listening.getsockname()[:2]
+        server = uvicorn.Server(_config(options, token, host, port))
+        thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(_LOOK_SECS / 10)
+            scheme = "http" if options.certificate is None else "https"
+            yield Started(f"{scheme}://{_in_url(host)}:{port}", token)
+            while thread.is_alive():
+                thread.join(_LOOK_SECS)
+        finally:
+            server.should_exit = True
+            thread.join(_STOP_SECS)
+
+
+def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Config:
+    page_secret = secrets.token_urlsafe(32)
+    app = application(
+        Sources(options.checkpoints), version("acktree"), page_secret, (host, port),
+        is_read_only=options.is_read_only,
+    )  # fmt: skip
+    guarded = Guard(
+        app, token, page_secret, _hosts(options.host, host, port), is_read_only=options.is_read_only,
+        has_open_numbers=options.has_open_numbers,
+    )  # fmt: skip
+    return uvicorn.Config(
+        guarded, log_config=None, access_log=False, server_header=False, lifespan="off", ws="none",
+        timeout_graceful_shutdown=1, limit_concurrency=200, proxy_headers=False,
+        ssl_certfile=options.certificate, ssl_keyfile=options.key,
+    )  # fmt: skip
+
+
+def _hosts(asked: str, host: str, port: int) -> set[str]:
+    """The values of ``Host`` that name this server."""
+    names = {asked, host, "localhost"} if _is_loopback(host) else {asked, host, socket.getfqdn()}
+    return {f"{_in_url(name)}:{port}" for name in names if name}
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _refuse_unsafe(options: Options) -> None:
+    if _is_loopback(options.host):
+        return
+    if options.token_file is None or options.certificate is None or options.key is None:
+        raise ConfigError(
+            f"{options.host!r} is reached from other machines",
+            "acktree ui --listen",
+            "listen on 127.0.0.1, or give --token-file, --tls-cert and --tls-key",
+        )
+
+
+def _token_in(file: Path) -> str:
+    """The token of a private file, which is made if it is missing."""
+    if not file.exists():
+        token = secrets.token_urlsafe(32)
+        write_private(file, f"{token}\n".encode())
+        return token
+    if stat.S_IMODE(file.stat().st_mode) & 0o077:
+        raise ConfigError("other users can read the token", str(file), f"chmod 600 {file}")
+    token = file.read_text().strip()
+    if len(token) < _LEAST_TOKEN:
+        raise ConfigError(
+            f"the token has {len(token)} characters", str(file), f"give it at least {_LEAST_TOKEN}"
+        )
+    return token
+
+
+def _listen(options: Options) -> socket.socket:
+    try:
+        return socket.create_server(
+            (options.host, options.port),
+            family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
+            backlog=128,
+        )
+    except OSError as error:
+        raise ConnectorError(
+            f"cannot listen: {error.strerror or error}",
+            f"{options.host}:{options.port}",
+            "name another --listen",
+        ) from error

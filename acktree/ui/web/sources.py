@@ -1,0 +1,99 @@
+"""The topologies that the page shows, and their last snapshots: asked once for all who read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies
+from acktree.ui.snapshot import Snapshot
+
+__all__ = ["Seen", "Sources", "UnknownTopologyError"]
+
+_FRESH_SECS = 0.9
+_DOOR_SECS = 3.0
+"""How long one driver may hold up what is shown of all."""
+
+
+class UnknownTopologyError(LookupError):
+    """The page knows no topology of this id or name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A topology and its last snapshot.
+
+    Attributes:
+        is_running: Whether its driver answered.
+    """
+
+    found: Found
+    snapshot: Snapshot
+    is_running: bool
+
+    @property
+    def status(self) -> str:
+        """Storm's word; DIED for a driver that was killed."""
+        return "DIED" if not self.is_running and self.snapshot.is_running else self.snapshot.status
+
+
+class Sources:
+    """The topologies of this user.
+
+    Args:
+        checkpoints: Checkpoints that are shown too, whether a driver has been seen on them or not.
+    """
+
+    def __init__(self, checkpoints: Iterable[str] = ()) -> None:
+        self._checkpoints = tuple(checkpoints)
+        self._lock = Lock()
+        self._seen: dict[str, Seen] = {}
+        self._at = -_FRESH_SECS
+
+    def all(self) -> list[Seen]:
+        """All that are known, those that run first, then by name. Asks drivers at most once a second."""
+        with self._lock:
+            if time.monotonic() - self._at >= _FRESH_SECS:
+                self._seen = {seen.snapshot.id: seen for seen in map(_seen, self._found()) if seen}
+                self._at = time.monotonic()
+            return sorted(self._seen.values(), key=lambda seen: (not seen.is_running, seen.snapshot.topology))
+
+    def running(self) -> list[Seen]:
+        """Those whose driver answers."""
+        return [seen for seen in self.all() if seen.is_running]
+
+    def one(self, named: str) -> Seen:
+        """The topology of an id or a name.
+
+        Raises:
+            UnknownTopologyError: There is none.
+        """
+        for seen in self.all():
+            if named in (seen.snapshot.id, seen.snapshot.topology):
+                return seen
+        raise UnknownTopologyError(f"there is no topology {named!r}")
+
+    def forget(self) -> None:
+        """An order was given: what is asked next is asked of the drivers."""
+        with self._lock:
+            self._at = -_FRESH_SECS
+
+    def _found(self) -> list[Found]:
+        known = {found.checkpoint: found for found in found_topologies()}
+        for named in self._checkpoints:
+            found = find(named)
+            known.setdefault(found.checkpoint, found)
+        return list(known.values())
+
+
+def _seen(found: Found) -> Seen | None:
+    if found.is_running:
+        try:
+            door = replace(found.door, timeout_secs=_DOOR_SECS)
+            return Seen(found, door.snapshot(), is_running=True)
+        except (NobodyRunsError, DoorError, TimeoutError):
+            pass
+    last = found.last_snapshot()
+    return None if last is None else Seen(found, last, is_running=False)

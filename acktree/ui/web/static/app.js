@@ -1,0 +1,324 @@
+// The page: one view for each address behind "#", drawn again at each event of the stream.
+import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
+
+const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
+const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
+const live = document.getElementById("live"), dialog = document.getElementById("dialog");
+const state = { overview: null, detail: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, about: {} };
+const letters = { query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
+
+// ---- the token: from the address into this tab's storage, then gone from the address bar -------------------
+const given = new URLSearchParams(location.search).get("token");
+if (given) {
+  sessionStorage.setItem(SAVED, given);
+  history.replaceState(null, "", "/" + location.hash);
+}
+const headers = () => {
+  const token = sessionStorage.getItem(SAVED);
+  return token ? { Authorization: `Bearer ${token}`, "X-Acktree": "1" } : { "X-Acktree": "1" };
+};
+
+async function ask(path, order) {
+  const options = order === undefined ? {} : { method: "POST", body: JSON.stringify(order) };
+  const answer = await fetch(API + path, { ...options, headers: { ...headers(), "Content-Type": "application/json" } });
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(said.errorMessage || answer.statusText), { status: answer.status, fix: said.fix });
+  return said;
+}
+
+// ---- where we are -----------------------------------------------------------------------------------------
+const address = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
+const where = () => location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+
+async function load() {
+  const [id, kind, name] = where();
+  try {
+    if (!id) state.detail = null;
+    else if (kind === "component") state.detail = await ask(`/topologies/${encodeURIComponent(id)}/components/${encodeURIComponent(name)}?window=${encodeURIComponent(state.window)}`);
+    else if (kind === "letters") await loadLetters(id);
+    else {
+      const topology = await ask(`/topologies/${encodeURIComponent(id)}`);
+      topology.oldest = topology.is_running ? (await ask(`/topologies/${encodeURIComponent(id)}/open?limit=8`)).open : [];
+      state.detail = topology;
+    }
+    state.error = null;
+  } catch (error) {
+    state.error = error;
+  }
+}
+
+async function loadLetters(id) {
+  const query = new URLSearchParams({ ...letters.query, limit: 50, after: letters.after[letters.after.length - 1] });
+  letters.page = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters?${query}`);
+}
+
+// ---- drawing ----------------------------------------------------------------------------------------------
+function draw() {
+  const [id, kind, name] = where(), found = state.overview?.topologies.find((each) => each.id === id);
+  patch(crumbs, h("nav", { id: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "acktree"),
+    id ? ["›", h("a", { href: address(id) }, found ? found.name : id)] : null,
+    kind === "component" ? ["›", h("span", {}, name)] : null,
+    kind === "letters" ? ["›", h("span", {}, "dead letters")] : null));
+  const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, found));
+  patch(main, fresh);
+  document.title = found ? `${found.name} – acktree` : "acktree";
+}
+
+function note() {
+  if (state.error?.status === 401) return null;
+  const parts = [];
+  if (state.error) parts.push(h("p", { class: "note bad", role: "alert" }, state.error.message, state.error.fix ? `\n${state.error.fix}` : ""));
+  if (state.note) parts.push(h("p", { class: "note", role: "status" }, state.note));
+  return parts;
+}
+
+function content(id, kind, found) {
+  if (state.error?.status === 401) return tokenForm();
+  if (!state.overview) return h("p", { class: "soft" }, "Asking the drivers …");
+  if (!id) return listView(state.overview.topologies);
+  if (!found) return state.error ? null : h("p", {}, "This topology is not known (any more). ", h("a", { href: "#/" }, "All topologies"));
+  if (kind === "component") return state.detail?.streams ? componentView(found, state.detail) : null;
+  if (kind === "letters") return letters.page ? lettersView(found, letters.page) : null;
+  return state.detail?.graph && state.detail.id === id ? topologyView(found, state.detail) : null;
+}
+
+function tokenForm() {
+  return h("section", {}, h("h1", {}, "A token is needed"),
+    h("p", {}, "Open the address that `acktree ui` printed, or paste its token."),
+    h("form", { class: "row", onsubmit: (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(SAVED, event.target.elements.token.value.trim());
+      location.reload();
+    } }, h("label", {}, "Token ", h("input", { name: "token", type: "password", autocomplete: "off" })), h("button", {}, "Go on")));
+}
+
+const badge = (status) => h("span", { class: `badge ${status}` }, status);
+const spoutsOf = (topology) => Object.values(topology.components).filter((each) => each.kind === "spout");
+const sum = (spouts, what) => spouts.reduce((total, spout) => total + spout.rates[what], 0);
+
+function listView(topologies) {
+  if (!topologies.length) return h("section", {}, h("h1", {}, "No topology is known"), h("p", {}, "Start one: acktree run MODULE:NAME --checkpoint FOLDER"));
+  return [h("h1", {}, "Topologies"), h("section", {}, table("Topologies",
+    [["Name"], ["Status"], ["Uptime", true], ["Tasks", true], ["Emitted/s", true], ["Acked/s", true], ["Failed", true], ["Timed out", true], ["Open", true], ["Dead letters", true]],
+    topologies.map((each) => [
+      h("a", { href: address(each.id) }, each.name), badge(each.status), each.is_running ? secs(each.uptime_secs) : "–", count(each.tasks),
+      rate(sum(spoutsOf(each), "emitted")), rate(sum(spoutsOf(each), "acked")), count(each.account.failed), count(each.account.timed_out),
+      count(each.account.open), h("a", { href: address(each.id, "letters") }, count(each.account.dead_letters))])))];
+}
+
+function tile(name, value, isBad) {
+  return h("div", { class: isBad ? "bad" : null }, h("dt", {}, name), h("dd", {}, value));
+}
+
+function topologyView(found, detail) {
+  const { account } = found, id = found.id;
+  const entries = Object.entries(found.components).sort(([a], [b]) => detail.places[a][0] - detail.places[b][0] || detail.places[a][1] - detail.places[b][1]);
+  const narrow = window.innerWidth < 700;
+  return [
+    h("div", { class: "title" }, h("h1", {}, found.name, " ", badge(found.status)), h("div", { class: "row" }, orders(found))),
+    h("p", { class: "soft small wrap" }, `${id}, run ${found.run}, micro-batch ${count(found.batch_id)}, ${found.is_running ? `up ${secs(found.uptime_secs)}` : `last seen ${moment(found.taken_ms)}`}, process ${detail.pid} on ${detail.host}, ${found.checkpoint}`),
+    detail.stopped_by ? h("p", { class: "note bad" }, detail.stopped_by) : null,
+    h("dl", { class: "tiles" }, tile("Emitted", count(account.emitted)), tile("Acked", count(account.acked)),
+      tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
+      tile("Open", count(account.open)), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
+    h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
+      h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
+        h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
+      h("span", { class: "row", "aria-hidden": "true" }, state.heat === "capacity" ? "idle" : "1 ms", [0, 1, 2, 3, 4, 5].map((n) => h("span", { class: `key heat-${n}` })), state.heat === "capacity" ? "busy" : "10 s"))),
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(detail, found.components, state.heat, (name) => address(id, "component", name), narrow))),
+    h("div", { class: "two" },
+      h("section", {}, h("h2", {}, "Messages a second"), chart(state.history[id] || [], narrow ? 340 : 560),
+        h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
+      h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
+        Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).filter(([phase]) => phase !== "triggerExecution")
+          .sort((a, b) => b[1] - a[1]).map(([phase, ms]) => [PHASES[phase] || phase, ms])) : h("p", { class: "soft" }, "Not known."),
+        h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
+    h("section", {}, h("h2", {}, "Components"), table("Components",
+      [["Component"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],
+      entries.map(([name, each]) => [
+        h("a", { href: address(id, "component", name) }, name), count(each.tasks), count(each.total.emitted),
+        each.kind === "bolt" ? count(each.total.executed) : "", count(each.total.acked), count(each.total.failed), each.kind === "spout" ? count(each.total.timed_out) : "",
+        each.kind === "bolt" ? share(each.capacity) : "", each.kind === "bolt" ? millis(each.total.execute_ms) : "", each.kind === "bolt" ? millis(each.total.process_ms) : "",
+        each.kind === "spout" ? millis(each.total.complete_ms) : "", each.open === null ? "" : count(each.open), each.oldest_open_secs === null ? "" : secs(each.oldest_open_secs),
+        each.lag === null ? "" : count(each.lag), count(each.total.errors)]))),
+    detail.oldest?.length ? h("section", {}, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
+      [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Root", true]],
+      detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open", each.root || ""]))) : null,
+    h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), id)),
+    h("section", {}, h("details", {}, h("summary", {}, "Settings"), table("Settings", [["Setting"], ["Value"]],
+      Object.entries(detail.config).map(([key, value]) => [key, value === null ? "none" : String(value)])))),
+  ];
+}
+
+// Newest first; equal ones of a component stand together, with the newest time and traceback.
+function errorList(errors, id) {
+  if (!errors.length) return h("p", { class: "soft" }, "None.");
+  const groups = new Map();
+  for (const error of errors) {
+    const key = JSON.stringify([error.component, error.reason]);
+    groups.set(key, [...(groups.get(key) || []), error]);
+  }
+  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {}, `${moment(error.at_ms)}  `,
+    id ? h("a", { href: address(id, "component", error.component) }, error.component) : null, error.task_id === null ? " " : ` task ${error.task_id}: `, error.reason, n > 1 ? `  × ${n}` : ""),
+    h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
+}
+
+function componentView(found, detail) {
+  const isSpout = detail.about.kind === "spout", id = found.id;
+  const latency = (numbers) => (isSpout ? [millis(numbers.complete_ms)] : [millis(numbers.execute_ms), millis(numbers.process_ms)]);
+  const titles = isSpout ? [["Complete", true]] : [["Execute", true], ["Process", true]];
+  return [
+    h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("label", { class: "small" }, "Window ",
+      h("select", { onchange: (event) => { state.window = event.target.value; refresh(); } },
+        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":all-time", "this run"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text))))),
+    h("p", { class: "soft small wrap" }, `${detail.about.kind} ${detail.about.class}, tasks ${detail.about.task_ids.join(", ")}`,
+      detail.about.remembers.length ? `, remembers ${detail.about.remembers.join(", ")}` : "", detail.about.retry ? `, ${detail.about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
+    h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(detail.total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]
+      : [tile("Executed", count(detail.total.executed)), tile("Busy", share(detail.capacity)), tile("Emitted", count(detail.total.emitted))],
+      tile("Acked", count(detail.total.acked)), tile("Failed", count(detail.total.failed), detail.total.failed > 0), isSpout ? tile("Timed out", count(detail.total.timed_out), detail.total.timed_out > 0) : null, tile("Errors", count(detail.total.errors), detail.total.errors > 0)),
+    h("section", {}, h("h2", {}, "Tasks"), table("Tasks", [["Task"], ["Emitted", true], ["Transferred", true], ...(isSpout ? [] : [["Executed", true], ["Busy", true]]), ["Acked", true], ["Failed", true], ...(isSpout ? [["Timed out", true]] : []), ...titles],
+      Object.entries(detail.tasks).map(([task, each]) => [`task ${task}`, count(each.emitted), count(each.transferred), ...(isSpout ? [] : [count(each.executed), share(each.capacity)]), count(each.acked), count(each.failed), ...(isSpout ? [count(each.timed_out)] : []), ...latency(each)]))),
+    detail.inputs.length ? h("section", {}, h("h2", {}, "Inputs"), table("Inputs", [["From"], ["Stream"], ["Grouping"], ["Executed", true], ["Acked", true], ["Failed", true], ["Execute", true], ["Process", true]],
+      detail.inputs.map((edge) => { const numbers = detail.streams[`${edge.source}:${edge.stream}`] || {}; return [h("a", { href: address(id, "component", edge.source) }, edge.source), edge.stream, edge.grouping, count(numbers.executed || 0), count(numbers.acked || 0), count(numbers.failed || 0), millis(numbers.execute_ms), millis(numbers.process_ms)]; }))) : null,
+    h("section", {}, h("h2", {}, "Output streams"), table("Output streams", [["Stream"], ["Fields"], ["Emitted", true], ["Transferred", true], ...(isSpout ? [["Acked", true], ["Failed", true], ["Timed out", true], ["Complete", true]] : [])],
+      Object.entries(detail.about.streams).map(([stream, fields]) => { const numbers = detail.streams[stream] || {}; return [stream, fields.join(", "), count(numbers.emitted || 0), count(numbers.transferred || 0), ...(isSpout ? [count(numbers.acked || 0), count(numbers.failed || 0), count(numbers.timed_out || 0), millis(numbers.complete_ms)] : [])]; }))),
+    h("section", {}, h("h2", {}, "Errors"), errorList(detail.errors, null)),
+  ];
+}
+
+// ---- dead letters -----------------------------------------------------------------------------------------
+function lettersView(found, page) {
+  const id = found.id, spouts = Object.keys(found.components).filter((name) => found.components[name].kind === "spout");
+  const chosen = page.letters.filter((letter) => letters.chosen.has(letter.id)).map((letter) => letter.id);
+  const filter = (name, title, options) => h("label", {}, title, h("select", { name, onchange: (event) => {
+    if (event.target.value) letters.query[name] = event.target.value; else delete letters.query[name];
+    letters.after = [0]; letters.chosen.clear(); refresh();
+  } }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
+  const all = { ...letters.query, expected_count: page.count };
+  const can = found.is_running && !state.about.read_only;
+  return [
+    h("h1", {}, "Dead letters"),
+    h("section", {}, h("div", { class: "row" }, filter("spout", "Spout ", spouts.map((name) => [name, name])),
+      filter("component", "Failed in ", Object.keys(found.components).map((name) => [name, name])),
+      filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "GAVE_UP"].map((each) => [each, each])),
+      filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]))),
+    h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
+      h("button", { disabled: !can || !chosen.length, onclick: () => redrive(id, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
+      h("button", { disabled: !can || !page.count, onclick: () => redrive(id, all, page.count) }, `Redrive all ${count(page.count)} that match`))),
+      found.is_running ? null : h("p", { class: "soft" }, "Nobody runs this topology; letters can be sent again into a running one only."),
+      page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
+        page.letters.map((letter) => [
+          h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
+          h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
+          h("details", { ontoggle: (event) => { if (event.target.open) openLetter(id, letter.id); } }, h("summary", {}, letter.reason.slice(0, 160)), letterDetail(letter)),
+          letter.settled_ms ? "settled" : letter.redriven_ms ? "open or lost" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
+      h("div", { class: "row" },
+        letters.after.length > 1 ? h("button", { onclick: () => { letters.after.pop(); refresh(); } }, "Back") : null,
+        page.after !== null ? h("button", { onclick: () => { letters.after.push(page.after); refresh(); } }, "Next 50") : null)),
+  ];
+}
+
+function letterDetail(letter) {
+  const full = letters.opened[letter.id];
+  return h("div", {}, h("p", { class: "small soft" }, `${letter.kind}, ${letter.cause}, stream ${letter.stream}, root ${letter.root}, first emitted ${moment(letter.first_emitted_ms)}`),
+    table("Values", [["Field"], ["Value"]], Object.entries(letter.values).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])),
+    full ? h("pre", { tabindex: 0 }, full.traceback || "No traceback.") : null);
+}
+
+async function openLetter(id, number) {
+  if (letters.opened[number]) return;
+  letters.opened[number] = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/${number}`).catch(() => ({}));
+  draw();
+}
+
+const redrive = (id, order, n) => confirmed(`Send ${count(n)} dead letters again, as new messages?`, "Redrive", async () => {
+  const done = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/redrive`, order);
+  letters.chosen.clear();
+  state.note = `${count(done.redriven)} dead letters were sent again.`;
+});
+
+// ---- orders -----------------------------------------------------------------------------------------------
+function orders(found) {
+  if (!found.is_running || state.about.read_only) return null;
+  const path = `/topologies/${encodeURIComponent(found.id)}`;
+  const give = (order, body, done) => async () => { await ask(`${path}/${order}`, body); state.note = done; };
+  return [
+    found.status === "INACTIVE"
+      ? h("button", { onclick: () => carryOut(give("activate", {}, "Its spouts emit again.")) }, "Activate")
+      : h("button", { disabled: found.status !== "ACTIVE", onclick: () => confirmed(`Deactivate ${found.name}? Its spouts are not asked any more; what is open goes on.`, "Deactivate", give("deactivate", {}, "Its spouts are not asked any more.")) }, "Deactivate"),
+    h("button", { class: "danger", onclick: () => confirmed(`Kill ${found.name}? It waits for open messages up to the message timeout, then stops.`, "Kill", give("kill", {}, "It waits for open messages, then stops.")) }, "Kill"),
+  ];
+}
+
+async function carryOut(order) {
+  state.note = null;
+  try { await order(); } catch (error) { state.note = null; state.error = error; draw(); return; }
+  await refresh();
+}
+
+function confirmed(question, yes, order) {
+  dialog.replaceChildren(h("p", { id: "question" }, question), h("div", { class: "row" },
+    h("button", { onclick: () => { dialog.close(); carryOut(order); } }, yes), h("button", { onclick: () => dialog.close() }, "Cancel")));
+  dialog.showModal();
+}
+
+// ---- the stream -------------------------------------------------------------------------------------------
+function take(overview) {
+  state.overview = overview;
+  for (const topology of overview.topologies) {
+    const spouts = spoutsOf(topology), series = (state.history[topology.id] ||= []);
+    if (topology.is_running) series.push({ t: topology.taken_ms, emitted: sum(spouts, "emitted"), acked: sum(spouts, "acked"), failed: sum(spouts, "failed") + sum(spouts, "timed_out") });
+    while (series.length && series[0].t < topology.taken_ms - KEPT_MS) series.shift();
+  }
+}
+
+async function listen() {
+  const answer = await fetch(`${API}/stream`, { headers: headers() });
+  if (answer.status === 401) throw Object.assign(new Error("a token is needed"), { status: 401 });
+  if (!answer.ok) throw new Error(answer.statusText);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("the page's process is gone");
+    const events = (text + value).split("\n\n");
+    text = events.pop();
+    const last = events.reverse().find((event) => event.includes("\ndata: "));
+    if (!last) continue;
+    take(JSON.parse(last.split("\ndata: ")[1]));
+    live.textContent = "live";
+    live.className = "";
+    await load();
+    draw();
+  }
+}
+
+async function refresh() {
+  try { take(await ask("/topologies")); } catch (error) { state.error = error; draw(); return; }
+  await load();
+  draw();
+}
+
+async function follow() {
+  for (;;) {
+    try { await listen(); } catch (error) {
+      live.textContent = error.status === 401 ? "no token" : "connection lost, trying again";
+      live.className = "lost";
+      if (error.status === 401) { state.error = error; draw(); return; }
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+  }
+}
+
+window.addEventListener("hashchange", async () => {
+  state.note = state.error = state.detail = null;
+  letters.page = null;
+  letters.after = [0];
+  await load();
+  draw();
+  main.focus();
+  window.scrollTo(0, 0);
+});
+
+ask("/page").then((about) => { state.about = about; }, () => {});
+draw();
+follow();

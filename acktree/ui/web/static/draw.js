@@ -1,0 +1,172 @@
+// Elements, numbers and drawings. Whatever a value holds, it becomes text: nothing here parses markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// An element with attributes and children; `on...` are handlers, a string child is a text node.
+export function h(tag, given = {}, ...children) {
+  return made(document.createElement(tag), given, children);
+}
+
+export function s(tag, given = {}, ...children) {
+  return made(document.createElementNS(SVG, tag), given, children);
+}
+
+function made(element, given, children) {
+  for (const [name, value] of Object.entries(given)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element[name] = value;
+    else if (name === "value" || name === "checked" || name === "open") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat(4)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return element;
+}
+
+// Make `old` look like `fresh` in place, so that focus, selection and open details stay as they are.
+export function patch(old, fresh) {
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) {
+    old.replaceWith(fresh);
+    return;
+  }
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  for (const name of ["onclick", "onchange", "onsubmit", "ontoggle", "oninput"]) old[name] = fresh[name];
+  if (old.nodeName === "INPUT" && old.type === "checkbox") old.checked = fresh.checked;
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  after.forEach((child, at) => (at < before.length ? patch(before[at], child) : old.append(child)));
+  before.slice(after.length).forEach((child) => child.remove());
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+export const count = (n) => (n === null || n === undefined ? "–" : whole.format(n));
+export const rate = (n) => (n >= 100 || Number.isInteger(n) ? whole : fine).format(n || 0);
+export const share = (n) => `${whole.format(100 * (n || 0))} %`;
+export function millis(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms >= 1000) return `${fine.format(ms / 1000)} s`;
+  if (ms >= 10) return `${whole.format(ms)} ms`;
+  return ms >= 0.1 || ms === 0 ? `${fine.format(ms)} ms` : `${(1000 * ms).toPrecision(2)} µs`;
+}
+export function secs(n) {
+  if (n === null || n === undefined) return "–";
+  if (n < 60) return `${fine.format(n)} s`;
+  const parts = [], units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+  let left = Math.floor(n);
+  for (const [unit, size] of units) {
+    if (left >= size || parts.length) parts.push(`${Math.floor(left / size)}${unit}`);
+    left %= size;
+  }
+  return parts.slice(0, 2).join(" ");
+}
+export const moment = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "–");
+
+// A table whose rows become cards on a narrow screen. Columns: [title, is a number].
+export function table(caption, columns, rows) {
+  return h("div", { class: "scroll" }, h("table", { class: "cards" },
+    h("thead", {}, h("tr", {}, columns.map(([title, n]) => h("th", { scope: "col", class: n ? "n" : null }, title)))),
+    h("tbody", { "aria-label": caption }, rows.map((row) => h("tr", {}, row.map((cell, at) =>
+      h("td", { "data-label": columns[at][0], class: at === 0 ? "head" : columns[at][1] ? "n" : null }, cell)))))));
+}
+
+const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+const LOAD = [0.05, 0.25, 0.5, 0.75, 0.9];
+const LATENCY = [1, 10, 100, 1000, 10000];
+
+// 0 to 5: how hot a component is. Lightness and hue both change, and the number stands beside it.
+function heat(now, by) {
+  const value = by === "capacity" ? now.capacity : now.kind === "spout" ? now.complete_ms : now.process_ms;
+  const bounds = by === "capacity" ? LOAD : LATENCY;
+  return bounds.filter((bound) => (value || 0) >= bound).length;
+}
+
+// The graph: a box for each component, an edge for each subscription; boxes are links.
+export function graph(topology, components, by, href, isNarrow) {
+  const [wide, high, gapX, gapY] = [isNarrow ? 148 : 178, 66, 86, 26], places = {};
+  let width = 0, height = 0;
+  for (const [name, [column, place]] of Object.entries(topology.places)) {
+    const [x, y] = isNarrow
+      ? [6 + place * (wide + 10), 10 + column * (high + 46)]
+      : [12 + column * (wide + gapX), 10 + place * (high + gapY)];
+    places[name] = [x, y];
+    width = Math.max(width, x + wide + (isNarrow ? 6 : 12));
+    height = Math.max(height, y + high + 10);
+  }
+  const edges = new Map();
+  for (const edge of topology.graph.subscriptions) {
+    const key = JSON.stringify([edge.source, edge.subscriber]);
+    edges.set(key, [...(edges.get(key) || []), edge]);
+  }
+  const drawn = [...edges.values()].map((same) => {
+    const { source, subscriber } = same[0], [x1, y1] = places[source], [x2, y2] = places[subscriber];
+    const flow = same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${source}:${edge.stream}`] || 0), 0);
+    const [ax, ay, bx, by_] = isNarrow
+      ? [x1 + wide / 2, y1 + high, x2 + wide / 2, y2] : [x1 + wide, y1 + high / 2, x2, y2 + high / 2];
+    const bend = isNarrow
+      ? `M${ax} ${ay} C${ax} ${(ay + by_) / 2} ${bx} ${(ay + by_) / 2} ${bx} ${by_}`
+      : `M${ax} ${ay} C${(ax + bx) / 2} ${ay} ${(ax + bx) / 2} ${by_} ${bx} ${by_}`;
+    const what = same.map((edge) => `${edge.stream} by ${edge.grouping}`).join(", ");
+    return s("g", {},
+      s("title", {}, `${source} to ${subscriber}: ${what}, ${rate(flow)} tuples a second`),
+      s("path", { class: "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
+      s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
+  });
+  const levels = {};
+  for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
+  const boxes = Object.entries(places).map(([name, [x, y]]) => {
+    const now = components[name], latency = now.kind === "spout" ? now.complete_ms : now.process_ms;
+    const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s${isNarrow ? "" : " acked"}, ${count(now.open)} open`
+      : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
+    const third = `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
+    return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
+      s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
+      s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isNarrow ? 17 : 21)),
+      s("text", { class: "about", x: x + 14, y: y + 39 }, short(second, isNarrow ? 23 : 28)),
+      s("text", { class: "about", x: x + 14, y: y + 54 }, short(third, isNarrow ? 23 : 28)));
+  });
+  return s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of the topology" }, drawn, boxes);
+}
+
+// Rates of the last two minutes. Series: [{t, emitted, acked, failed}].
+export function chart(series, width) {
+  const height = 130, end = series.length ? series[series.length - 1].t : 0;
+  const top = Math.max(1, ...series.flatMap((each) => [each.emitted, each.acked, each.failed]));
+  const line = (what) => series.map((each) =>
+    `${(width - 6 - (end - each.t) / 120000 * (width - 50)).toFixed(1)},${(height - 18 - each[what] / top * (height - 32)).toFixed(1)}`).join(" ");
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `Messages a second in the last two minutes, at most ${rate(top)}` },
+    s("line", { class: "axis", x1: 44, x2: width - 6, y1: height - 18, y2: height - 18 }),
+    s("line", { class: "axis", x1: 44, x2: width - 6, y1: 14, y2: 14 }),
+    s("text", { class: "about", x: 40, y: 18, "text-anchor": "end" }, rate(top)),
+    s("text", { class: "about", x: 40, y: height - 14, "text-anchor": "end" }, "0"),
+    s("text", { class: "about", x: 44, y: height - 3 }, "2 min ago"),
+    s("text", { class: "about", x: width - 6, y: height - 3, "text-anchor": "end" }, "now"),
+    s("polyline", { class: "line-a", points: line("emitted") }),
+    s("polyline", { class: "line-b", points: line("acked") }),
+    s("polyline", { class: "line-c", points: line("failed") }));
+}
+
+// Where the time of a micro-batch went: [[phase, ms]], a phase of Spark under a name of ours.
+export const PHASES = {
+  latestOffset: "admission", getBatch: "source", queryPlanning: "planning", addBatch: "levels and acker",
+  walCommit: "log of offsets", commitOffsets: "commit", commitBatch: "commit of state",
+};
+export function phases(parts) {
+  const most = Math.max(1, ...parts.map(([, ms]) => ms));
+  return s("svg", { viewBox: `0 0 400 ${parts.length * 20}`, class: "phases", role: "img", "aria-label": parts.map(([name, ms]) => `${name} ${ms} ms`).join(", ") },
+    parts.map(([name, ms], at) => [
+      s("text", { x: 0, y: at * 20 + 14 }, name),
+      s("rect", { class: "bar", x: 130, y: at * 20 + 5, width: (ms / most * 200).toFixed(1), height: 11, rx: 2 }),
+      s("text", { class: "about", x: 336, y: at * 20 + 14 }, `${count(ms)} ms`)]));
+}

@@ -1,0 +1,101 @@
+"""What rows of Storm's REST have in common: how it writes numbers, times and what has no meaning here."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from acktree.core.stats.statistics import Numbers, ReportedError
+from acktree.ui.snapshot import ALL_TIME, Snapshot
+
+__all__ = [
+    "FIRST_PORT",
+    "SCHEDULER",
+    "Row",
+    "about_error",
+    "all_tasks",
+    "decimal",
+    "duration",
+    "encoded",
+    "failed_of",
+    "partitions_of",
+    "pretty",
+    "resources",
+    "tasks_of",
+]
+
+Row: TypeAlias = dict[str, Any]
+SCHEDULER: Final = False
+FIRST_PORT: Final = 6700
+"""The port of the first partition, as Storm numbers workers; nobody listens there."""
+_RESOURCES: Final = (
+    "requestedMemOnHeap", "requestedMemOffHeap", "requestedTotalMem", "requestedCpu",
+    "assignedMemOnHeap", "assignedMemOffHeap", "assignedTotalMem", "assignedCpu",
+)  # fmt: skip
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+
+def duration(secs: float) -> str:
+    """A time as Storm writes it, leading units left out.
+
+    >>> duration(93784), duration(60), duration(0)
+    ('1d 2h 3m 4s', '1m 0s', '0s')
+    """
+    left, parts = int(secs), list[str]()
+    for unit, size in _UNITS:
+        if left >= size or parts:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join([*parts, f"{left}s"])
+
+
+def decimal(value: float | None) -> str:
+    """A number as Storm writes it: with three decimals, 0 for none."""
+    return f"{value or 0.0:.3f}"
+
+
+def pretty(window: str) -> str:
+    """A window in words."""
+    return "All time" if window == ALL_TIME else duration(int(window))
+
+
+def encoded(text: str) -> str:
+    """A text for a path."""
+    return quote(text, safe="")
+
+
+def failed_of(numbers: Numbers) -> int:
+    """Storm's failed: failed and timed out."""
+    return numbers.failed + numbers.timed_out
+
+
+def tasks_of(snapshot: Snapshot, component: str) -> int:
+    """How many tasks a component has."""
+    return int(snapshot.graph["components"][component]["parallelism"])
+
+
+def all_tasks(snapshot: Snapshot) -> int:
+    """How many tasks a topology has."""
+    return sum(tasks_of(snapshot, name) for name in snapshot.graph["components"])
+
+
+def partitions_of(snapshot: Snapshot) -> int:
+    """How many partitions a topology has."""
+    return int(snapshot.graph["partitions"])
+
+
+def resources() -> Row:
+    """Memory and CPU, which Spark shares out."""
+    return dict.fromkeys(_RESOURCES, 0.0)
+
+
+def about_error(snapshot: Snapshot, error: ReportedError | None) -> Row:
+    """When and where an error was reported; nothing for None."""
+    at = None if error is None else error.at_ms // 1000
+    return {
+        "errorTime": at,
+        "errorLapsedSecs": None if at is None else max(0, snapshot.taken_ms // 1000 - at),
+        "errorHost": "" if error is None else snapshot.host,
+        "errorPort": None if error is None else FIRST_PORT,
+        "errorWorkerLogLink": "",
+    }

@@ -1,0 +1,133 @@
+"""Walks the page with a real browser, and makes the pictures of docs/operators.md.
+
+Starts two topologies on Spark and the page; finds a dead letter with its traceback, redrives it, deactivates,
+activates and kills. Fails on an error in the browser's console and on a request to another host.
+
+    pip install playwright          # and a Chromium: apt-get install chromium
+    python scripts/page_walk.py [--chromium /usr/bin/chromium] [--pictures docs/pictures]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+HERE = Path(__file__).parent
+ACKTREE = [sys.executable, "-m", "acktree"]
+SIZES = {"light": (1280, 800), "dark": (1280, 800), "phone": (390, 844)}
+
+
+def acktree(*command: str) -> Any:  # noqa: ANN401  # JSON
+    """Run a command; returns its last line of JSON."""
+    done = subprocess.run([*ACKTREE, *command, "--json"], check=True, capture_output=True, text=True)  # noqa: S603
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def watch(page: Page, url: str, problems: list[str]) -> None:
+    """Note what must not happen."""
+    page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
+    page.on("pageerror", lambda error: problems.append(f"page: {error}"))
+    page.on("request", lambda asked: asked.url.startswith(url) or problems.append(f"foreign: {asked.url}"))
+
+
+def picture(page: Page, file: Path) -> None:
+    """Take a picture of what is in view, without the name of this machine."""
+    page.evaluate("""() => {
+        for (const line of document.querySelectorAll("p.wrap")) {
+            line.firstChild.data = line.firstChild.data.replace(/process .*$/, "process 4711 on example");
+        }
+    }""")
+    page.screenshot(path=file)
+
+
+def walk(page: Page, first: str) -> None:
+    """Through the page as an operator does."""
+    page.goto(first)
+    page.get_by_role("link", name="poison", exact=True).first.click()
+    page.get_by_label("bolt split").click()
+    page.get_by_role("heading", name="split").wait_for()
+    page.locator("details summary").first.click()
+    page.get_by_text("Traceback (most recent call last)").first.wait_for()
+    page.get_by_role("link", name="poison", exact=True).click()
+    page.get_by_label("Heat by").select_option("latency")
+    page.locator(".tiles a").click()
+    page.get_by_label("select letter 1", exact=True).check()
+    page.get_by_role("button", name="Redrive 1 selected").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    page.get_by_text("1 dead letters were sent again").wait_for()
+    page.get_by_role("link", name="poison", exact=True).click()
+    for order, after in (("Deactivate", "INACTIVE"), ("Activate", "ACTIVE")):
+        page.get_by_role("button", name=order, exact=True).click()
+        if order == "Deactivate":
+            page.get_by_role("dialog").get_by_role("button", name=order).click()
+        page.locator(f"h1 .badge.{after}").wait_for()
+    page.get_by_role("button", name="Kill").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")  # the dialog's first button has the focus
+    page.locator("h1 .badge.STOPPED").wait_for(timeout=120_000)
+
+
+def pictures(page: Page, first: str, name: str, folder: Path) -> None:
+    """The pictures of one size and scheme."""
+    page.goto(first)
+    page.get_by_role("link", name="poison", exact=True).first.click()
+    page.locator("svg .name").first.wait_for()
+    time.sleep(20)  # the chart has something to show
+    picture(page, folder / f"page-{name}.png")
+    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        raise AssertionError(f"{name}: the page is wider than its window")
+    page.locator(".tiles a").click()
+    page.get_by_text("that match").first.wait_for()
+    picture(page, folder / f"page-letters-{name}.png")
+
+
+def main() -> None:
+    """Start all, walk, stop all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--pictures", type=Path, help="make the pictures, in this folder")
+    given = parser.parse_args()
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="orders-", dir="/tmp") as folder, sync_playwright() as browsers:
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        for name in ("poison", "forgets"):
+            settings = ("-c", "message_timeout_secs=20", "-c", "partitions=2")
+            target = f"{HERE / 'page_topologies.py'}:{name}"
+            acktree("submit", target, "--checkpoint", f"{folder}/{name}", *settings)
+        with subprocess.Popen([*ACKTREE, "ui", "--json"], stdout=subprocess.PIPE, text=True) as page_process:  # noqa: S603
+            try:
+                assert page_process.stdout is not None
+                about = json.loads(page_process.stdout.readline())
+                first = f"{about['url']}/?token={about['token']}"
+                chromium = browsers.chromium.launch(executable_path=given.chromium, args=["--no-sandbox"])
+                for name, (width, height) in SIZES.items() if given.pictures else ():
+                    page = chromium.new_page(
+                        viewport={"width": width, "height": height},
+                        color_scheme="dark" if name == "dark" else "light",
+                    )
+                    watch(page, about["url"], problems)
+                    pictures(page, first, name, given.pictures)
+                    page.close()
+                page = chromium.new_page(viewport={"width": 1280, "height": 800})
+                watch(page, about["url"], problems)
+                walk(page, first)
+                chromium.close()
+            finally:
+                page_process.terminate()
+        acktree("kill", "forgets", "-w", "0")
+    if problems:
+        sys.exit("\n".join(problems))
+    print("walked: no console error, no request to another host")
+
+
+if __name__ == "__main__":
+    main()

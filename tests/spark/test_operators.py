@@ -1,0 +1,110 @@
+"""The command line and the driver's door on Spark: a run to its end, and one that is watched and killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
+from acktree.cli.main import main
+from acktree.ui.client import NobodyRunsError, find
+
+PROGRAM = """
+from acktree import BasicBolt, IterableSpout, Retry, TopologyBuilder
+
+class Third(BasicBolt):
+    outputs = ["n"]
+    def execute(self, tup, collector):
+        if tup["n"] % 3 == 0:
+            raise ValueError("a third")
+        collector.emit([tup["n"]])
+
+def made():
+    builder = TopologyBuilder("thirds")
+    builder.set_spout("numbers", IterableSpout(range(9), outputs=["n"]), retry=Retry(max_attempts=1))
+    builder.set_bolt("third", Third()).shuffle_grouping("numbers")
+    return builder
+"""
+
+
+class Ever(Spout):
+    outputs = ["n"]
+    redelivers = True
+
+    def open(self, config, context, collector):
+        self.collector, self.n = collector, 0
+
+    def next_tuple(self):
+        if self.n < 50:
+            self.collector.emit([self.n], message_id=self.n)
+            self.n += 1
+
+
+class Pass(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["n"]])
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path, monkeypatch):
+    (tmp_path / "runtime").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_it(
+    spark, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "thirds.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert main(["run", "thirds:made", "--checkpoint", "cp", "-c", "partitions=1", "--json"]) == 0
+    account = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: account[name] for name in ("emitted", "acked", "failed", "timed_out", "open")} == {
+        "emitted": 9, "acked": 6, "failed": 3, "timed_out": 0, "open": 0,
+    }  # fmt: skip
+    assert account["dead_letters"] == 3
+    assert account["status"] == "ENDED"
+    assert main(["dead-letters", "list", "cp", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["count"] == 3
+    assert main(["stats", "thirds", "--json"]) == 0
+    last = json.loads(capsys.readouterr().out)
+    assert last["account"]["acked"] == 6
+    assert last["status"] == "ENDED"
+
+
+def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_path, capsys):
+    builder = TopologyBuilder("ever")
+    builder.set_spout("numbers", Ever(), retry=Retry(max_attempts=2))
+    builder.set_bolt("pass", Pass()).shuffle_grouping("numbers")
+    config = Config(partitions=1)
+    with submit(builder.create_topology(), checkpoint=tmp_path / "cp", spark=spark, config=config) as running:
+        while running.stats()["numbers"].total.acked < 50:
+            assert not running.await_termination(0.1)
+        snapshot = find("ever").door.snapshot(0)
+        assert snapshot.stats.components == running.stats().components
+        assert snapshot.account() == {
+            "emitted": 50, "acked": 50, "failed": 0, "timed_out": 0, "dead_letters": 0, "open": 0,
+        }  # fmt: skip
+        assert snapshot.graph["components"]["pass"]["class"] == "Pass"
+        assert snapshot.batch_ms["addBatch"] > 0
+        assert main(["kill", "ever", "-w", "5"]) == 0
+        assert "open: 0" in capsys.readouterr().out
+        assert running.await_termination(10)
+        with pytest.raises(NobodyRunsError):
+            _ = find("ever").door
+
+
+def test_control_false_opens_no_door(spark, tmp_path, capsys):
+    builder = TopologyBuilder("shut")
+    builder.set_spout("numbers", IterableSpout(range(3), outputs=["n"]))
+    builder.set_bolt("pass", Pass()).shuffle_grouping("numbers")
+    config = Config(partitions=1, control=False)
+    with submit(builder.create_topology(), checkpoint=tmp_path / "cp", spark=spark, config=config) as running:
+        assert not list((tmp_path / "runtime").rglob("*.sock"))
+        assert main(["stats", str(tmp_path / "cp")]) == 1
+        assert running.await_termination(60)
+    assert not (tmp_path / "cp" / "control.json").exists()

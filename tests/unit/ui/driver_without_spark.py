@@ -1,0 +1,128 @@
+"""A driver's own parts on a checkpoint, with their threads and without Spark: nothing reads its inbox."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.stats.counters import Counters
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.handle import SubmittedTopology
+from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.supervisor import Query, Run, Supervisor
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.topology import Topology
+from acktree.ui.door import Door
+
+
+class Numbers(Spout):
+    outputs = ["n"]
+    redelivers = True
+
+    def open(self, config, context, collector):
+        self.collector, self.left = collector, list(range(100))
+
+    def next_tuple(self):
+        if self.left:
+            number = self.left.pop(0)
+            self.collector.emit([number], message_id=f"<b>{number}\x1b[31m")
+
+
+class Double(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        collector.emit([2 * tup["n"]])
+
+
+class IdleQuery(Query):
+    """A query that runs until it is stopped."""
+
+    is_active = True
+    is_between_batches = True
+
+    def failure(self):
+        return None
+
+    def explained(self, error):
+        return error
+
+    def stop(self, *, at_once):
+        self.is_active = False
+
+
+def topology(name: str = "numbers") -> Topology:
+    builder = TopologyBuilder(name)
+    builder.set_spout("source", Numbers(), retry=Retry(max_attempts=2))
+    builder.set_bolt("double", Double(), parallelism=2).shuffle_grouping("source")
+    return builder.create_topology()
+
+
+class Started:
+    """A topology that runs as far as it can without Spark."""
+
+    def __init__(self, folder: Path, name: str = "numbers", config: Config | None = None) -> None:
+        config = config or Config(max_spout_pending=10)
+        self.held = Checkpoint(folder)
+        numbered = self.held.begin_run(topology(name), config, 2)
+        plan = Plan.of(numbered, config.without_secrets(), 2, self.held.run_salt)
+        inbox = FileInbox(self.held.inbox, -1, config.inbox_max_messages, config.inbox_max_bytes)
+        errors, threads, change = ErrorLog(config), Threads(), Event()
+        self.sent: list[object] = []
+        self.letters = DeadLetters(self.held.dead_letters, self.sent.extend)
+        recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
+        self.door = Door(self.held.files.disk, "1.2.3")
+        self.run = Run(
+            plan=plan, checkpoint=self.held, inbox=inbox, results=BatchResults(plan, None, errors),
+            threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
+            stop_session=lambda: None, recorder=recorder, close_door=self.door.close,
+            described=numbered.describe(2),
+        )  # fmt: skip
+        host = SpoutHost(inbox, recorder.record, lambda *_: None, self.held.reserve)
+        for spout in numbered.spouts:
+            for task_id in spout.task_ids:
+                bare = plan.topology.components[spout.id]
+                task = SpoutTask(Numbers(), bare, task_id, plan, host, self.held.first_sequence)
+                threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)
+        self.supervisor = Supervisor(self.run, IdleQuery())
+        self.handle = SubmittedTopology(self.run, self.supervisor)
+
+    def begin(self) -> None:
+        self.run.results.progress.last = (0, 0)
+        self.door.open(self.handle, self.run)
+        self.supervisor.begin()
+
+    def fill(self) -> None:
+        """Wait until as many messages are open as may be."""
+        end = time.monotonic() + 30
+        while self.handle.stats()["source"].open != self.run.plan.config.max_spout_pending:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+    def count(self, counters: Counters) -> None:
+        """As a micro-batch that has run brings it."""
+        row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
+        self.run.results.note({Kind.STATISTICS: [row]}, 0)
+
+
+@contextmanager
+def started(folder: Path, name: str = "numbers", config: Config | None = None) -> Iterator[Started]:
+    """Run it for the length of the block, then kill it."""
+    topology = Started(folder, name, config)
+    topology.begin()
+    try:
+        yield topology
+    finally:
+        topology.handle.kill(wait_secs=0)

@@ -1,0 +1,226 @@
+"""The driver's door: who is answered, what is said, and what becomes of orders."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from acktree.core.stats.counters import Counters
+from acktree.errors import ConfigError
+from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
+from acktree.ui.places import POINTER, SNAPSHOT, entries, read_entry, runtime_folder
+from acktree.ui.snapshot import Snapshot
+from tests.unit.dead_letters.letters import LETTER
+from tests.unit.ui.driver_without_spark import started
+
+
+def test_what_the_door_says_is_what_stats_says(running):
+    counters = Counters()
+    counters.add("double", 1, "source:default", "executed", 7)
+    counters.add_latency("double", 1, "source:default", "execute_ms", 21.0, 7)
+    running.count(counters)
+    snapshot = find("numbers").door.snapshot(0)
+    assert snapshot.stats["double"] == running.handle.stats()["double"]
+    assert snapshot.status == "ACTIVE"
+    assert snapshot.topology == "numbers"
+    assert snapshot.version == "1.2.3"
+    assert snapshot.windows["10"].stats["double"].total.executed == 7
+    assert snapshot.spouts == ("source",)
+    assert snapshot.graph["components"]["double"]["class"] == "Double"
+
+
+def test_a_snapshot_survives_json_and_what_a_newer_driver_adds(running):
+    snapshot = find("numbers").door.snapshot()
+    given = json.loads(snapshot.to_json())
+    given["news"] = given["acker"]["news"] = given["windows"][":all-time"]["stats"]["news"] = 1
+    given["windows"][":all-time"]["stats"]["components"]["double"]["total"]["p99"] = 2.0
+    assert Snapshot.from_json(json.dumps(given)) == Snapshot.from_json(snapshot.to_json())
+    with pytest.raises(ValueError, match="no snapshot"):
+        Snapshot.from_json(b"[]")
+
+
+def test_orders_are_carried_out_and_seen_at_once(running):
+    door = find("numbers").door
+    door.order("deactivate")
+    assert door.snapshot().status == "INACTIVE"
+    door.order("activate")
+    assert door.snapshot().status == "ACTIVE"
+    door.order("kill", {"wait_secs": 0})
+    assert running.run.ended.wait(10)
+    with pytest.raises(NobodyRunsError):
+        door.snapshot()
+
+
+def test_the_oldest_open_messages_are_listed(running):
+    running.fill()
+    listed = find("numbers").door.get("open", {"limit": 3})["open"]
+    assert [each["message_id"] for each in listed] == [repr(f"<b>{n}\x1b[31m") for n in range(3)]
+    assert {each["attempt"] for each in listed} == {1}
+
+
+def test_the_socket_and_its_folders_are_the_users_alone(running, runtime, tmp_path):
+    (entry,) = entries()
+    assert stat.S_IMODE(Path(entry.socket).stat().st_mode) == 0o600
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "cp" / POINTER).stat().st_mode) == 0o600
+    assert read_entry(tmp_path / "cp" / POINTER) == entry
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_hung_up_on_even_where_rights_let_them_in(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:  # pytest's own folder lets nobody in
+        monkeypatch.setenv("XDG_RUNTIME_DIR", base)
+        with started(tmp_path / "cp"):
+            (entry,) = entries()
+            for place in (Path(base), Path(base, "acktree"), Path(entry.socket)):
+                place.chmod(0o777)
+            program = f"""
+import os, socket
+os.setuid(65534)
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({entry.socket!r})
+try:
+    connection.sendall(b"GET /v1/snapshot HTTP/1.0\\r\\n\\r\\n")
+    print(len(connection.recv(100)))
+except OSError:
+    print(0)
+"""
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+            assert done.stdout == "0\n"
+            assert DoorClient(entry).snapshot().topology == "numbers"
+
+
+def test_a_folder_that_others_may_enter_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "acktree").mkdir(mode=0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="other users"):
+        runtime_folder()
+
+
+def test_a_topology_runs_where_there_is_no_place_for_a_socket(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "acktree").mkdir(mode=0o755)
+    with started(tmp_path / "cp") as topology:
+        assert topology.handle.is_running
+        with pytest.raises(NobodyRunsError, match="no driver with a door"):
+            _ = find(str(tmp_path / "cp")).door
+
+
+def test_long_paths_of_checkpoint_and_runtime_folder_work(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with started(long / "cp") as topology:
+        socket_file = Path(find(str(long / "cp")).door.entry.socket)
+        assert len(os.fsencode(socket_file)) <= 107
+        assert stat.S_IMODE(socket_file.parent.stat().st_mode) == 0o700
+        assert find("numbers").door.snapshot().checkpoint == str(long / "cp")
+        topology.handle.kill(wait_secs=0)
+    assert not socket_file.parent.exists()
+
+
+def test_a_stopped_topology_is_found_with_its_last_numbers(tmp_path):
+    with started(tmp_path / "cp") as topology:
+        topology.fill()
+    (found,) = found_topologies()
+    assert not found.is_running
+    last = found.snapshot()
+    assert last is not None
+    assert last.status == "STOPPED"
+    assert last.account()["open"] == 10
+    with pytest.raises(NobodyRunsError, match="nobody runs topology 'numbers'"):
+        _ = found.door
+
+
+def test_a_stale_socket_is_said_to_be_nobodys_and_taken_over(tmp_path):
+    with started(tmp_path / "cp"):
+        (entry,) = entries()
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(entry.socket)
+    dead.close()
+    assert not DoorClient(entry).is_answering()
+    with started(tmp_path / "cp"):
+        assert find(str(tmp_path / "cp")).is_running
+
+
+def test_two_topologies_of_one_name_are_told_apart_by_their_checkpoints(tmp_path):
+    with started(tmp_path / "one"), started(tmp_path / "two"):
+        with pytest.raises(ConfigError, match="2 topologies are called 'numbers'"):
+            find("numbers")
+        assert find(str(tmp_path / "two")).snapshot().checkpoint == str(tmp_path / "two")
+    with pytest.raises(ConfigError, match="did you mean 'numbers'"):
+        find("number")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/../v1/snapshot", "/etc/passwd", "/v1/dead-letters/..%2f1", "/v2/x"]
+)
+def test_a_path_that_is_no_route_is_404(running, path):
+    with pytest.raises(DoorError) as refused:
+        find("numbers").door._ask("GET", path, {})
+    assert refused.value.status == 404
+
+
+def test_an_order_that_is_no_json_object_is_refused_and_nothing_is_unpickled(running, tmp_path):
+    class Mark:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "mark",)
+
+    (entry,) = entries()
+    for body in (pickle.dumps(Mark()), b"[1]", b"{"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(entry.socket)
+            connection.sendall(b"POST /v1/kill HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert connection.recv(1000).startswith(b"HTTP/1.0 400")
+    assert running.handle.is_running
+    assert not (tmp_path / "mark").exists()
+
+
+def test_letters_are_redriven_and_purged_by_the_count_that_was_seen(running):
+    running.letters.put(
+        [replace(LETTER, topology="numbers", spout="source", root=root) for root in (1, 2, 3)]
+    )
+    door = find("numbers").door
+    assert door.get("dead-letters", {"limit": 2})["after"] == 2
+    for order in ("dead-letters/redrive", "dead-letters/purge"):
+        with pytest.raises(DoorError, match="3 dead letters match now, and not 2") as changed:
+            door.order(order, {"expected_count": 2})
+        assert changed.value.status == 409
+        with pytest.raises(DoorError, match="without a count"):
+            door.order(order, {"spout": "source"})
+    assert door.order("dead-letters/redrive", {"ids": [1, 3]})["redriven"] == 2
+    assert [each.id for each in running.sent] == [1, 3]
+    assert door.snapshot().dead_letters.redriven == 2
+    assert door.order("dead-letters/purge", {"redriven": "false", "expected_count": 1})["purged"] == 1
+    assert door.get("dead-letters/1")["traceback"] is not None
+    with pytest.raises(DoorError, match="no dead letter 2"):
+        door.get("dead-letters/2")
+
+
+def test_the_last_snapshot_is_in_the_checkpoint(tmp_path):
+    with started(tmp_path / "cp"):
+        pass
+    assert Snapshot.from_json((tmp_path / "cp" / SNAPSHOT).read_bytes()).status == "STOPPED"
+
+
+def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long(running, monkeypatch):
+    observer = running.door._observer
+    observer.latest(0)
+    slow = threading.Event()
+    monkeypatch.setattr(observer, "_windows_now", lambda: slow.wait(20))
+    began = time.monotonic()
+    assert Snapshot.from_json(observer.latest(0, wait_secs=0.2)).topology == "numbers"
+    assert time.monotonic() - began < 10
+    slow.set()

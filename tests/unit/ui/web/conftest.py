@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.dead_letters.letters import LETTER
+from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.web.asking import page_at
+
+NASTY = "<img src=x onerror=alert(1)>\x1b[31m\u202e\x00\ud800"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory):
+    """A runtime folder of the module's own."""
+    folder = tmp_path_factory.mktemp("r")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield folder / "acktree"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A running topology with four dead letters."""
+    with started(tmp_path_factory.mktemp("cp")) as topology:
+        nasty = replace(LETTER, topology="numbers", spout="source", reason=NASTY, message_id_repr=NASTY)
+        topology.letters.put([replace(nasty, root=root) for root in range(1, 5)])
+        topology.fill()
+        yield topology
+
+
+@pytest.fixture(scope="module")
+def page(running):
+    """A page over the running topology."""
+    serve = pytest.importorskip("acktree.ui.web.serve")
+    serving = serve.serve(serve.Options())
+    yield page_at(next(serving))
+    serving.close()
+
+
+@pytest.fixture(scope="module")
+def topology_id(page):
+    (about,) = page.json("/api/v1/topology/summary")["topologies"]
+    return about["id"]

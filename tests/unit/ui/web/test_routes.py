@@ -1,0 +1,261 @@
+"""The routes: Storm's fields by name and type, ours, and metrics, all of one snapshot."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from acktree.core.stats.counters import Counters
+from acktree.ui.client import find
+from acktree.ui.web.graph import layout
+
+DECIMAL = re.compile(r"\d+\.\d{3}")
+
+KINDS = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)} | {"decimal": DECIMAL}
+
+
+def of(fields):
+    """Fields with their types, from ``name:type`` for each."""
+    return {name: KINDS[kind] for name, kind in (field.split(":") for field in fields.split())}
+
+
+RESOURCES = of(
+    "requestedMemOnHeap:float requestedMemOffHeap:float requestedTotalMem:float requestedCpu:float "
+    "assignedMemOnHeap:float assignedMemOffHeap:float assignedTotalMem:float assignedCpu:float"
+)
+SUMMARY = RESOURCES | of(
+    "id:str encodedId:str name:str owner:str status:str uptime:str uptimeSeconds:int tasksTotal:int "
+    "workersTotal:int executorsTotal:int replicationCount:int stormVersion:str"
+)
+ERROR = of("lastError:str errorHost:str errorWorkerLogLink:str")
+EXECUTOR = of("id:str encodedId:str uptime:str uptimeSeconds:int host:str port:int workerLogLink:str")
+READ = of("executed:int executeLatency:decimal processLatency:decimal acked:int failed:int")
+BOLT = READ | of("emitted:int transferred:int capacity:decimal")
+SPOUT = of("emitted:int transferred:int completeLatency:decimal acked:int failed:int")
+WINDOW = of("window:str windowPretty:str")
+COMPONENT = of(
+    "user:str id:str encodedId:str name:str executors:int tasks:int topologyId:str encodedTopologyId:str "
+    "topologyStatus:str window:str windowHint:str componentType:str debug:bool samplingPct:int "
+    "eventLogLink:str profilingAndDebuggingCapable:bool profileActionEnabled:bool profilerActive:list "
+    "componentErrors:list"
+)
+CLUSTER = of(
+    "user:str stormVersion:str stormVersionInfo:dict nimbusUptime:str supervisors:int topologies:int "
+    "slotsTotal:int slotsUsed:int slotsFree:int executorsTotal:int tasksTotal:int totalMem:float "
+    "totalCpu:float availMem:float availCpu:float fragmentedMem:float fragmentedCpu:float "
+    "memAssignedPercentUtil:str cpuAssignedPercentUtil:str schedulerDisplayResource:bool"
+)
+NIMBUS = of(
+    "host:str port:int status:str version:str nimbusUpTime:str nimbusUpTimeSeconds:str nimbusLogLink:str"
+)
+SUPERVISOR = of(
+    "id:str host:str uptime:str uptimeSeconds:int slotsTotal:int slotsUsed:int slotsFree:int totalMem:float "
+    "totalCpu:float usedMem:float usedCpu:float availMem:float availCpu:float version:str blacklisted:bool"
+)
+WORKER = of(
+    "supervisorId:str host:str port:int topologyId:str topologyName:str executorsTotal:int "
+    "assignedMemOnHeap:float assignedMemOffHeap:float assignedCpu:float componentNumTasks:dict uptime:str "
+    "uptimeSeconds:int workerLogLink:str owner:str"
+)
+LOGS = of("logviewerPort:int logviewerScheme:str")
+STREAMS = of("id:str emitted:list transferred:list acked:list failed:list")
+NODE = {
+    ":type": str, ":capacity": DECIMAL, ":latency": DECIMAL, ":transferred": int,
+    ":stats": [{":host": str, ":port": int, ":uptime_secs": int, ":transferred": dict}],
+    ":inputs": [{":component": str, ":stream": str, ":sani-stream": str, ":grouping": str}],
+}  # fmt: skip
+SPOUT_ROW = of("spoutId:str encodedSpoutId:str executors:int tasks:int open:int timedOut:int") | SPOUT
+BOLT_ROW = of("boltId:str encodedBoltId:str executors:int tasks:int") | BOLT
+IN = of("component:str encodedComponentId:str stream:str") | READ
+ONE = "/api/v1/topology/{id}"
+FIELDS = {
+    "/api/v1/cluster/summary": CLUSTER,
+    "/api/v1/nimbus/summary": {"nimbuses": [NIMBUS]},
+    "/api/v1/supervisor/summary": {"supervisors": [SUPERVISOR]} | LOGS,
+    "/api/v1/history/summary": {"topo-history": [str]},
+    "/api/v1/topology/summary": {"topologies": [SUMMARY], "schedulerDisplayResource": bool},
+    ONE: SUMMARY
+    | of("user:str window:str windowHint:str msgTimeout:int configuration:dict debug:bool samplingPct:int")
+    | {
+        "topologyStats": [WINDOW | SPOUT | of("timedOut:int")],
+        "spouts": [SPOUT_ROW | RESOURCES | ERROR],
+        "bolts": [BOLT_ROW | RESOURCES | ERROR],
+        "workers": [WORKER],
+        "visualizationTable": list,
+    },
+    "/api/v1/topology-workers/{id}": {"hostPortList": [of("host:str port:int")]} | LOGS,
+    f"{ONE}/metrics": {
+        "window": str,
+        "windowHint": str,
+        "spouts": [STREAMS | of("complete_ms_avg:list")],
+        "bolts": [
+            STREAMS
+            | of("executed_ms_avg:list process_ms_avg:list")
+            | {"executed": [of("stream_id:str component_id:str value:int")]}
+        ],
+    },
+    f"{ONE}/visualization": {"double": NODE},
+    f"{ONE}/visualization-init": {"visualizationTable": [{":row": [of("stream:str checked:bool")]}]},
+    f"{ONE}/component/double": COMPONENT
+    | {
+        "boltStats": [WINDOW | BOLT],
+        "inputStats": [IN],
+        "outputStats": [of("stream:str emitted:int transferred:int")],
+        "executorStats": [EXECUTOR | BOLT],
+    },
+    f"{ONE}/component/source": COMPONENT
+    | {
+        "spoutSummary": [WINDOW | SPOUT | of("completeLatency:float")],
+        "outputStats": [of("stream:str") | SPOUT],
+        "executorStats": [EXECUTOR | SPOUT],
+    },
+    f"{ONE}/logconfig": {"namedLoggerLevels": dict},
+    f"{ONE}/lag": {},
+    "/api/v1/owner-resources": {"owners": list},
+}
+"""Of each route the fields with their types; of a list those of each element, and there is at least one."""
+
+
+def check(value, wanted, at=""):
+    if wanted is DECIMAL:
+        assert isinstance(value, str), at
+        assert DECIMAL.fullmatch(value), at
+    elif isinstance(wanted, dict):
+        for name, inner in wanted.items():
+            assert name in value, f"{at}.{name}"
+            check(value[name], inner, f"{at}.{name}")
+    elif isinstance(wanted, list):
+        assert value, at
+        for each in value:
+            check(each, wanted[0], f"{at}[]")
+    else:
+        assert type(value) is wanted, (at, value)
+
+
+@pytest.fixture(scope="module")
+def counted(running, page):
+    """Numbers for every kind of count, as a micro-batch brings them."""
+    counters = Counters()
+    for task in (1, 2):
+        counters.add("double", task, "source:default", "executed", 7)
+        counters.add("double", task, "source:default", "acked", 6)
+        counters.add("double", task, "source:default", "failed", 1)
+        counters.add("double", task, "default", "emitted", 6)
+        counters.add_latency("double", task, "source:default", "execute_ms", 10.5, 7)
+    counters.add("source", 3, "default", "emitted", 14)
+    counters.add("source", 3, "default", "acked", 12)
+    counters.add("source", 3, "default", "timed_out", 1)
+    counters.add("source", 3, "default", "failed", 1)
+    counters.add_latency("source", 3, "default", "complete_ms", 24.0, 12)
+    running.count(counters)
+    (about,) = page.json("/api/v1/topology/summary")["topologies"]
+    page.ask(f"/api/v1/topology/{about['id']}/activate", "POST", b"")  # what is asked next is new
+    return running
+
+
+@pytest.mark.parametrize("route", FIELDS)
+def test_each_route_of_storm_has_its_fields(page, topology_id, counted, route):
+    check(page.json(route.format(id=topology_id)), FIELDS[route])
+
+
+def test_stats_the_socket_rest_and_metrics_agree(page, topology_id, counted):
+    stats = counted.handle.stats()
+    told = page.json(f"/api/v1/topology/{topology_id}")
+    bolt, spout = told["bolts"][0], told["spouts"][0]
+    assert (bolt["executed"], bolt["acked"], bolt["failed"]) == (14, 12, 2)
+    assert bolt["executeLatency"] == f"{stats['double'].total.execute_ms:.3f}" == "1.500"
+    assert (spout["acked"], spout["failed"], spout["timedOut"], spout["open"]) == (12, 2, 1, 10)
+    assert told["topologyStats"][-1]["completeLatency"] == "2.000"
+    assert find("numbers").door.snapshot().stats["double"] == stats["double"]
+    ours = page.json(f"/api/acktree/v1/topologies/{topology_id}/components/double")
+    assert ours["tasks"]["1"]["executed"] == 7
+    exposed = page.ask("/metrics")[2].decode()
+    labels = 'component="double",source="source",stream="default",topology="numbers"'
+    assert f"acktree_tuples_executed_total{{{labels}}} 14.0\n" in exposed
+    assert (
+        'acktree_messages_timed_out_total{spout="source",stream="default",topology="numbers"} 1.0\n'
+        in exposed
+    )
+    assert 'acktree_dead_letters{state="waiting",topology="numbers"} 4.0\n' in exposed
+
+
+def test_metrics_come_as_the_scraper_asks(page):
+    assert page.ask("/metrics", Accept="text/plain")[1]["Content-Type"].startswith("text/plain")
+    _, headers, said = page.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert headers["Content-Type"].startswith("application/openmetrics-text")
+    assert said.endswith(b"# EOF\n")
+
+
+def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology_id):
+    for path in (
+        "/api/v1/topology/none",
+        f"/api/v1/topology/{topology_id}/component/none",
+        "/api/v1/nothing",
+    ):
+        status, _, said = page.ask(path)
+        assert status == 404
+        assert set(json.loads(said)) >= {"error", "errorMessage"}
+    assert page.ask(f"/api/v1/topology/{topology_id}?window=7")[0] == 400
+    assert page.ask(f"/api/v1/topology/{topology_id}/rebalance/0", "POST", b"")[0] == 409
+    assert page.ask(f"/api/v1/topology/{topology_id}/debug/enable/10", "POST", b"")[0] == 501
+    assert page.ask(f"/api/v1/topology/{topology_id}/kill/soon", "POST", b"")[0] == 400
+
+
+def test_storms_orders_are_carried_out(page, running, topology_id):
+    done = json.loads(page.ask(f"/api/v1/topology/{topology_id}/deactivate", "POST", b"")[2])
+    assert done == {"topologyOperation": "deactivate", "topologyId": topology_id, "status": "success"}
+    assert page.json(f"/api/v1/topology/{topology_id}")["status"] == "INACTIVE"
+    assert page.ask(f"/api/v1/topology/{topology_id}/activate", "POST", b"")[0] == 200
+    assert page.json("/api/acktree/v1/topologies")["topologies"][0]["status"] == "ACTIVE"
+
+
+def test_a_redrive_names_the_count_that_was_seen(page, running, topology_id):
+    path = f"/api/acktree/v1/topologies/{topology_id}/dead-letters"
+    assert page.json(path)["count"] == 4
+    assert page.json(f"{path}/1")["traceback"]
+    order = json.dumps({"expected_count": 3})
+    assert page.ask(f"{path}/redrive", "POST", order)[0] == 409
+    assert running.sent == []
+    assert json.loads(page.ask(f"{path}/redrive", "POST", json.dumps({"ids": [2]}))[2])["redriven"] == 1
+    assert [letter.id for letter in running.sent] == [2]
+
+
+def test_the_stream_sends_the_newest_numbers(page, topology_id):
+    connection = http.client.HTTPConnection(page.host, timeout=20)
+    connection.request("GET", "/api/acktree/v1/stream", headers={"Authorization": f"Bearer {page.token}"})
+    answer = connection.getresponse()
+    lines = [answer.readline().decode().strip() for _ in range(5)]
+    answer.close()
+    connection.close()
+    assert lines[2].startswith("id: ")
+    assert lines[3] == "event: snapshot"
+    told = json.loads(lines[4].removeprefix("data: "))
+    assert told["topologies"][0]["id"] == topology_id
+    assert told["topologies"][0]["account"]["open"] == 10
+
+
+def test_a_drawing_has_no_component_left_of_what_it_reads():
+    edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "d")]
+    graph = {
+        "components": {name: {} for name in "abcd"},
+        "subscriptions": [{"source": source, "subscriber": reader} for source, reader in edges],
+    }
+    places = layout(graph)
+    assert all(places[source][0] < places[reader][0] for source, reader in edges)
+    assert len(set(places.values())) == 4
+
+
+def test_alert_rules_and_the_board_name_metrics_that_there_are(page, counted):
+    exposed = page.ask("/metrics")[2].decode()
+    names = set(re.findall(r"^# TYPE (\S+)", exposed, re.MULTILINE))
+    docs = Path(__file__).parents[4] / "docs" / "monitoring"
+    for file in ("alerts.yml", "grafana.json"):
+        asked = set(re.findall(r"\backtree_\w+", (docs / file).read_text()))
+        assert asked
+        assert asked <= names | {"acktree_spout_lag"}
