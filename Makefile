@@ -71,7 +71,7 @@ wheel: $(READY) ## dist/acktree-*.whl
 	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: $(READY) ## Write requirements-dev.lock from pyproject.toml
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra spark --extra postgresql --extra rabbitmq --extra redis --extra kafka --group dev \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra spark --extra postgresql --extra rabbitmq --extra redis --extra nats --extra sqs --extra kafka --group dev \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' pyproject.toml -o requirements-dev.lock
 
 clean: ## Delete what recipes made, the virtual environment too
