@@ -68,6 +68,7 @@ class Receiver(Generic[T]):
         self._changed = Condition()
         self._loop = _new_loop() if inspect.iscoroutinefunction(receive) else None
         self._receiving: asyncio.Task[Any] | None = None
+        self._room: asyncio.Event | None = None  # what the loop waits for while there is no room
         self._thread = Thread(target=self._run, name="acktree receiver", daemon=True)
         self._thread.start()
 
@@ -76,11 +77,11 @@ class Receiver(Generic[T]):
         with self._changed:
             if self._items:
                 item = self._items.popleft()
-                self._changed.notify_all()
+                self._notify()
                 return item
             error, self._error = self._error, None
             if error is not None:
-                self._changed.notify_all()
+                self._notify()
                 raise error
         return None
 
@@ -89,8 +90,13 @@ class Receiver(Generic[T]):
         with self._changed:
             items = list(self._items)
             self._items.clear()
-            self._changed.notify_all()
+            self._notify()
         return items
+
+    def waiting(self) -> list[T]:
+        """The items that wait, in order; they stay. For leases that have to be extended."""
+        with self._changed:
+            return list(self._items)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -115,7 +121,7 @@ class Receiver(Generic[T]):
         """Receive no more. True when the thread has ended; False when ``receive`` still blocks."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify_all()
+            self._notify()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(timeout_secs)
@@ -139,7 +145,7 @@ class Receiver(Generic[T]):
         import asyncio  # noqa: PLC0415  # see above
 
         assert self._loop is not None, "it runs on it"
-        while await self._loop.run_in_executor(None, self._has_room):
+        while await self._has_room_later():
             self._receiving = asyncio.ensure_future(self._receive())  # type: ignore[arg-type]
             try:
                 items = await self._receiving
@@ -168,10 +174,29 @@ class Receiver(Generic[T]):
     def _has_room(self) -> bool:
         """Wait for room. False when it is closed."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_closed or (self._error is None and len(self._items) < self._most)
-            )
+            self._changed.wait_for(self._may_go_on)
             return not self._is_closed
+
+    async def _has_room_later(self) -> bool:
+        """The same on the event loop. No thread waits: one would keep a process that ends from its end."""
+        import asyncio  # noqa: PLC0415  # see above
+
+        with self._changed:
+            if self._may_go_on():
+                return not self._is_closed
+            self._room = room = asyncio.Event()
+        await room.wait()
+        return not self._is_closed
+
+    def _may_go_on(self) -> bool:
+        return self._is_closed or (self._error is None and len(self._items) < self._most)
+
+    def _notify(self) -> None:
+        """There may be room now, or it is closed. The lock is held."""
+        self._changed.notify_all()
+        if self._room is not None and self._loop is not None and self._may_go_on():
+            self._loop.call_soon_threadsafe(self._room.set)
+            self._room = None
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

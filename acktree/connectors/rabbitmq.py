@@ -7,6 +7,7 @@ Rules of this file
 2. A channel that the server closed, and a consumer that it cancelled, are silent in pika: both are looked for
    each time.
 3. When the connection is gone everything that is open is ``lost``: the queue brings it back by itself.
+4. pika waits for an answer for ever: each of its calls is made inside :func:`_limited`.
 
 Source: AMQP 0-9-1, RabbitMQ's pages on consumer acknowledgements and quorum queues.
 """
@@ -17,31 +18,21 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, Literal, NoReturn
 
-from acktree import (
-    BasicBolt,
-    BasicOutputCollector,
-    Config,
-    ConfigError,
-    ConnectorError,
-    Failure,
-    OpenMessages,
-    Spout,
-    SpoutOutputCollector,
-    TaskContext,
-    Tuple,
-)
+from acktree import (  # isort: skip
+    BasicBolt, BasicOutputCollector, Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout,
+    SpoutOutputCollector, TaskContext, Tuple,
+)  # fmt: skip
+from acktree.connectors import client_errors
 
 try:
     import pika
     import pika.exceptions
+    from pika.adapters.utils.connection_workflow import AMQPConnectorException
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"acktree.connectors.rabbitmq needs {missing.name}: pip install 'acktree[rabbitmq]'",
-        name=missing.name,
-    ) from missing
+    raise client_errors.missing_client(missing, "rabbitmq") from missing
 
 __all__ = ["RabbitMQSink", "RabbitMQSpout"]
 
@@ -50,6 +41,9 @@ MOST_PREFETCH: Final = 65_535
 _PREFETCH: Final = 20_000
 _KEEP_ALIVE_SECS: Final = 1.0
 _CONNECT_SECS: Final = 5.0
+_ANSWER_SECS: Final = 5.0
+"""Longest wait for an answer; a server that is well gives it at once."""
+_CLOSE_SECS: Final = 1.0
 # What pika logs on the way to an exception, the exception tells: a refused login would be ten lines.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -57,6 +51,9 @@ if logging.getLogger("pika").level == logging.NOTSET:
 _NOT_FOUND: Final = 404
 _PRECONDITION_FAILED: Final = 406
 _REFUSED: Final = (403, 530)
+
+_LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, ValueError)
+"""What pika raises; a login that takes too long is no AMQPError."""
 
 _Id = tuple[int, int]
 """(epoch, delivery tag)"""
@@ -159,13 +156,14 @@ class RabbitMQSpout(Spout):
         """Ask the server how many messages are ready in the queue."""
         if self._channel is None:
             return None
-        with suppress(pika.exceptions.AMQPError, ValueError):  # whoever looks next sees what is wrong
+        with suppress(*_LOST), _limited(self._connection):  # whoever looks next sees what is wrong
             return int(self._channel.queue_declare(self.queue, passive=True).method.message_count)
         return None
 
     def close(self) -> None:
         """Disconnect; what is open goes back to the queue."""
-        self._disconnect()
+        connection, self._connection, self._channel = self._connection, None, None
+        _disconnect(connection)
 
     def _look(self) -> None:
         """Take what the server has sent, and see whether it still serves us."""
@@ -184,12 +182,13 @@ class RabbitMQSpout(Spout):
         self._closed = None
         try:
             self._connection = pika.BlockingConnection(_parameters_of(self._url, self._where))
-            self._channel = self._connection.channel()
-            self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # the one that says why
-            self._channel.queue_declare(self.queue, passive=True)
-            self._channel.basic_qos(prefetch_count=self._count)
-            self._channel.basic_consume(self.queue, self._take)
-        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            with _limited(self._connection):
+                self._channel = self._connection.channel()
+                self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # the one that says why
+                self._channel.queue_declare(self.queue, passive=True)
+                self._channel.basic_qos(prefetch_count=self._count)
+                self._channel.basic_consume(self.queue, self._take)
+        except _LOST as error:
             self._lose(error)
 
     def _take(self, _: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401  # pika's
@@ -206,8 +205,9 @@ class RabbitMQSpout(Spout):
     def _told(self) -> Iterator[None]:
         """Around what speaks to the server: what pika raises means that the connection is gone."""
         try:
-            yield
-        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+            with nullcontext() if self._connection is None else _limited(self._connection):
+                yield
+        except _LOST as error:
             self._lose(error)
 
     def _lose(self, error: BaseException) -> NoReturn:
@@ -217,17 +217,11 @@ class RabbitMQSpout(Spout):
 
     def _forget(self) -> None:
         """The connection is gone, and what came over it is the queue's again."""
-        self._disconnect()
+        self.close()
         self._epoch += 1
         self._tags = _Tags()
         self._ahead.clear()
         self._collector.lost()
-
-    def _disconnect(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None:
-            with suppress(pika.exceptions.AMQPError, OSError, ValueError):
-                connection.close()
 
 
 class _Tags:
@@ -263,43 +257,52 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
     """What pika raised, in our words: whether it passes, and what to do."""
     code = getattr(error, "reply_code", None)
     words = str(getattr(error, "reply_text", "")) or str(error)
-    inner = [*_inner(error)]
+    inner = [*client_errors.causes_of(error)]
     if any(isinstance(each, ssl.SSLError) for each in inner):
-        what = "RabbitMQ and this client do not agree on TLS"
-        fix = "use amqps:// with the port that speaks TLS and a certificate that is trusted, else amqp://"
-        return ConnectorError(what, where, fix)
+        return client_errors.tls_mismatch("RabbitMQ", where, "amqps://", "amqp://")
     # A connection that breaks during the login raises these too: refused is what the server says it is.
     told = " ".join(map(str, inner))
     if isinstance(error, pika.exceptions.AuthenticationError) or "ACCESS_REFUSED - Login" in told:
-        fix = "mend user and password in the URL; nothing was received"
-        return ConnectorError("RabbitMQ refused the login", where, fix)
+        return client_errors.login_refused("RabbitMQ", where)
     if code in _REFUSED or "ACCESS_REFUSED" in told or "NOT_ALLOWED" in told:
         fix = "give the user the right to the virtual host and to read the queue (set_permissions)"
-        return ConnectorError(f"RabbitMQ refused access: {words:.200}", where, fix)
+        return ConnectorError(f"RabbitMQ refused access: {words:.{client_errors.SHORT}}", where, fix)
     if code == _NOT_FOUND:
         fix = f"declare the queue {queue!r}, or mend its name, and submit again"
-        return ConnectorError(f"there is no queue {queue!r}: {words:.200}", where, fix)
+        return ConnectorError(f"there is no queue {queue!r}: {words:.{client_errors.SHORT}}", where, fix)
     if code == _PRECONDITION_FAILED:
         fix = "raise the server's consumer_timeout above the longest time to a verdict; it connects again"
-        return ConnectorError(f"RabbitMQ closed the channel: {words:.200}", where, fix, can_retry=True)
+        return ConnectorError(
+            f"RabbitMQ closed the channel: {words:.{client_errors.SHORT}}", where, fix, can_retry=True
+        )
     words = words.strip("()") or " ".join(type(each).__name__ for each in inner)
-    fix = "see whether the server runs and can be reached"
-    if isinstance(error, pika.exceptions.IncompatibleProtocolError):
-        fix += ", and whether its port speaks TLS (amqps://)"
-    fix += "; it is tried again until then"
-    return ConnectorError(f"the connection to RabbitMQ is gone: {words:.200}", where, fix, can_retry=True)
+    speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
+    hint = ", and whether its port speaks TLS (amqps://)" if speaks else ""
+    return client_errors.gone("RabbitMQ", words, where, hint)
 
 
-def _inner(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was made from; pika keeps that in its arguments."""
-    waiting: list[object] = [error]
-    seen: list[BaseException] = []
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, BaseException) and each not in seen:
-            seen.append(each)
-            yield each
-            waiting += [each.__cause__, each.__context__, *each.args, *getattr(each, "exceptions", ())]
+@contextmanager
+def _limited(connection: Any, secs: float | None = None) -> Iterator[None]:  # noqa: ANN401  # pika has no types
+    """Ends a connection when what is inside takes longer; pika raises that as a lost connection."""
+    secs = _ANSWER_SECS if secs is None else secs
+    inner = connection._impl  # noqa: SLF001  # its own call_later waits for the call that hangs
+
+    def give_up() -> None:
+        if not inner.is_closed:
+            inner._terminate_stream(pika.exceptions.StreamLostError(f"no answer for {secs:g} s"))  # noqa: SLF001
+
+    timer = inner._adapter_call_later(secs, give_up)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        inner._adapter_remove_timeout(timer)  # noqa: SLF001
+
+
+def _disconnect(connection: Any) -> None:  # noqa: ANN401  # pika has no types
+    """Close a connection, if there is one, in whatever state it is."""
+    if connection is not None:
+        with suppress(*_LOST), _limited(connection, _CLOSE_SECS):
+            connection.close()
 
 
 def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no types
@@ -307,8 +310,9 @@ def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no 
     try:
         parameters = pika.URLParameters(url)
     except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
-        what = f"the URL of RabbitMQ cannot be read: {type(error).__name__}"
-        raise ConfigError(what, where, "write amqp://user:password@host:5672/vhost") from None
+        raise client_errors.unreadable_url(
+            "RabbitMQ", error, where, "amqp://user:password@host:5672/vhost"
+        ) from None
     parameters.connection_attempts = 1
     parameters.retry_delay = 0
     parameters.socket_timeout = parameters.stack_timeout = _CONNECT_SECS
@@ -345,14 +349,15 @@ class RabbitMQSink(BasicBolt):
         where = f"exchange {self.exchange!r}, routing key {key!r}"
         try:
             channel = self._kept.channel(self.url)
-            channel.basic_publish(self.exchange, key, tup["body"], properties, mandatory=True)
+            with _limited(channel.connection):
+                channel.basic_publish(self.exchange, key, tup["body"], properties, mandatory=True)
         except pika.exceptions.UnroutableError as error:
             fix = "bind a queue to the exchange under that key"
             raise ConnectorError("RabbitMQ has no queue for this message", where, fix) from error
         except pika.exceptions.NackError as error:
             fix = "see the queue's limits (x-max-length, overflow)"
             raise ConnectorError("RabbitMQ refused the message", where, fix, can_retry=True) from error
-        except (pika.exceptions.AMQPError, OSError, ValueError) as error:
+        except _LOST as error:
             self._kept.drop()
             raise connector_error(error, where, key) from error
 
@@ -369,13 +374,12 @@ class _Kept:
         if self._connection is None or not (self._connection.is_open and self._channel.is_open):
             self.drop()
             self._connection = pika.BlockingConnection(_parameters_of(url, "RabbitMQSink(...)"))
-            self._channel = self._connection.channel()
-            self._channel.confirm_delivery()
+            with _limited(self._connection):
+                self._channel = self._connection.channel()
+                self._channel.confirm_delivery()
         return self._channel
 
     def drop(self) -> None:
         """Let go of the connection."""
         connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None:
-            with suppress(pika.exceptions.AMQPError, OSError, ValueError):
-                connection.close()
+        _disconnect(connection)

@@ -19,27 +19,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from acktree import (
-    BasicBolt,
-    BasicOutputCollector,
-    Config,
-    ConfigError,
-    ConnectorError,
-    Failure,
-    OpenMessages,
-    Spout,
-    SpoutOutputCollector,
-    TaskContext,
-    Tuple,
-)
+from acktree import (  # isort: skip
+    BasicBolt, BasicOutputCollector, Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout,
+    SpoutOutputCollector, TaskContext, Tuple,
+)  # fmt: skip
+from acktree.connectors import client_errors
 
 try:
     import redis
     import redis.exceptions
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"acktree.connectors.redis needs {missing.name}: pip install 'acktree[redis]'", name=missing.name
-    ) from missing
+    raise client_errors.missing_client(missing, "redis") from missing
 
 __all__ = ["RedisStreamSink", "RedisStreamSpout"]
 
@@ -227,8 +217,9 @@ def _host_of(url: str, where: str) -> str:
     try:
         options: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
     except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
-        what = f"the URL of Redis cannot be read: {type(error).__name__}"
-        raise ConfigError(what, where, "write redis://user:password@host:6379/0") from None
+        raise client_errors.unreadable_url(
+            "Redis", error, where, "redis://user:password@host:6379/0"
+        ) from None
     return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 
@@ -246,33 +237,21 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
     words = str(error)
     causes = [error, error.__cause__, error.__context__]
     if any(isinstance(each, ssl.SSLError) for each in causes):
-        fix = "use rediss:// with the port that speaks TLS and a certificate that is trusted, else redis://"
-        return ConnectorError("Redis and this client do not agree on TLS", where, fix)
-    if isinstance(error, redis.exceptions.AuthenticationError):
-        fix = "mend user and password in the URL; nothing was received"
-        return ConnectorError("Redis refused the login", where, fix)
-    if words.startswith(("NOAUTH", "WRONGPASS")):
-        fix = "mend user and password in the URL; nothing was received"
-        return ConnectorError("Redis refused the login", where, fix)
+        return client_errors.tls_mismatch("Redis", where, "rediss://", "redis://")
+    is_refused = isinstance(error, redis.exceptions.AuthenticationError)
+    if is_refused or words.startswith(("NOAUTH", "WRONGPASS")):
+        return client_errors.login_refused("Redis", where)
     if isinstance(error, redis.exceptions.NoPermissionError):
         fix = "give the user the commands of streams on this key (ACL SETUSER)"
-        return ConnectorError(f"Redis refused access: {words:.200}", where, fix)
+        return ConnectorError(f"Redis refused access: {words:.{client_errors.SHORT}}", where, fix)
     if isinstance(error, redis.exceptions.ResponseError) and "NOGROUP" in words:
         fix = "make it: XGROUP CREATE stream group 0 MKSTREAM; or mend its name, and submit again"
         return ConnectorError("there is no such stream, or it has no such group", where, fix)
-    may_pass = isinstance(
-        error,
-        (
-            redis.exceptions.ConnectionError,
-            redis.exceptions.TimeoutError,
-            redis.exceptions.ReadOnlyError,
-            OSError,
-        ),
-    )
-    fix = "see whether the server runs and can be reached; it is tried again until then"
-    if not may_pass:
-        fix = "see what the server says, and submit again"
-    return ConnectorError(f"Redis does not answer as it should: {words:.200}", where, fix, can_retry=may_pass)
+    passes = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
+    if isinstance(error, (*passes, redis.exceptions.ReadOnlyError)):
+        return client_errors.gone("Redis", words, where)
+    fix = "see what the server says, and submit again"
+    return ConnectorError(f"Redis does not answer as it should: {words:.{client_errors.SHORT}}", where, fix)
 
 
 class RedisStreamSink(BasicBolt):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.kafka import Kafka
 from tests.services.postgresql import MISSING, PostgreSQL, programs
-from tests.services.servers import Beanstalkd, RabbitMQ, Redis, Server
+from tests.services.servers import Beanstalkd, Kestrel, Moto, Nats, RabbitMQ, Redis, Server
 
 _SCHEMAS = count(1)
 
@@ -70,3 +70,21 @@ def beanstalkd() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Server]:
     yield from _running(Kafka, "confluent_kafka")
+
+
+@pytest.fixture(scope="module")
+def nats_server() -> Iterator[Server]:
+    yield from _running(Nats, "nats")
+
+
+@pytest.fixture(scope="module")
+def sqs() -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "S3cr3t")
+        yield from _running(Moto, "boto3")
+
+
+@pytest.fixture(scope="module")
+def kestrel() -> Iterator[Server]:
+    yield from _running(Kestrel, "socket")

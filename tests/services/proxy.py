@@ -1,6 +1,7 @@
-"""A TCP proxy in a process of its own, whose connections can be cut: ``python proxy.py TARGET_PORT``.
+"""A TCP proxy in a process of its own, whose connections can be cut: ``python proxy.py TARGET_PORT [PORT]``.
 
-It prints its port, then reads ``cut`` from its input, resets every connection and answers ``done``.
+It prints its port, then reads commands from its input and answers each with ``done``. ``cut`` resets every
+connection. ``hold`` passes nothing on any more, of new connections too, as a server that hangs.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ from pathlib import Path
 class Proxy:
     """The proxy, for tests."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, port: int = 0) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), str(target_port)], stdin=subprocess.PIPE,
+            [sys.executable, str(Path(__file__)), str(target_port), str(port)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         self.port = int(self._answer())
 
     def cut(self) -> None:
         """Reset every connection; new ones are taken."""
-        self._process.stdin.write("cut\n")
+        self._do("cut")
+
+    def hold(self) -> None:
+        """Pass nothing on any more; connections stay, and new ones are taken."""
+        self._do("hold")
+
+    def _do(self, command: str) -> None:
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
         assert self._answer() == "done\n"
 
@@ -39,22 +47,25 @@ class Proxy:
         return self._process.stdout.readline()
 
 
-def serve(target_port: int) -> None:
+def serve(target_port: int, port: int = 0) -> None:
     """Until the input ends."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     print(listener.getsockname()[1], flush=True)  # noqa: T201  # that is how its port is known
     other: dict[socket.socket, socket.socket] = {}
+    holds = False
     while True:
-        readable, _, _ = select.select([sys.stdin, listener, *other], [], [])
+        readable, _, _ = select.select([sys.stdin, listener, *([] if holds else other)], [], [])
         for each in readable:
             if each is listener:
                 _connect(listener, target_port, other)
             elif each in other:
                 _pass_on(each, other)
             elif each is sys.stdin:
-                if not sys.stdin.readline():
+                command = sys.stdin.readline().strip()
+                if not command:
                     return
-                for one in list(other):
+                holds = command == "hold"
+                for one in [] if holds else list(other):
                     _reset(one, other)
                 print("done", flush=True)  # noqa: T201
 
@@ -90,4 +101,4 @@ def _reset(one, other) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*map(int, sys.argv[1:]))

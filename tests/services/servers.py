@@ -12,8 +12,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 _READY_SECS = 90
@@ -249,7 +251,7 @@ class Redis(Server):
 
 
 class Nats(Server):
-    """NATS with JetStream."""
+    """NATS with JetStream; ``reader`` may do everything and ``stranger`` nothing, both with ``right``."""
 
     name = "nats"
 
@@ -258,12 +260,25 @@ class Nats(Server):
         return "" if shutil.which("nats-server") else "no NATS (Debian: apt-get install nats-server)"
 
     def command(self) -> list[str]:
-        return ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(self.folder / "js")]
+        return ["nats-server", "-c", str(self.folder / "nats.conf")]
+
+    def prepare(self) -> None:
+        rights = '{publish: "nothing", subscribe: "_INBOX.>"}'
+        (self.folder / "nats.conf").write_text(
+            f"""
+            listen: 127.0.0.1:{self.port}
+            jetstream: {{store_dir: "{self.folder}/js"}}
+            authorization: {{users: [
+                {{user: reader, password: right}},
+                {{user: stranger, password: right, permissions: {rights}}},
+            ]}}
+            """
+        )
 
     @property
     def url(self) -> str:
-        """Without a password."""
-        return f"nats://127.0.0.1:{self.port}"
+        """With reader's password."""
+        return f"nats://reader:right@127.0.0.1:{self.port}"
 
     def is_ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
@@ -285,3 +300,44 @@ class Beanstalkd(Server):
     def is_ready(self) -> bool:
         socket.create_connection(("127.0.0.1", self.port), 1).close()
         return True
+
+
+class Moto(Server):
+    """SQS as moto plays it: in memory, so it is never stopped; it takes any credentials."""
+
+    name = "sqs"
+
+    @classmethod
+    def missing(cls) -> str:
+        found = find_spec("moto") is not None and find_spec("flask_cors") is not None
+        return "" if found else "no moto server (pip install moto flask flask-cors)"
+
+    def command(self) -> list[str]:
+        return [sys.executable, str(Path(__file__).with_name("moto_server.py")), str(self.port)]
+
+    @property
+    def url(self) -> str:
+        """Of every service."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def is_ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+
+
+class Kestrel(Server):
+    """The stand-in for Kestrel."""
+
+    name = "kestrel"
+
+    @classmethod
+    def missing(cls) -> str:
+        return ""
+
+    def command(self) -> list[str]:
+        program = Path(__file__).with_name("kestrel.py")
+        return [sys.executable, str(program), str(self.port), str(self.folder / "journal")]
+
+    def is_ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1):
+            return True

@@ -12,25 +12,25 @@ import pytest
 pika = pytest.importorskip("pika")
 
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors import rabbitmq as connector  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
-from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxy import Proxy  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told  # noqa: E402
 from tests.services.servers import RabbitMQ  # noqa: E402
 
 QUEUE, DEAD = "orders", "orders.dead"
 
 
-class Queue(Broker):
+class Queue(ProxiedBroker):
     """A queue of one kind, reached through a proxy that can be cut."""
 
     shortest_lease_secs = 4
     redelivery_secs = 3
-    secret = "S3cr3t"
 
     def __init__(self, server: RabbitMQ, kind: str, given_up: str = "dead_letter"):
-        self.server, self.kind, self.given_up = server, kind, given_up
+        super().__init__(server)
+        self.kind, self.given_up = kind, given_up
         self.counts_attempts = kind == "quorum"
-        self.proxy = Proxy(server.port)
         self._connect()
 
     def url(self, login: str = "guest:guest", scheme: str = "amqp") -> str:
@@ -54,17 +54,8 @@ class Queue(Broker):
     def _count(self, queue):
         return self.channel.queue_declare(queue, passive=True).method.message_count
 
-    def cut(self):
-        self.proxy.cut()
-
-    def stop(self):
-        self.server.stop()
-
-    def kill(self):
-        self.server.kill()
-
     def start(self):
-        self.server.start()
+        super().start()
         with suppress(pika.exceptions.AMQPError):
             self.connection.close()
         self._connect()
@@ -180,3 +171,37 @@ def test_a_connection_that_breaks_before_the_login_may_pass() -> None:
 
 def test_a_spout_with_tls_can_be_copied_for_its_tasks() -> None:
     copy.deepcopy(RabbitMQSpout("amqps://guest:guest@127.0.0.1/", QUEUE))
+
+
+def test_a_server_that_answers_no_more_is_an_outage_without_heartbeats_too(rabbitmq, monkeypatch) -> None:
+    monkeypatch.setattr(connector, "_ANSWER_SECS", 0.5)
+    monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
+    made = Queue(rabbitmq, "classic")
+    url = f"amqp://guest:guest@127.0.0.1:{made.proxy.port}/?heartbeat=0"
+    try:
+        check_that_a_hang_is_told(made, lambda: RabbitMQSpout(url, QUEUE))
+    finally:
+        made.connection.close()
+        made.proxy.remove()
+
+
+def test_the_sink_fails_what_is_not_confirmed_in_time(rabbitmq, monkeypatch) -> None:
+    monkeypatch.setattr(connector, "_ANSWER_SECS", 0.5)
+    made = Queue(rabbitmq, "classic")
+    made.clear()
+    feeder = FeederSpout(["body"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    sink = RabbitMQSink(made.url().replace("heartbeat=4", "heartbeat=0"), routing_key=QUEUE)
+    builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for n in range(3):
+            (made.proxy.hold if n == 1 else made.proxy.cut)()
+            feeder.feed([b"%d" % n], message_id=n)
+            cluster.advance()
+    assert feeder.acked == [0, 2]
+    [(message_id, failure)] = feeder.failed
+    assert (message_id, "no answer" in failure.reason) == (1, True)
+    made.connection.close()
+    made.proxy.remove()

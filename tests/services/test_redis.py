@@ -9,9 +9,10 @@ import pytest
 client = pytest.importorskip("redis")
 
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree.connectors import redis as connector  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
-from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, check_spout  # noqa: E402
-from tests.services.proxy import Proxy  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, check_spout  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told  # noqa: E402
 from tests.services.servers import Redis  # noqa: E402
 
 STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
@@ -19,17 +20,16 @@ STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
 _consumers = count()
 
 
-class Stream(Broker):
+class Stream(ProxiedBroker):
     """A stream with one group, reached through a proxy that can be cut."""
 
     shortest_lease_secs = CLAIM_SECS
     redelivery_secs = 4
     acks_belong_to_connection = False
     counts_attempts = True
-    secret = "S3cr3t"
 
     def __init__(self, server: Redis):
-        self.server, self.proxy = server, Proxy(server.port)
+        super().__init__(server)
         self.client = client.Redis.from_url(server.url)
 
     def url(self, login: str = "", scheme: str = "redis") -> str:
@@ -49,18 +49,6 @@ class Stream(Broker):
     def count(self):
         [group] = self.client.xinfo_groups(STREAM)
         return group["pending"] + (group["lag"] or 0)
-
-    def cut(self):
-        self.proxy.cut()
-
-    def stop(self):
-        self.server.stop()
-
-    def kill(self):
-        self.server.kill()
-
-    def start(self):
-        self.server.start()
 
     def drop_queue(self):
         self.client.delete(STREAM)
@@ -152,3 +140,8 @@ def test_a_url_that_is_none_is_refused_and_not_shown() -> None:
 def test_an_idle_time_is_seconds(secs) -> None:
     with pytest.raises(ConfigError, match="claim_idle_secs"):
         RedisStreamSpout("redis://127.0.0.1/", STREAM, GROUP, claim_idle_secs=secs)
+
+
+def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
+    monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
+    check_that_a_hang_is_told(stream)

@@ -117,7 +117,7 @@ MEMBERS = """
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
             shuffle_grouping
     Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
-            given_up kill misconfigured put redelivery_secs secret shortest_lease_secs start stop
+            given_up kill makes_queues misconfigured put redelivery_secs secret shortest_lease_secs start stop
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
             parallelism remembers retry streams task_ids tick_secs told_columns user_object
@@ -161,7 +161,7 @@ MEMBERS = """
             transferred
     OpenMessages: count older_than oldest_secs
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
-    Receiver: call clear close get
+    Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors

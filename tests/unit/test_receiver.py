@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -80,9 +82,10 @@ def test_an_error_is_raised_once_behind_what_came_before_it_and_then_it_goes_on(
     assert receiver.get() is None
 
 
-def test_nothing_is_received_while_there_is_no_room(made):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_nothing_is_received_while_there_is_no_room(made, is_async):
     source = Source()
-    receiver = made(source.receive, most=2, wake=source.wake)
+    receiver = made(source.receive_later if is_async else source.receive, most=2, wake=source.wake)
     for n in range(4):
         source.given.put([n])
     source.comes()
@@ -118,3 +121,26 @@ def test_a_receive_that_blocks_is_left_behind():
     assert not receiver.close(0.01)
     may_end.set()
     assert receiver.close(10)
+
+
+def test_what_waits_can_be_looked_at_and_stays(made):
+    source = Source()
+    receiver = made(source.receive, wake=source.wake)
+    source.given.put([1, 2])
+    source.comes()
+    assert receiver.waiting() == [1, 2]
+    assert receiver.get() == 1
+    assert receiver.waiting() == [2]
+
+
+def test_a_process_ends_although_a_receiver_without_room_was_not_closed():
+    program = """
+import threading
+from acktree import Receiver
+came = threading.Event()
+async def receive():
+    return [1]
+receiver = Receiver(receive, most=1, wake=came.set)
+assert came.wait(10)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

@@ -1,0 +1,71 @@
+"""What connectors tell alike: the errors that every broker has, and a client that is not installed.
+
+Rules of this file
+------------------
+1. An error says what is wrong in one line, and what to do; it never holds a URL.
+2. Nothing here imports a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from acktree import ConfigError, ConnectorError
+
+__all__ = [
+    "SHORT", "causes_of", "gone", "login_refused", "missing_client", "tls_mismatch", "unreadable_url",
+]  # fmt: skip
+
+SHORT: Final = 200
+"""So many characters of a broker's own words are shown."""
+
+
+def missing_client(missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
+    """What is raised where a connector is imported without its extra."""
+    text = f"acktree.connectors.{extra} needs {missing.name}: pip install 'acktree[{extra}]'"
+    return ModuleNotFoundError(text, name=missing.name)
+
+
+def unreadable_url(broker: str, error: Exception, where: str, form: str) -> ConfigError:
+    """A URL that its client cannot read; it is shown nowhere."""
+    return ConfigError(f"the URL of {broker} cannot be read: {type(error).__name__}", where, f"write {form}")
+
+
+def login_refused(broker: str, where: str, mend: str = "mend user and password in the URL") -> ConnectorError:
+    """The server knows no such user, or the password is wrong."""
+    return ConnectorError(f"{broker} refused the login", where, f"{mend}; nothing was received")
+
+
+def tls_mismatch(broker: str, where: str, secure: str, plain: str) -> ConnectorError:
+    """One side speaks TLS and the other does not, or a certificate is not trusted.
+
+    Args:
+        secure: How a URL with TLS begins.
+        plain: How one without begins.
+    """
+    fix = f"use {secure} with the port that speaks TLS and a certificate that is trusted, else {plain}"
+    return ConnectorError(f"{broker} and this client do not agree on TLS", where, fix)
+
+
+def gone(broker: str, words: str, where: str, hint: str = "") -> ConnectorError:
+    """The connection is lost, refused or silent: it passes.
+
+    Args:
+        words: What the client says of it.
+        hint: What else to look at; begins with a comma.
+    """
+    fix = f"see whether the server runs and can be reached{hint}; it is tried again until then"
+    return ConnectorError(f"the connection to {broker} is gone: {words:.{SHORT}}", where, fix, can_retry=True)
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was made from: causes, members of a group, and exceptions among its arguments."""
+    waiting: list[object] = [error]
+    seen: list[BaseException] = []
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseException) and not any(each is other for other in seen):
+            seen.append(each)
+            yield each
+            waiting += [each.__cause__, each.__context__, *each.args, *getattr(each, "exceptions", ())]

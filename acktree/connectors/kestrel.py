@@ -1,0 +1,334 @@
+"""Kestrel: items of a queue, each confirmed when its tree is done. Needs no extra.
+
+Rules of this file
+------------------
+1. The protocol has no ids: a connection holds one open item at a time, and what is said on it concerns that
+   item. So every open message has a connection of its own.
+2. A message id is a number that is given once: a verdict of an earlier connection confirms nothing.
+3. A dead connection is silent: sockets are looked at. Its item is ``lost``, since the server puts it back.
+4. Of several servers one may be away. Only when none is left is that an outage.
+
+Source: Kestrel's guide, memcache protocol with reliable reads. The project is archived; this file was tested
+against a stand-in that was written from that guide.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from acktree import (  # isort: skip
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext,
+)  # fmt: skip
+from acktree.connectors import client_errors
+
+__all__ = ["KestrelSpout"]
+
+_PORT: Final = 22133
+_CONNECTIONS: Final = 100
+_SECS: Final = 2.0
+"""Longest wait for a server, which answers at once where it is well."""
+_EMPTY_SECS: Final = 0.05
+"""An empty queue is asked so often at most."""
+_FIRST_AWAY_SECS: Final = 1.0
+"""After this time a server that is away is tried again, while there are others; each time twice as long."""
+_LONGEST_AWAY_SECS: Final = 30.0
+_KEEP_ALIVE_SECS: Final = 1.0
+_NAME: Final = re.compile(r"[^\s/]{1,200}")
+_SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@]+)(?::(\d{1,5}))?")
+
+
+class KestrelSpout(Spout):
+    """The items of a queue, as ``["body"]``: bytes.
+
+    Args:
+        servers: ``host:22133``, several with commas between or as a list. Each has its own part of the queue.
+        queue: The queue. Kestrel makes it when it is first named.
+        connections: How many messages may be open at once, since each needs a connection; of one task, over
+            all servers.
+
+    A failed item goes back to the head of its queue, and comes again at once; the protocol counts no
+    deliveries. What a ``Retry`` gives up is confirmed, and acktree's dead letter is the copy.
+    """
+
+    outputs = ["body"]
+    keep_alive_secs = _KEEP_ALIVE_SECS
+
+    def __init__(self, servers: str | Sequence[str], queue: str, *, connections: int = _CONNECTIONS) -> None:
+        where = f"KestrelSpout(..., {queue!r})"
+        names = servers.split(",") if isinstance(servers, str) else list(servers)
+        addresses = [_address(name.strip(), where) for name in names]
+        if not addresses:
+            raise ConfigError("there is no server", where, 'give one or more: "host:22133"')
+        if not _NAME.fullmatch(queue):
+            fix = "give a name without white space and slashes, which mean something in the protocol"
+            raise ConfigError(f"{queue!r:.80} is no name of a queue", where, fix)
+        given: object = connections  # what a caller without a type checker may have passed
+        if not (type(given) is int and given > 0):
+            raise ConfigError(f"connections is {given!r}", where, "give a whole number above 0")
+        self.queue, self.connections = queue, connections
+        self._servers = deque(_Server(host, port) for host, port in addresses)
+        self._open: dict[int, _Connection] = {}
+        self._opened = 0
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """See that one of the servers is there, and is Kestrel."""
+        self._collector = collector
+        self._most = min(context.max_spout_pending or self.connections, self.connections)
+        errors = [error for server in self._servers if (error := self._greet(server)) is not None]
+        if len(errors) == len(self._servers):
+            raise errors[0]
+        for error in errors:
+            collector.report_error(error)
+
+    def next_tuple(self) -> None:
+        """Emit the next item of one of the servers, in turns."""
+        if len(self._open) >= self._most:
+            return
+        is_outage = all(server.is_away for server in self._servers)
+        for _ in range(len(self._servers)):
+            self._servers.rotate(-1)
+            server = self._servers[0]
+            if (is_outage or server.ask_after <= time.monotonic()) and self._emit_from(server):
+                return
+        if all(server.is_away for server in self._servers):
+            words = self._servers[0].away or ""
+            raise client_errors.gone("Kestrel", words, self._where_of(*self._servers))
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
+        """Look for connections that the server or the network has closed."""
+        self._look()
+
+    def ack(self, message_id: Any) -> None:  # noqa: ANN401  # our own
+        """Confirm the item; one of an earlier connection is another's by now."""
+        self._end(message_id, "close")
+
+    def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401  # our own
+        """Put the item back, or let go of what was given up."""
+        self._end(message_id, "close" if failure.final else "abort")
+
+    def lag(self) -> int | None:
+        """Ask the servers how many items wait."""
+        found = []
+        for server in self._servers:
+            with suppress(OSError), server.connection() as connection:
+                found.append(connection.items_of(self.queue))
+        return sum(found) if found else None
+
+    def close(self) -> None:
+        """Disconnect; the servers put back what is open."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+        for server in self._servers:
+            server.close()
+
+    def _emit_from(self, server: _Server) -> bool:
+        """Emit an item of a server. False when it has none, or is away."""
+        self._look()
+        try:
+            connection = server.take()
+            body = connection.open(self.queue)
+        except OSError as error:
+            self._note_away(server, error)
+            return False
+        server.answered()
+        if body is None:
+            server.idle.append(connection)
+            server.ask_after = time.monotonic() + _EMPTY_SECS
+            return False
+        self._opened += 1
+        self._open[self._opened] = connection
+        self._collector.emit([body], message_id=self._opened)
+        return True
+
+    def _end(self, message_id: int, how: str) -> None:
+        connection = self._open.pop(message_id, None)
+        if connection is None:
+            return
+        try:
+            connection.end(self.queue, how)
+        except OSError as error:  # the server puts the item back by itself
+            connection.close()
+            self._note_away(connection.server, error)
+        else:
+            connection.server.idle.append(connection)
+
+    def _look(self) -> None:
+        """Let go of connections that are closed on the other side."""
+        poll = select.poll()
+        by_file = {connection.file: message_id for message_id, connection in self._open.items()}
+        for file in by_file:
+            poll.register(file, select.POLLIN)
+        lost = [by_file[file] for file, _ in poll.poll(0)]
+        for message_id in lost:
+            self._open.pop(message_id).close()
+        if lost:
+            self._collector.lost(lost)
+
+    def _note_away(self, server: _Server, error: OSError) -> None:
+        """A server did not answer: try it again later. Reported here while there are others."""
+        is_news = server.away is None
+        server.close()
+        server.away = str(error) or type(error).__name__
+        if server.ask_after <= time.monotonic():
+            server.ask_after = time.monotonic() + server.pause_secs
+            server.pause_secs = min(2 * server.pause_secs, _LONGEST_AWAY_SECS)
+        if is_news and not all(each.is_away for each in self._servers):
+            self._collector.report_error(client_errors.gone("Kestrel", server.away, self._where_of(server)))
+
+    def _greet(self, server: _Server) -> ConnectorError | None:
+        """Ask a server who it is. What is wrong with it; raises where that does not pass."""
+        where = self._where_of(server)
+        try:
+            with server.connection() as connection:
+                answer = connection.ask("VERSION")
+        except OSError as error:
+            server.away = str(error) or type(error).__name__
+            return client_errors.gone("Kestrel", server.away, where)
+        if not answer.startswith("VERSION"):
+            server.close()
+            fix = f"give host and port of Kestrel's memcache protocol, usually {_PORT}"
+            raise ConnectorError(f"what answers is not Kestrel: {answer!r:.80}", where, fix)
+        return None
+
+    def _where_of(self, *servers: _Server) -> str:
+        return f"queue {self.queue!r} at {', '.join(f'{each.host}:{each.port}' for each in servers)}"
+
+
+def _address(name: str, where: str) -> tuple[str, int]:
+    match = _SERVER.fullmatch(name)
+    port = int(match[2] or _PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        raise ConfigError("a server cannot be read", where, f'write "host" or "host:{_PORT}"')
+    return match[1].strip("[]"), port
+
+
+class _Server:
+    """A server, and the connections to it that hold no item.
+
+    Attributes:
+        away: Why it did not answer when it was last asked; None when it did.
+        ask_after: When it is asked for an item again, as ``time.monotonic()`` counts.
+        pause_secs: How long it is left alone if it does not answer.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self.idle: list[_Connection] = []
+        self.away: str | None = None
+        self.ask_after = 0.0
+        self.pause_secs = _FIRST_AWAY_SECS
+
+    @property
+    def is_away(self) -> bool:
+        return self.away is not None
+
+    def answered(self) -> None:
+        """It is not away."""
+        self.away, self.ask_after, self.pause_secs = None, 0.0, _FIRST_AWAY_SECS
+
+    def take(self) -> _Connection:
+        """A connection without an open item: an idle one that still stands, or a new one."""
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.stands():
+                return connection
+            connection.close()
+        return _Connection(self)
+
+    @contextmanager
+    def connection(self) -> Iterator[_Connection]:
+        """A connection for one question; kept where that was answered."""
+        connection = self.take()
+        try:
+            yield connection
+        except OSError:
+            connection.close()
+            raise
+        self.idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle."""
+        while self.idle:
+            self.idle.pop().close()
+
+
+class _Connection:
+    """A connection that holds one open item, or none. Its calls raise OSError where it is of no use."""
+
+    def __init__(self, server: _Server) -> None:
+        self.server = server
+        self._socket = socket.create_connection((server.host, server.port), _SECS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = self._socket.makefile("rb")
+
+    @property
+    def file(self) -> int:
+        """Its file descriptor."""
+        return self._socket.fileno()
+
+    def stands(self) -> bool:
+        """Whether nothing came while nothing was asked: neither words nor the end."""
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def ask(self, command: str) -> str:
+        """Send a command, and return the first line of its answer."""
+        self._socket.sendall(f"{command}\r\n".encode())
+        return self._line()
+
+    def open(self, queue: str) -> bytes | None:
+        """Open the next item; None when there is none."""
+        try:
+            return self._value(self.ask(f"GET {queue}/open"))
+        except OSError:
+            self.close()
+            raise
+
+    def end(self, queue: str, how: str) -> None:
+        """Confirm the open item (``close``), or put it back (``abort``)."""
+        answer = self.ask(f"GET {queue}/{how}")
+        if answer != "END":
+            raise ConnectionError(f"Kestrel says {answer!r:.80}")
+
+    def items_of(self, queue: str) -> int:
+        """How many items wait in a queue; 0 where the server has no such queue."""
+        found, line = 0, self.ask("STATS")
+        while line != "END":
+            name, _, value = line.removeprefix("STAT ").partition(" ")
+            if not line.startswith("STAT "):
+                raise ConnectionError(f"Kestrel says {line!r:.80}")
+            if name == f"queue_{queue}_items":
+                found = int(value)
+            line = self._line()
+        return found
+
+    def close(self) -> None:
+        """Close it; an open item is put back by the server."""
+        with suppress(OSError):
+            self._reader.close()
+            self._socket.close()
+
+    def _value(self, line: str) -> bytes | None:
+        if line == "END":
+            return None
+        words = line.split(" ")
+        if words[0] != "VALUE" or not words[-1].isdecimal():
+            raise ConnectionError(f"Kestrel says {line!r:.80}")
+        size = int(words[-1])
+        data = self._reader.read(size + 2)
+        if len(data) != size + 2 or self._line() != "END":
+            raise ConnectionError("the answer ended early")
+        return data[:-2]
+
+    def _line(self) -> str:
+        line = self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the server closed the connection")
+        return line.decode(errors="replace").rstrip("\r\n")

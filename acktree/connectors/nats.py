@@ -1,0 +1,300 @@
+"""NATS JetStream: messages of a pull consumer, each acknowledged when its tree is done.
+
+Needs ``acktree[nats]``.
+
+Rules of this file
+------------------
+1. An ack is a message to the delivery's reply subject, and counts on any connection: what was open when the
+   driver died goes on from the checkpoint (``redelivers = False``).
+2. A message is known by its sequence in the stream. What comes again while it is open is not emitted again.
+3. Everything of nats-py runs on the event loop of the receiving thread; a connection is made anew from the
+   spout's thread.
+
+Source: NATS's pages on JetStream consumers and their acks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal
+
+from acktree import (  # isort: skip
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
+    TaskContext, Tuple,
+)  # fmt: skip
+from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.nats_client import (
+    CONNECT_SECS,
+    LOST,
+    NAK,
+    Connection,
+    Message,
+    Session,
+    close,
+    connect,
+    connector_error,
+    hosts_of,
+    refusal_of,
+)
+
+__all__ = ["JetStreamSink", "JetStreamSpout"]
+
+_CALL_SECS: Final = 8.0
+"""Longest wait of the spout's thread for the event loop."""
+_MOST_WAITING: Final = 1000
+_ACK_PENDING: Final = 20_000
+_ACK, _TERM, _IN_PROGRESS = b"+ACK", b"+TERM", b"+WPI"
+
+_Id = tuple[int, str]
+"""(sequence in the stream, reply subject)"""
+
+
+class JetStreamSpout(Spout):
+    """The messages of a pull consumer, as ``["subject", "data", "headers"]``.
+
+    Args:
+        url: ``nats://user:password@host:4222`` or ``tls://``; of a cluster several, with commas between.
+        stream: The stream.
+        consumer: Its durable pull consumer with explicit acks, which must be there: it is not made here.
+        max_ack_pending: Where the consumer allows fewer unacknowledged messages than this, it is raised; the
+            server's default of 1,000 holds a topology to 1,000 messages a micro-batch or two. None: the
+            consumer stays as it is.
+        given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
+            letter is the copy, and the message is acknowledged. ``"reject"``: it is terminated, which
+            JetStream tells as an advisory, and acktree writes none.
+        nak_delay_secs: Without a ``Retry``: how long JetStream waits before it sends a failed message again.
+
+    ``headers`` is a dict of strings. ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
+    extended while the topology works. A consumer with ``max_deliver`` gives messages up by itself, and keeps
+    no list of them: each is reported as an error while the spout is connected.
+    """
+
+    outputs = ["subject", "data", "headers"]
+    redelivers = False
+
+    def __init__(
+        self,
+        url: str,
+        stream: str,
+        consumer: str,
+        *,
+        max_ack_pending: int | None = _ACK_PENDING,
+        given_up: Literal["dead_letter", "reject"] = "dead_letter",
+        nak_delay_secs: float = 0.0,
+    ) -> None:
+        where = f"JetStreamSpout(..., {stream!r}, {consumer!r})"
+        if given_up not in ("dead_letter", "reject"):
+            raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
+        if not nak_delay_secs >= 0:
+            raise ConfigError(f"nak_delay_secs is {nak_delay_secs!r}", where, "give it seconds, 0 or more")
+        given: object = max_ack_pending  # what a caller without a type checker may have passed
+        if given is not None and not (type(given) is int and given > 0):
+            raise ConfigError(f"max_ack_pending is {given!r}", where, "give a whole number above 0, or None")
+        self._where = f"stream {stream!r}, consumer {consumer!r} at {hosts_of(url, where)}"
+        self._url, self.stream, self.consumer, self.max_ack_pending = url, stream, consumer, max_ack_pending
+        self.own_dead_letters = given_up == "reject"
+        self._nak = NAK
+        if nak_delay_secs:
+            self._nak += b' {"delay": %d}' % round(nak_delay_secs * 1e9)
+        self._replies: dict[int, str] = {}  # of what is open: the subject of the latest delivery
+        self._answered: set[int] = set()  # a second delivery of these still waits to be read
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Connect, and see that the consumer is there and is one that can be read."""
+        self._collector = collector
+        self._replies.update(context.open_message_ids)  # type: ignore[arg-type]  # our own
+        most = min(context.max_spout_pending or _MOST_WAITING, _MOST_WAITING)
+        self._session = Session(self._url, self.stream, self.consumer, self.max_ack_pending, most)
+        self._receiver = Receiver(self._session.pull, most=most, wake=collector.wake)
+        try:
+            with self._told():
+                self._connect_if_gone()
+        except ConnectorError:
+            self._receiver.close()
+            raise
+        self.keep_alive_secs = self._session.lease_secs / 3
+
+    def next_tuple(self) -> None:
+        """Emit the next message that has come."""
+        with self._told():
+            message = self._next()
+            while message is not None and self._is_known(message):
+                message = self._next()
+            if message is None:
+                self._connect_if_gone()
+        if message is not None:
+            sequence, reply, attempt, *values = message
+            self._replies[sequence] = reply
+            self._collector.emit(values, message_id=(sequence, reply), attempt=attempt)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:
+        """Extend the ``ack_wait`` of what is open and of what waits here; report what JetStream gave up."""
+        replies = [self._replies.get(each, reply) for each, reply in _ids(open_messages.older_than(0))]
+        replies += [message.reply for message in self._receiver.waiting()]
+        with self._told():
+            self._answer([(reply, _IN_PROGRESS) for reply in replies])
+        while self._session.given_up:
+            self._collector.report_error(self._given_up(self._session.given_up.popleft()))
+
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
+        """Acknowledge; may be told again after an error, which changes nothing."""
+        self._settle([(message_id, _ACK) for message_id in message_ids])
+
+    def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        """Let JetStream send failed messages again, or let go of what was given up."""
+        final = _TERM if self.own_dead_letters else _ACK
+        self._settle([(each, final if failure.final else self._nak) for each, failure in failures])
+
+    def lag(self) -> int | None:
+        """How many messages of the consumer were not delivered when it was last heard of."""
+        return self._session.waiting_count
+
+    def close(self) -> None:
+        """Give back what waits, and disconnect. What is open goes on in the next run."""
+        with suppress(*LOST):
+            replies = [message.reply for message in self._receiver.waiting()]
+            self._receiver.call(self._session.leave(replies), _CALL_SECS)
+        self._receiver.close()
+
+    def _next(self) -> Message | None:
+        """The next message that has come. Raises what pulling raised, unless that is over."""
+        try:
+            return self._receiver.get()
+        except LOST:
+            if not self._session.is_connected:
+                raise
+            return None
+
+    def _is_known(self, message: Message) -> bool:
+        """Whether a delivery is a second one of what is open, or was answered while it waited here."""
+        if message.sequence in self._answered:
+            self._answered.remove(message.sequence)
+            return True
+        if message.sequence in self._replies:
+            self._replies[message.sequence] = message.reply
+            return True
+        return False
+
+    def _settle(self, answers: Sequence[tuple[_Id, bytes]]) -> None:
+        """Answer open messages, and forget them when that has reached the server."""
+        with self._told():
+            self._answer([(self._replies.get(each, reply), payload) for (each, reply), payload in answers])
+        done = {sequence for (sequence, _), payload in answers if not payload.startswith(NAK)}
+        self._answered |= done.intersection(message.sequence for message in self._receiver.waiting())
+        for (sequence, _), _payload in answers:
+            self._replies.pop(sequence, None)
+
+    def _answer(self, answers: Sequence[tuple[str, bytes]]) -> None:
+        self._connect_if_gone()
+        if answers:
+            self._receiver.call(self._session.answer(answers), _CALL_SECS)
+
+    def _connect_if_gone(self) -> None:
+        if not self._session.is_connected:
+            self._receiver.call(self._session.connect(), _CALL_SECS)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around what speaks to the server."""
+        try:
+            yield
+        except LOST as error:
+            raise connector_error(self._session.refusal or error, self._where) from error
+
+    def _given_up(self, sequence: int) -> ConnectorError:
+        what = f"JetStream gave up message {sequence} of the stream: it was delivered max_deliver times"
+        fix = "get it from the stream by its sequence; give the consumer max_deliver -1, the spout a Retry"
+        return ConnectorError(what, self._where, fix)
+
+
+def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
+    """Message ids, as what this spout makes them of."""
+    return message_ids
+
+
+class JetStreamSink(BatchSink):
+    """Publishes each tuple's ``data``, and acks it when JetStream has stored it. At least once.
+
+    Args:
+        url: As of the spout.
+        subject: The subject, or a function of the tuple.
+        message_id: A field, or a function of the tuple, whose text JetStream knows a message by
+            (``Nats-Msg-Id``): a second one within its window, two minutes, is dropped. It must be the same
+            when the message is tried again. None: no id.
+
+    A message whose subject no stream takes fails alone, as does one that JetStream refuses. Reads the field
+    ``data`` (bytes or str), and ``headers`` if there is one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        subject: str | Callable[[Tuple], str],
+        *,
+        message_id: str | Callable[[Tuple], str] | None = None,
+    ) -> None:
+        self._hosts = hosts_of(url, "JetStreamSink(...)")
+        self._url, self.subject, self.message_id = url, subject, message_id
+
+    def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
+        """Connect at the first page; the connection stays with the process."""
+        super().prepare(config, context, collector)
+        self._kept = context.cached((self._url, context.task_id), _Kept)
+
+    def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
+        """Publish a page, and wait for every answer."""
+        rows = [self._row(tup) for tup in tuples]
+        try:
+            answers = self._kept.publish(self._url, rows)
+        except LOST as error:
+            raise connector_error(error, self._hosts) from error
+        return {
+            place: refusal_of(answer, f"subject {rows[place][0]!r} at {self._hosts}")
+            for place, answer in enumerate(answers)
+            if isinstance(answer, BaseException)
+        }
+
+    def _row(self, tup: Tuple) -> tuple[str, bytes, dict[str, Any] | None]:
+        subject = self.subject if isinstance(self.subject, str) else self.subject(tup)
+        headers = dict(tup["headers"]) if "headers" in tup.fields else {}
+        if self.message_id is not None:
+            told = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
+            headers["Nats-Msg-Id"] = str(told)
+        data = tup["data"]
+        return subject, data.encode() if isinstance(data, str) else data, headers or None
+
+
+class _Kept:
+    """A connection that outlives the bolt, which lives for one micro-batch, and its event loop."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._client: Connection | None = None
+
+    def publish(
+        self, url: str, rows: Sequence[tuple[str, bytes, dict[str, Any] | None]]
+    ) -> list[BaseException | object]:
+        """Publish, and return each answer or what was raised instead."""
+        return self._runner.run(self._publish(url, rows))
+
+    async def _publish(
+        self, url: str, rows: Sequence[tuple[str, bytes, dict[str, Any] | None]]
+    ) -> list[BaseException | object]:
+        client = await self._connected(url)
+        stream = client.jetstream()
+        sends = (stream.publish(subject, data, CONNECT_SECS, headers=more) for subject, data, more in rows)
+        return list(await asyncio.gather(*sends, return_exceptions=True))
+
+    async def _connected(self, url: str) -> Connection:
+        """A connection that answers: the server may have closed it while nobody looked."""
+        if self._client is not None:
+            try:
+                await self._client.flushed()
+            except LOST:
+                await close(self._client)
+            else:
+                return self._client
+        self._client = await connect(url)
+        return self._client

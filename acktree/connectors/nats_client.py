@@ -1,0 +1,354 @@
+"""Connections of nats-py: what the spout pulls over one, and what its errors mean. Needs ``acktree[nats]``.
+
+Rules of this file
+------------------
+1. Coroutines run on one event loop, the receiving thread's; attributes may be read by any thread.
+2. nats-py makes no connection anew by itself: whoever uses one does, so that an outage is told once.
+3. A consumer that is gone is silent: it is asked for whenever nothing comes.
+
+Source: NATS's pages on JetStream consumers; ADR-13 for pull requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from acktree import ConnectorError
+from acktree.connectors import client_errors
+
+try:
+    import nats.errors
+    import nats.js.errors
+    from nats.aio.client import Client
+except ModuleNotFoundError as missing:
+    raise client_errors.missing_client(missing, "nats") from missing
+
+__all__ = [
+    "CONNECT_SECS",
+    "LOST",
+    "NAK",
+    "Connection",
+    "Message",
+    "Session",
+    "close",
+    "connect",
+    "connector_error",
+    "hosts_of",
+    "refusal_of",
+]
+
+CONNECT_SECS: Final = 5.0
+_PING_SECS: Final = 2
+"""A connection that has not answered two pings is gone."""
+_API_SECS: Final = 3.0
+_PULL_SECS: Final = 2.0
+"""A request that brought nothing ends after this time, and the consumer is asked for."""
+_PULL_PAUSE_SECS: Final = 0.2
+_EXPIRED: Final = "408"
+_BUFFER_BYTES: Final = 1 << 30
+_NO_SUCH_STREAM: Final = 10059
+NAK: Final = b"-NAK"
+LOST: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
+"""What nats-py raises."""
+
+
+class Message(NamedTuple):
+    """A delivery.
+
+    Attributes:
+        sequence: Its place in the stream.
+        reply: The subject that an answer to it is published to.
+        attempt: The number of this delivery, from 1.
+    """
+
+    sequence: int
+    reply: str
+    attempt: int
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+
+
+class Session:
+    """A connection of nats-py and what is pulled over it. Coroutines run on one event loop.
+
+    Attributes:
+        is_connected: Whether it is of use. Read by any thread.
+        refusal: What the server last refused this user, which nats-py tells beside the call.
+        lease_secs: How long the consumer waits for an ack.
+        waiting_count: How many messages were not delivered, when that was last heard.
+        given_up: Sequences of messages that the consumer gave up by itself.
+    """
+
+    def __init__(self, url: str, stream: str, consumer: str, ack_pending: int | None, most: int) -> None:
+        self._url, self._stream, self._consumer = url, stream, consumer
+        self._ack_pending, self._most = ack_pending, most
+        self._client: Connection | None = None
+        self._up = asyncio.Event()
+        self._messages: Any = None
+        self._asked = 0
+        self.is_connected = False
+        self.refusal: Exception | None = None
+        self.lease_secs = 30.0
+        self.waiting_count: int | None = None
+        self.given_up: deque[int] = deque()
+
+    async def connect(self) -> None:
+        """Connect anew, and look at the consumer."""
+        await self.disconnect()
+        self.refusal = None
+        self._client = await connect(self._url, self._note_refusal)
+        try:
+            async with asyncio.timeout(CONNECT_SECS):
+                await self._subscribe(self._client)
+        except BaseException:
+            await self.disconnect()
+            raise
+        self.is_connected = True
+        self._up.set()
+
+    async def _subscribe(self, client: Connection) -> None:
+        """Look at the consumer, and listen for what it sends and what it gives up."""
+        config = (await self._look()).config
+        _check(config)
+        await self._raise_ack_pending(config)
+        self.lease_secs = min(config.backoff or [config.ack_wait or self.lease_secs])
+        if (config.max_deliver or 0) > 0:
+            subject = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self._stream}.{self._consumer}"
+            await client.subscribe(subject, cb=self._note_given_up)
+        inbox = client.new_inbox()
+        self._messages = await client.subscribe(inbox, pending_bytes_limit=_BUFFER_BYTES)
+        self._asked = 0
+
+    async def pull(self) -> list[Message]:
+        """What has come; nothing after a while in which nothing did. Called again and again."""
+        await self._up.wait()
+        client = self._client
+        try:
+            return await self._pull()
+        except LOST:
+            if client is not self._client:  # closed here, and perhaps made anew since
+                return []
+            self.is_connected = False
+            self._up.clear()
+            raise
+
+    async def answer(self, answers: Sequence[tuple[str, bytes]]) -> None:
+        """Publish answers; returns when the server has them."""
+        assert self._client is not None, "connected"
+        try:
+            for subject, payload in answers:
+                await self._client.publish(subject, payload)
+            await self._client.flushed()
+        except LOST:
+            self.is_connected = False
+            raise
+
+    async def leave(self, replies: Sequence[str]) -> None:
+        """Give back what was not emitted, and disconnect."""
+        if self.is_connected:
+            with suppress(*LOST):
+                await self.answer([(reply, NAK) for reply in replies])
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Close the connection, if there is one; one that is broken too."""
+        self.is_connected = False
+        self._up.clear()
+        client, self._client = self._client, None
+        if client is not None:
+            await close(client)
+
+    async def _pull(self) -> list[Message]:
+        assert self._client is not None, "connected"
+        if not self._asked:
+            wanted = {"batch": self._most, "expires": int(_PULL_SECS * 1e9)}
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+            await self._client.publish(subject, json.dumps(wanted).encode(), reply=self._messages.subject)
+            self._asked = self._most
+        found: list[Message] = []
+        while not found or self._messages.pending_msgs:
+            message = await self._next_message()
+            if message is not None and message.reply:
+                found.append(self._read(message))
+                self._asked -= 1
+                continue
+            # The server has ended the request, or the word of that was lost.
+            self._asked = 0
+            if not found:
+                await self._look()
+                if message is not None and (message.headers or {}).get("Status") != _EXPIRED:
+                    await asyncio.sleep(_PULL_PAUSE_SECS)  # else the next one is refused as quickly
+            break
+        return found
+
+    async def _next_message(self) -> Any:  # noqa: ANN401  # nats-py's
+        with suppress(nats.errors.TimeoutError):
+            return await self._messages.next_msg(_PULL_SECS + 1)
+
+    def _read(self, message: Any) -> Message:  # noqa: ANN401  # nats-py's
+        told = message.metadata
+        self.waiting_count = told.num_pending
+        return Message(
+            told.sequence.stream, message.reply, told.num_delivered, message.subject, message.data,
+            dict(message.headers or {}),
+        )  # fmt: skip
+
+    async def _look(self) -> Any:  # noqa: ANN401  # nats-py's
+        """Ask for the consumer; raises where it is gone."""
+        assert self._client is not None, "connected"
+        info = await self._client.jetstream(timeout=_API_SECS).consumer_info(self._stream, self._consumer)
+        self.waiting_count = info.num_pending
+        return info
+
+    async def _raise_ack_pending(self, config: Any) -> None:  # noqa: ANN401  # nats-py's
+        """Let the consumer have more messages open, where this user may change it."""
+        assert self._client is not None, "connected"
+        now = config.max_ack_pending or 0
+        if self._ack_pending is not None and 0 < now < self._ack_pending:
+            with suppress(nats.js.errors.APIError):
+                changed = config.evolve(max_ack_pending=self._ack_pending)
+                await self._client.jetstream(timeout=_API_SECS).add_consumer(self._stream, changed)
+
+    async def _note_refusal(self, error: Exception) -> None:
+        if "permissions violation" in str(error).lower():
+            self.refusal = error
+
+    async def _note_given_up(self, advisory: Any) -> None:  # noqa: ANN401  # nats-py's
+        self.given_up.append(int(json.loads(advisory.data)["stream_seq"]))
+
+
+class Connection(Client):
+    """A client of nats-py that sends no password in the clear with ``tls://``, and knows when it is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = asyncio.Event()
+
+    async def note_lost(self) -> None:
+        """Called when it is closed, by whomever."""
+        self._lost.set()
+
+    async def flushed(self) -> None:
+        """Wait until the server has all that was published. nats-py's own wait outlasts the connection."""
+        answer = asyncio.ensure_future(self.flush(int(CONNECT_SECS)))
+        lost = asyncio.ensure_future(self._lost.wait())
+        await asyncio.wait([answer, lost], return_when=asyncio.FIRST_COMPLETED)
+        for each in (answer, lost):
+            each.cancel()
+        await asyncio.wait([answer, lost])
+        if answer.cancelled():
+            raise nats.errors.ConnectionClosedError
+        answer.result()
+
+    def _connect_command(self) -> bytes:
+        wants_tls = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        if wants_tls and not self._server_info.get("tls_required"):
+            raise nats.errors.SecureConnWantedError
+        return bytes(super()._connect_command())
+
+
+async def connect(url: str, note_error: Callable[[Exception], Awaitable[None]] | None = None) -> Connection:
+    """A connection to one of a URL's servers. It is tried once, and never made anew by itself.
+
+    Args:
+        note_error: Given what nats-py tells beside its calls: what the server refused.
+    """
+    client = Connection()
+    told: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        told.append(error)
+        if note_error is not None:
+            await note_error(error)
+
+    try:
+        async with asyncio.timeout(CONNECT_SECS):
+            await client.connect(
+                url.split(","), error_cb=note, closed_cb=client.note_lost, name="acktree",
+                allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0, connect_timeout=2,
+                ping_interval=_PING_SECS, max_outstanding_pings=2,
+            )  # fmt: skip
+    except BaseException as error:
+        await close(client)
+        # Where no server could be reached, why is told beside the call.
+        if told and isinstance(error, (nats.errors.NoServersError, TimeoutError)):
+            raise told[-1] from error
+        raise
+    return client
+
+
+async def close(client: Client) -> None:
+    """Close a connection, in whatever state it is."""
+    with suppress(Exception):  # what is closed is of no use any more
+        async with asyncio.timeout(1):
+            await client.close()
+
+
+def _check(config: Any) -> None:  # noqa: ANN401  # nats-py's
+    """Refuse a consumer that cannot be read, or whose acks mean more than one message."""
+    if config.deliver_subject:
+        raise _WrongConsumerError("it is a push consumer")
+    if config.ack_policy != "explicit":
+        raise _WrongConsumerError(f"its ack policy is {config.ack_policy!s:.20}")
+
+
+class _WrongConsumerError(nats.errors.Error):
+    """A consumer that cannot serve a topology."""
+
+
+def connector_error(error: BaseException, where: str) -> ConnectorError:  # noqa: PLR0911  # one for each
+    """What nats-py raised, in our words: whether it passes, and what to do."""
+    told = [*client_errors.causes_of(error)]
+    words = str(error) or type(error).__name__
+    secure = (ssl.SSLError, nats.errors.SecureConnWantedError, nats.errors.SecureConnRequiredError)
+    if any(isinstance(each, secure) for each in told):
+        return client_errors.tls_mismatch("NATS", where, "tls://", "nats://")
+    if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in words.lower():
+        return client_errors.login_refused("NATS", where)
+    if "permissions violation" in words.lower():
+        fix = "give the user the right to ask for, pull from and answer this consumer ($JS.API.>, $JS.ACK.>)"
+        return ConnectorError(f"NATS refused access: {words:.{client_errors.SHORT}}", where, fix)
+    if isinstance(error, _WrongConsumerError):
+        fix = "make a durable pull consumer with explicit acks: nats consumer add --pull --ack explicit"
+        return ConnectorError(f"this consumer cannot be read: {error}", where, fix)
+    if isinstance(error, nats.js.errors.NotFoundError):
+        thing = "stream" if error.err_code == _NO_SUCH_STREAM else "consumer"
+        fix = f"make it: nats {thing} add; or mend its name, and submit again"
+        return ConnectorError(f"there is no such {thing}: {error.description}", where, fix)
+    if isinstance(error, nats.js.errors.BadRequestError):
+        return ConnectorError(
+            f"JetStream refused: {words:.{client_errors.SHORT}}", where, "see what it says; submit again"
+        )
+    return client_errors.gone("NATS", words, where, ", and whether JetStream is enabled (nats-server -js)")
+
+
+def hosts_of(url: str, where: str) -> str:
+    """The servers of a URL, without what may be secret."""
+    form = "nats://user:password@host:4222"
+    try:
+        parts = [urlsplit(each.strip()) for each in url.split(",")]
+        hosts = [f"{each.hostname}:{each.port or 4222}" for each in parts]
+    except ValueError as error:
+        raise client_errors.unreadable_url("NATS", error, where, form) from None
+    if any(each.scheme not in ("nats", "tls") or not each.hostname for each in parts):
+        raise client_errors.unreadable_url("NATS", ValueError(), where, f"{form}, or tls://")
+    return ", ".join(hosts)
+
+
+def refusal_of(error: BaseException, where: str) -> ConnectorError:
+    """Why a message was not stored."""
+    if isinstance(error, nats.js.errors.NoStreamResponseError):
+        fix = "make a stream with this subject: nats stream add --subjects"
+        return ConnectorError("JetStream has no stream that takes this subject", where, fix)
+    if isinstance(error, nats.js.errors.APIError):
+        what = f"JetStream refused the message: {error.description!s:.{client_errors.SHORT}}"
+        return ConnectorError(what, where, "see the stream's limits", can_retry=True)
+    return connector_error(error, where)

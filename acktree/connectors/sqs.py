@@ -1,0 +1,383 @@
+"""Amazon SQS: messages of a queue, each deleted when its tree is done. Needs ``acktree[sqs]``.
+
+Rules of this file
+------------------
+1. There is no connection: a message that was received is hidden for a time, and comes again when that is
+   over. It is known by its message id, and deleted with the receipt handle of its latest delivery.
+2. What was open when the driver died goes on from the checkpoint (``redelivers = False``). What comes again
+   while it is open is not emitted again.
+3. A delete that SQS refuses, because the handle is not the latest any more, is made up for when the message
+   comes again.
+
+Source: the SQS developer guide and API reference.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from threading import Event
+from typing import Any, Final, Literal
+
+from acktree import (  # isort: skip
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
+    TaskContext, Tuple,
+)  # fmt: skip
+from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.sqs_client import (
+    LOST,
+    PAGE,
+    REFUSED,
+    Message,
+    client,
+    connector_error,
+    host_and_path,
+    pages_of,
+    read,
+    session_of,
+    size_of,
+    typed,
+)
+
+__all__ = ["SqsSink", "SqsSpout"]
+
+_WAIT_SECS: Final = 5
+_MOST_WAIT_SECS: Final = 20
+_PAUSE_SECS: Final = 0.2
+_MOST_WAITING: Final = 1000
+_LAG_SECS: Final = 30.0
+_MOST_DONE: Final = 10_000
+_SENT_BYTES: Final = 256 * 1024
+"""The size of one request that every queue takes."""
+_SYSTEM: Final = frozenset(
+    {
+        "AWSTraceHeader", "ApproximateFirstReceiveTimestamp", "ApproximateReceiveCount",
+        "DeadLetterQueueSourceArn", "MessageDeduplicationId", "MessageGroupId", "SenderId", "SentTimestamp",
+        "SequenceNumber",
+    }
+)  # fmt: skip
+"""SQS's own attributes of a message."""
+
+_Id = tuple[str, str]
+"""(message id, receipt handle)"""
+
+
+class SqsSpout(Spout):
+    """The messages of a queue, standard or FIFO, as ``["body", "attributes"]``.
+
+    Args:
+        queue_url: The queue, which must be there. Credentials are what boto3 finds: the environment, a
+            profile, or a role.
+        endpoint_url: Another server than AWS's.
+        visibility_secs: How long a message is hidden from others at a time; extended while the topology
+            works, up to SQS's 12 hours. None: as the queue says.
+        threads: How many threads receive, and how many delete and extend: ten messages a request.
+        wait_secs: How long a request waits for messages, at most 20; ``close`` may take so long. 0: not at
+            all, and an empty queue is asked five times a second and thread.
+        given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
+            letter is the copy, and the message is deleted. ``"reject"``: it is shown again, until the queue's
+            redrive policy moves it, and acktree writes none.
+
+    ``body`` is a text; ``attributes`` a dict of the message's own attributes (text or bytes) and of SQS's
+    (text). ``tup.attempt`` follows SQS's count. Without a ``Retry`` a failed message is shown again at once.
+    """
+
+    outputs = ["body", "attributes"]
+    redelivers = False
+
+    def __init__(
+        self,
+        queue_url: str,
+        *,
+        endpoint_url: str | None = None,
+        visibility_secs: int | None = None,
+        threads: int = 2,
+        wait_secs: int = _WAIT_SECS,
+        given_up: Literal["dead_letter", "reject"] = "dead_letter",
+    ) -> None:
+        self._where = f"queue {host_and_path(queue_url, 'SqsSpout(...)')}"
+        if given_up not in ("dead_letter", "reject"):
+            raise ConfigError(f"given_up is {given_up!r}", self._where, 'give "dead_letter" or "reject"')
+        for name, value, least, most in (
+            ("visibility_secs", visibility_secs, 1, 43_200),
+            ("threads", threads, 1, 100),
+            ("wait_secs", wait_secs, 0, _MOST_WAIT_SECS),
+        ):
+            given: object = value  # what a caller without a type checker may have passed
+            if given is not None and not (type(given) is int and least <= given <= most):
+                fix = f"give a whole number from {least} to {most:,}"
+                raise ConfigError(f"{name} is {given!r}", self._where, fix)
+        self.queue_url, self.endpoint_url, self.visibility_secs = queue_url, endpoint_url, visibility_secs
+        self.threads, self.wait_secs = threads, wait_secs
+        self.own_dead_letters = given_up == "reject"
+        self._handles: dict[str, str] = {}  # of what is open: the handle of the latest delivery
+        self._hidden: dict[str, float] = {}  # when what is here was last hidden
+        self._done: dict[str, None] = {}  # to be deleted when it comes again
+        self._must_ask = False
+        self._asked_lag = -_LAG_SECS
+        self._lag: int | None = None
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """See that the queue is there, and begin to receive."""
+        self._collector = collector
+        with self._told():
+            session = session_of(self.queue_url)
+            self._client = client(session, self.endpoint_url, self.threads)
+            self._poller = client(session, self.endpoint_url, self.threads, wait_secs=self.wait_secs)
+            queue = self._client.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["All"])
+        if self.own_dead_letters and "RedrivePolicy" not in queue["Attributes"]:
+            fix = 'set a RedrivePolicy on the queue, or given_up="dead_letter"'
+            raise ConnectorError("the queue has no redrive policy", self._where, fix)
+        self._visibility = self.visibility_secs or max(1, int(queue["Attributes"]["VisibilityTimeout"]))
+        self.keep_alive_secs = self._visibility / 4
+        self._closing = Event()
+        self._pool = ThreadPoolExecutor(self.threads, "acktree sqs")
+        self._handles.update(context.open_message_ids)  # type: ignore[arg-type]  # our own
+        with self._told():
+            self._show(self._handles.items(), self._visibility)
+        most = min(context.max_spout_pending or _MOST_WAITING, _MOST_WAITING) // self.threads
+        self._receivers = [
+            Receiver(self._receive, most=max(1, most), wake=collector.wake) for _ in range(self.threads)
+        ]
+
+    def next_tuple(self) -> None:
+        """Emit the next message that was received."""
+        with self._told():
+            message = self._next()
+            while message is not None and self._is_known(message):
+                message = self._next()
+            if message is None and self._must_ask:  # whether it has passed
+                self._client.get_queue_attributes(QueueUrl=self.queue_url)
+                self._must_ask = False
+        if message is not None:
+            self._handles[message.message_id] = message.handle
+            self._hidden.setdefault(message.message_id, message.received)
+            message_id = (message.message_id, message.handle)
+            self._collector.emit([message.body, message.attributes], message_id, attempt=message.attempt)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:
+        """Hide again what was hidden some time ago, and is open or waits here."""
+        here = dict(_ids(open_messages.older_than(0)))
+        here = {each: self._handles.get(each, handle) for each, handle in here.items()}
+        for message in self._waiting():
+            here.setdefault(message.message_id, message.handle)
+            self._hidden.setdefault(message.message_id, message.received)
+        now = time.monotonic()
+        old = [each for each in here if now - self._hidden.get(each, 0.0) >= self._visibility / 4]
+        with self._told():
+            self._show([(each, here[each]) for each in old], self._visibility)
+        self._hidden.update(dict.fromkeys(old, now))
+
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
+        """Delete; may be told again after an error, which changes nothing."""
+        latest = [(each, self._handles.get(each, handle)) for each, handle in _ids(message_ids)]
+        with self._told():
+            self._delete(latest)
+        self._forget(each for each, _ in latest)
+
+    def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
+        """Delete what was given up; show the rest again."""
+        deleted = [each for each, failure in failures if failure.final and not self.own_dead_letters]
+        if deleted:
+            self.ack_batch(deleted)
+        gone = {each for each, _ in _ids(deleted)}
+        again = [
+            (each, self._handles.get(each, handle))
+            for each, handle in _ids([message_id for message_id, _ in failures])
+            if each not in gone
+        ]
+        with self._told():
+            self._show(again, 0)
+        self._forget(each for each, _ in again)
+
+    def lag(self) -> int | None:
+        """About how many messages can be received; asked of SQS every half minute."""
+        if time.monotonic() >= self._asked_lag + _LAG_SECS:
+            self._asked_lag, self._lag = time.monotonic(), None
+            with suppress(*LOST):
+                names = ["ApproximateNumberOfMessages"]
+                told = self._client.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
+                self._lag = int(told["Attributes"][names[0]])
+        return self._lag
+
+    def close(self) -> None:
+        """Receive no more, and show what waits. What is open goes on in the next run."""
+        self._closing.set()
+        for receiver in self._receivers:
+            receiver.close(0)
+        for receiver in self._receivers:
+            receiver.close(self.wait_secs + 1)
+        with suppress(*LOST):
+            self._show([(each.message_id, each.handle) for each in self._waiting()], 0)
+        self._pool.shutdown()
+        self._client.close()
+        self._poller.close()
+
+    def _receive(self) -> list[Message]:
+        """Up to ten messages; on a receiving thread."""
+        answer = self._poller.receive_message(
+            QueueUrl=self.queue_url, MaxNumberOfMessages=PAGE, WaitTimeSeconds=self.wait_secs,
+            VisibilityTimeout=self._visibility, MessageAttributeNames=["All"],
+            MessageSystemAttributeNames=["All"],
+        )  # fmt: skip
+        now = time.monotonic()
+        messages = [read(each, now) for each in answer.get("Messages", ())]
+        if not messages and not self.wait_secs:
+            self._closing.wait(_PAUSE_SECS)
+        if messages and self._closing.is_set():  # nobody emits these
+            with suppress(*LOST):
+                self._show([(each.message_id, each.handle) for each in messages], 0)
+            return []
+        return messages
+
+    def _next(self) -> Message | None:
+        """The next message of any receiver. Raises what SQS refused; an outage may be over by now."""
+        self._receivers.append(self._receivers.pop(0))
+        for receiver in self._receivers:
+            try:
+                message = receiver.get()
+            except REFUSED:
+                raise
+            except LOST:
+                self._must_ask = True
+                continue
+            if message is not None:
+                return message
+        return None
+
+    def _waiting(self) -> list[Message]:
+        return [message for receiver in self._receivers for message in receiver.waiting()]
+
+    def _is_known(self, message: Message) -> bool:
+        """Whether it is a second delivery: of what is open, or of what is done and could not be deleted."""
+        if message.message_id in self._done:
+            del self._done[message.message_id]
+            self._delete([(message.message_id, message.handle)])
+            return True
+        if message.message_id in self._handles:
+            self._handles[message.message_id] = message.handle
+            self._hidden[message.message_id] = message.received
+            return True
+        return False
+
+    def _forget(self, message_ids: Iterable[str]) -> None:
+        for each in message_ids:
+            self._handles.pop(each, None)
+            self._hidden.pop(each, None)
+
+    def _delete(self, messages: Sequence[_Id]) -> None:
+        """Delete messages. What is not deleted, or waits here once more, is deleted when it comes again."""
+        waiting = {message.message_id for message in self._waiting()}
+        late = [each for each, _ in messages if each in waiting]
+        for page, answer in self._ask(self._client.delete_message_batch, messages):
+            for failed in answer.get("Failed", ()):
+                if not failed["SenderFault"]:
+                    raise ConnectorError(
+                        f"SQS did not delete a message: {failed['Code']}", self._where,
+                        "it is tried again", can_retry=True,
+                    )  # fmt: skip
+                late.append(page[int(failed["Id"])][0])
+        self._done.update(dict.fromkeys(late))
+        while len(self._done) > _MOST_DONE:  # another consumer was given them
+            del self._done[next(iter(self._done))]
+
+    def _show(self, messages: Iterable[_Id], secs: int) -> None:
+        """Let messages be received again in so many seconds. Of an old handle nothing becomes."""
+        for _ in self._ask(self._client.change_message_visibility_batch, messages, VisibilityTimeout=secs):
+            pass
+
+    def _ask(
+        self, call: Callable[..., Any], messages: Iterable[_Id], **more: object
+    ) -> Iterator[tuple[Sequence[_Id], Any]]:
+        """Call with ten messages at a time, on threads; each page with its answer."""
+
+        def ask(page: Sequence[_Id]) -> Any:  # noqa: ANN401  # boto3's
+            entries = [
+                {"Id": str(place), "ReceiptHandle": handle, **more} for place, (_, handle) in enumerate(page)
+            ]
+            return call(QueueUrl=self.queue_url, Entries=entries)
+
+        pages = list(pages_of(messages))
+        answers = map(ask, pages) if len(pages) < 2 else self._pool.map(ask, pages)  # noqa: PLR2004  # a thread each
+        yield from zip(pages, answers, strict=True)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around what speaks to SQS."""
+        try:
+            yield
+        except LOST as error:
+            self._must_ask = True
+            raise connector_error(error, self._where) from error
+
+
+def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
+    """Message ids, as what this spout makes them of."""
+    return message_ids
+
+
+class SqsSink(BatchSink):
+    """Sends each tuple's ``body``, ten in a request, and acks it when SQS has it. At least once.
+
+    Args:
+        queue_url: As of the spout.
+        endpoint_url: As of the spout.
+        group_id: Of a FIFO queue: the field, or a function of the tuple, that says the message group.
+        deduplication_id: Of a FIFO queue without content-based deduplication: the same for the id that SQS
+            knows a message by for five minutes. It must be the same when the message is tried again.
+
+    A message that SQS refuses fails alone. Reads the field ``body`` (a text), and ``attributes`` (texts,
+    bytes and numbers) if there is one; SQS's own attributes in it are left out.
+    """
+
+    def __init__(
+        self,
+        queue_url: str,
+        *,
+        endpoint_url: str | None = None,
+        group_id: str | Callable[[Tuple], str] | None = None,
+        deduplication_id: str | Callable[[Tuple], str] | None = None,
+    ) -> None:
+        self._where = f"queue {host_and_path(queue_url, 'SqsSink(...)')}"
+        self.queue_url, self.endpoint_url = queue_url, endpoint_url
+        self.group_id, self.deduplication_id = group_id, deduplication_id
+
+    def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
+        """Make a client at the first time; it stays with the process."""
+        super().prepare(config, context, collector)
+        key = (self.queue_url, self.endpoint_url)
+        self._client = context.cached(key, lambda: client(session_of(self.queue_url), self.endpoint_url, 1))
+
+    def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
+        """Send a page, request by request; a request that fails, fails its own tuples."""
+        refused: dict[int, ConnectorError] = {}
+        entries = [self._entry(place, tup) for place, tup in enumerate(tuples)]
+        for page in pages_of(entries, most_bytes=_SENT_BYTES, size_of=size_of):
+            try:
+                answer = self._client.send_message_batch(QueueUrl=self.queue_url, Entries=page)
+            except LOST as error:
+                told = connector_error(error, self._where)
+                refused |= {int(each["Id"]): told for each in page}
+                continue
+            for failed in answer.get("Failed", ()):
+                what = f"SQS refused the message: {failed['Code']} {failed.get('Message', ''):.200}"
+                can_retry = not failed["SenderFault"]
+                fix = "see what SQS says of it"
+                refused[int(failed["Id"])] = ConnectorError(what, self._where, fix, can_retry=can_retry)
+        return refused
+
+    def _entry(self, place: int, tup: Tuple) -> dict[str, Any]:
+        entry: dict[str, Any] = {"Id": str(place), "MessageBody": tup["body"]}
+        given = tup["attributes"] if "attributes" in tup.fields else {}
+        own = {name: typed(value) for name, value in given.items() if name not in _SYSTEM}
+        if own:
+            entry["MessageAttributes"] = own
+        for name, said in (
+            ("MessageGroupId", self.group_id),
+            ("MessageDeduplicationId", self.deduplication_id),
+        ):
+            if said is not None:
+                entry[name] = str(tup[said] if isinstance(said, str) else said(tup))
+        return entry

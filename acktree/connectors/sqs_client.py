@@ -1,0 +1,202 @@
+"""boto3's client for SQS, the forms of messages, and what its errors mean. Needs ``acktree[sqs]``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from acktree import ConnectorError
+from acktree.connectors import client_errors
+
+try:
+    import boto3
+    import botocore.config
+    import botocore.exceptions
+except ModuleNotFoundError as missing:
+    raise client_errors.missing_client(missing, "sqs") from missing
+
+T = TypeVar("T")
+
+__all__ = [
+    "LOST",
+    "PAGE",
+    "REFUSED",
+    "Message",
+    "client",
+    "connector_error",
+    "host_and_path",
+    "pages_of",
+    "read",
+    "session_of",
+    "size_of",
+    "typed",
+]
+
+LOST: Final = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError)
+"""What boto3 raises."""
+REFUSED: Final = botocore.exceptions.ClientError
+"""What boto3 raises where SQS has answered."""
+PAGE: Final = 10
+"""So many messages a request takes."""
+_CONNECT_SECS: Final = 2
+_READ_SECS: Final = 4
+_TRIES: Final = 2
+
+_LOGIN: Final = frozenset(
+    {
+        "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "InvalidAccessKeyId",
+        "InvalidClientTokenId", "InvalidSecurity", "InvalidToken", "MissingAuthenticationToken",
+        "SignatureDoesNotMatch", "UnrecognizedClientException",
+    }
+)  # fmt: skip
+_ACCESS: Final = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "OptInRequired"})
+_ABSENT: Final = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
+_SERVER_ERROR: Final = 500
+
+
+class Message(NamedTuple):
+    """A delivery.
+
+    Attributes:
+        handle: What it is deleted and hidden with.
+        attempt: The number of this delivery, from 1.
+        attributes: The message's own, and SQS's.
+        received: When it came, as ``time.monotonic()`` counts.
+    """
+
+    message_id: str
+    handle: str
+    attempt: int
+    body: str
+    attributes: dict[str, str | bytes]
+    received: float
+
+
+def session_of(queue_url: str) -> Any:  # noqa: ANN401  # boto3's, which has no types
+    """A session in the region of a queue's URL; where that names none, in the region that boto3 finds."""
+    region = re.search(r"sqs[.-]([a-z]+-[a-z-]+-\d+)\.", queue_url)
+    found = region[1] if region else boto3.session.Session().region_name
+    return boto3.session.Session(region_name=found or "us-east-1")
+
+
+def client(session: Any, endpoint_url: str | None, threads: int, *, wait_secs: int = 0) -> Any:  # noqa: ANN401
+    """A client of boto3's; it may be used by several threads. A session's second one is made quickly.
+
+    Args:
+        wait_secs: For how long its requests may wait on the server.
+    """
+    config = botocore.config.Config(
+        connect_timeout=_CONNECT_SECS, read_timeout=_READ_SECS + wait_secs, max_pool_connections=threads + 1,
+        retries={"mode": "standard", "total_max_attempts": _TRIES},
+    )  # fmt: skip
+    return session.client("sqs", endpoint_url=endpoint_url, config=config)
+
+
+def pages_of(
+    items: Iterable[T], *, most_bytes: int | None = None, size_of: Callable[[T], int] = lambda _: 0
+) -> Iterator[list[T]]:
+    """Pages of at most ten items, and of at most so many bytes where one of them has not more by itself.
+
+    >>> [*pages_of([1, 2, 3, 9, 4], most_bytes=6, size_of=int)]
+    [[1, 2, 3], [9], [4]]
+    """
+    page: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if page and (len(page) == PAGE or (most_bytes is not None and total + size > most_bytes)):
+            yield page
+            page, total = [], 0
+        page.append(item)
+        total += size
+    if page:
+        yield page
+
+
+def read(message: Mapping[str, Any], now: float) -> Message:
+    """What SQS sent."""
+    system = message.get("Attributes", {})
+    own = {
+        name: value.get("BinaryValue", value.get("StringValue"))
+        for name, value in message.get("MessageAttributes", {}).items()
+    }
+    attempt = int(system.get("ApproximateReceiveCount", 1))
+    return Message(
+        message["MessageId"], message["ReceiptHandle"], attempt, message["Body"], own | system, now
+    )
+
+
+def typed(value: str | bytes | float) -> dict[str, str | bytes]:
+    """A value as SQS takes it for an attribute of a message."""
+    if isinstance(value, bytes):
+        return {"DataType": "Binary", "BinaryValue": value}
+    if isinstance(value, str):
+        return {"DataType": "String", "StringValue": value}
+    return {"DataType": "Number", "StringValue": str(value)}
+
+
+def size_of(entry: Mapping[str, Any]) -> int:
+    """How many bytes SQS counts of an entry."""
+    size = len(entry["MessageBody"].encode())
+    for name, value in entry.get("MessageAttributes", {}).items():
+        told = value.get("BinaryValue", value.get("StringValue", ""))
+        size += len(name) + len(value["DataType"]) + len(told if isinstance(told, bytes) else told.encode())
+    return size
+
+
+def host_and_path(queue_url: str, where: str) -> str:
+    """Host and path of a queue's URL."""
+    parts = urlsplit(queue_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        form = "https://sqs.<region>.amazonaws.com/<account>/<queue>, without a user"
+        raise client_errors.unreadable_url("SQS", ValueError(), where, form)
+    return f"{parts.hostname}{parts.path}"
+
+
+def connector_error(error: BaseException, where: str) -> ConnectorError:
+    """What boto3 raised, in our words: whether it passes, and what to do."""
+    credentials = (
+        "give boto3 credentials of a user that may read this queue (AWS_ACCESS_KEY_ID, a profile, a role)"
+    )
+    if isinstance(error, botocore.exceptions.ClientError):
+        return _refusal(error, where, credentials)
+    if isinstance(error, botocore.exceptions.SSLError):
+        return client_errors.tls_mismatch("SQS", where, "https://", "http://")
+    missing = (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError)
+    if isinstance(error, missing):
+        return client_errors.login_refused("SQS", where, credentials)
+    passes = (botocore.exceptions.HTTPClientError, botocore.exceptions.EndpointConnectionError, OSError)
+    if isinstance(error, passes):
+        return client_errors.gone("SQS", type(error).__name__, where)
+    return ConnectorError(
+        f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "mend what it says, and submit again"
+    )
+
+
+def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noqa: ANN401, PLR0911  # boto3's
+    """What SQS answered with an error."""
+    told = error.response.get("Error", {})
+    code = str(told.get("Code", "")).rpartition(".")[2]
+    words = f"{code}: {told.get('Message', '')!s:.{client_errors.SHORT}}"
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _LOGIN:
+        return client_errors.login_refused("SQS", where, credentials)
+    if code in _ACCESS:
+        fix = (
+            "allow ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueAttributes; or SendMessage"
+        )
+        return ConnectorError(f"SQS refused access: {code}", where, fix)
+    if code in _ABSENT:
+        fix = "create the queue, or mend its URL, region or endpoint_url, and submit again"
+        return ConnectorError("there is no such queue", where, fix)
+    if code == "OverLimit":
+        fix = "delete or fail what is open sooner, or lower max_spout_pending; it is tried again"
+        return ConnectorError("SQS has too many messages in flight", where, fix, can_retry=True)
+    if "Throttl" in code or "TooManyRequests" in code:
+        fix = "lower the rate (threads, parallelism), or raise the quota; it is tried again"
+        return ConnectorError(f"SQS throttles: {words}", where, fix, can_retry=True)
+    if status >= _SERVER_ERROR:
+        return client_errors.gone("SQS", words, where)
+    return ConnectorError(f"SQS refused: {words}", where, "mend what it says, and submit again")

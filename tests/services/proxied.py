@@ -1,0 +1,80 @@
+"""A broker whose server is reached through a proxy that can be cut."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from acktree.testing import Broker, SpoutHarness
+from tests.services.proxy import Proxy
+from tests.services.servers import Server
+
+
+class ProxiedBroker(Broker):
+    """What every queue of a server of a test's own can have done to it."""
+
+    secret = "S3cr3t"
+
+    def __init__(self, server: Any):
+        self.server: Server = server
+        self.proxy = Proxy(server.port)
+
+    def cut(self):
+        self.proxy.cut()
+
+    def stop(self):
+        self.server.stop()
+
+    def kill(self):
+        self.server.kill()
+
+    def start(self):
+        self.server.start()
+
+
+def check_that_a_hang_is_told(broker: ProxiedBroker, make_spout: Any = None) -> None:
+    """A server that takes connections and answers nothing is an outage: told once, and it passes."""
+    broker.clear()
+    broker.put([b"before"])
+    with SpoutHarness((make_spout or broker.make_spout)()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "a message comes")
+        broker.proxy.hold()
+        harness.ack(harness.arrived)
+        harness.until(lambda: bool(harness.reports), 15, "the hang is told")
+        harness.rest(0.5)
+        told = [each.exception.can_retry for each in harness.reports]
+        broker.proxy.cut()  # and it answers again
+        broker.put([b"after"])
+        bodies = []
+
+        def is_done():
+            fresh = harness.arrived[len(bodies) :]
+            harness.ack(fresh)
+            bodies.extend(broker.body_of(each.values) for each in fresh)
+            return b"after" in bodies and harness.task.is_idle
+
+        harness.until(is_done, 15, "it goes on")
+    assert told == [True]
+
+
+def check_that_leases_are_kept(broker: ProxiedBroker) -> None:
+    """For three leases nobody else is given what is open, or was received and waits."""
+    broker.clear()
+    with (
+        SpoutHarness(broker.make_spout(), max_spout_pending=1) as first,
+        SpoutHarness(broker.make_spout(), max_spout_pending=1) as second,
+    ):
+        broker.put([b"%d" % n for n in range(6)])
+        acked = {first: 0, second: 0}
+        deadline = time.monotonic() + 3 * broker.shortest_lease_secs
+        while sum(acked.values()) < 6 and time.monotonic() < deadline + 10:
+            for each in acked:
+                each.step()
+                if time.monotonic() > deadline:
+                    fresh = each.arrived[acked[each] :]
+                    acked[each] += len(fresh)
+                    each.ack(fresh)
+            time.sleep(0.01)
+        bodies = [broker.body_of(each.values) for harness in acked for each in harness.arrived]
+    assert sorted(bodies) == [b"%d" % n for n in range(6)], bodies
+    assert broker.count() == 0

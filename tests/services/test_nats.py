@@ -1,0 +1,302 @@
+"""The connector of NATS JetStream against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from contextlib import suppress
+
+import pytest
+
+nats = pytest.importorskip("nats")
+
+from nats.js.api import AckPolicy, ConsumerConfig  # noqa: E402
+
+from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
+from acktree.connectors import nats_client as connector  # noqa: E402
+from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told, check_that_leases_are_kept  # noqa: E402
+from tests.services.servers import Nats  # noqa: E402
+
+STREAM, SUBJECT, CONSUMER, ACK_WAIT_SECS = "ORDERS", "orders.new", "totals", 0.6
+TERMINATED = f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{STREAM}.{CONSUMER}"
+
+
+class Stream(ProxiedBroker):
+    """A stream with one pull consumer."""
+
+    shortest_lease_secs = ACK_WAIT_SECS
+    redelivery_secs = 1.2
+    acks_belong_to_connection = False
+    counts_attempts = True
+
+    def __init__(self, server: Nats, given_up: str = "dead_letter"):
+        super().__init__(server)
+        self.given_up = given_up
+        self.runner = asyncio.Runner()
+        self.terminated: deque[int] = deque()
+        self.client = None
+        self.do(self._connect())
+
+    def do(self, coroutine):
+        return self.runner.run(coroutine)
+
+    async def _connect(self):
+        if self.client is not None:
+            await self.client.close()
+        self.client = await nats.connect(self.server.url, allow_reconnect=False, ping_interval=3600)
+        self.js = self.client.jetstream()
+        await self.client.subscribe(TERMINATED, cb=self._note)
+        await self.client.flush()
+
+    async def _note(self, message):
+        self.terminated.append(json.loads(message.data)["stream_seq"])
+
+    def url(self, login: str = "reader:right@", scheme: str = "nats") -> str:
+        return f"{scheme}://{login}127.0.0.1:{self.proxy.port}"
+
+    def make_spout(self, url: str | None = None, stream=STREAM, consumer=CONSUMER, **more) -> JetStreamSpout:
+        return JetStreamSpout(url or self.url(), stream, consumer, given_up=self.given_up, **more)
+
+    def put(self, bodies):
+        async def publish():
+            await asyncio.gather(*(self.js.publish(SUBJECT, body) for body in bodies))
+
+        self.do(publish())
+
+    def body_of(self, values):
+        return values[1]
+
+    def info(self):
+        return self.do(self.js.consumer_info(STREAM, CONSUMER))
+
+    def count(self):
+        info = self.info()
+        return info.num_pending + info.num_ack_pending
+
+    def start(self):
+        super().start()
+        self.do(self._connect())
+
+    def drop_queue(self):
+        self.do(self.js.delete_stream(STREAM))
+
+    def clear(self, **settings):
+        async def make():
+            with suppress(nats.js.errors.NotFoundError):
+                await self.js.delete_stream(STREAM)
+            await self.js.add_stream(name=STREAM, subjects=[SUBJECT])
+            config = {"durable_name": CONSUMER, "ack_policy": AckPolicy.EXPLICIT, "ack_wait": ACK_WAIT_SECS}
+            await self.js.add_consumer(STREAM, ConsumerConfig(**(config | settings)))
+            await self.client.flush()
+
+        self.do(make())
+        self.terminated.clear()
+
+    def dead_letters(self):
+        async def look():
+            await self.client.flush()
+            return [(await self.js.get_msg(STREAM, sequence)).data for sequence in self.terminated]
+
+        return self.do(look())
+
+    def remove(self):
+        self.do(self.client.close())
+        self.runner.close()
+        self.proxy.remove()
+
+    def misconfigured(self):
+        nowhere = f"nats://reader:{self.secret}@127.0.0.1:1"
+        # Not through the proxy: its reset may overtake the server's last word.
+        refused = self.server.url.replace("right", self.secret)
+        return {
+            "a wrong password": (lambda: self.make_spout(refused), False),
+            "no right to the consumer": (lambda: self.make_spout(self.url("stranger:right@")), False),
+            "an absent stream": (lambda: self.make_spout(stream="NOWHERE"), False),
+            "an absent consumer": (lambda: self.make_spout(consumer="nobody"), False),
+            "no server": (lambda: self.make_spout(nowhere), True),
+            "TLS on a plain port": (lambda: self.make_spout(self.url(scheme="tls")), False),
+        }
+
+
+@pytest.fixture(scope="module")
+def stream(nats_server):
+    made = Stream(nats_server)
+    yield made
+    made.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", SPOUT_CHECKS)
+def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
+    check_spout(stream.make_spout, stream, only=[check])
+
+
+def test_what_is_rejected_is_terminated_and_told_by_jetstream_alone(nats_server) -> None:
+    stream = Stream(nats_server, "reject")
+    try:
+        check_spout(stream.make_spout, stream, only=["what is given up has one copy"])
+    finally:
+        stream.remove()
+
+
+def test_a_consumer_that_allows_few_open_messages_is_raised_unless_it_shall_stay(stream: Stream) -> None:
+    stream.clear(max_ack_pending=5)
+    stream.put([b"%d" % n for n in range(20)])
+    with SpoutHarness(stream.make_spout(max_ack_pending=None)) as harness:
+        harness.until(lambda: len(harness.arrived) == 5, 10, "5 messages come")
+        harness.rest(0.3)
+        assert len(harness.arrived) == 5
+        assert harness.task.spout.lag() == 15
+    with SpoutHarness(stream.make_spout(max_ack_pending=100)) as harness:
+        harness.until(lambda: len(harness.arrived) == 20, 10, "20 messages come")
+        assert stream.info().config.max_ack_pending == 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"ack_policy": AckPolicy.ALL}, "ack policy"), ({"deliver_subject": "elsewhere"}, "push consumer")],
+)
+def test_a_consumer_whose_acks_mean_something_else_is_refused(stream: Stream, settings, reason: str) -> None:
+    stream.clear(**settings)
+    with pytest.raises(ConnectorError, match=reason):
+        SpoutHarness(stream.make_spout())
+
+
+def test_what_the_consumer_gives_up_by_itself_is_reported(stream: Stream) -> None:
+    stream.clear(max_deliver=2)
+    stream.put([b"poison"])
+    with SpoutHarness(stream.make_spout(nak_delay_secs=0.2)) as harness:
+        for attempt in (1, 2):
+            harness.until(lambda: len(harness.arrived) == attempt, 10, "it comes")  # noqa: B023
+            began = time.monotonic()
+            harness.fail(harness.arrived[-1:])
+        harness.until(lambda: bool(harness.reports), 10, "it is reported")
+        assert time.monotonic() - began >= 0.2
+        assert [each.attempt for each in harness.arrived] == [1, 2]
+        assert "gave up message 1" in harness.reports[0].reason
+
+
+def test_what_an_earlier_run_left_open_is_kept_and_not_emitted_again(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0", b"1"])
+    emitted = []
+
+    class Collector:
+        def emit(self, values, message_id=None, attempt=1):
+            emitted.append((values[1], message_id, attempt))
+
+        def wake(self):
+            pass
+
+    class Context:
+        open_message_ids = ()
+        max_spout_pending = None
+
+    class Open:
+        def older_than(self, secs):
+            return Context.open_message_ids
+
+    def run(spout, secs):
+        deadline = time.monotonic() + secs
+        while time.monotonic() < deadline:
+            spout.next_tuple()
+            spout.keep_alive(Open())
+            time.sleep(0.05)
+
+    first, second = stream.make_spout(), stream.make_spout()
+    first.open(None, Context, Collector())
+    run(first, 0.5)
+    first.close()
+    assert [body for body, _, _ in emitted] == [b"0", b"1"]
+    Context.open_message_ids = (emitted[0][1],)
+    del emitted[:]
+    second.open(None, Context, Collector())
+    run(second, 2.5 * ACK_WAIT_SECS)
+    assert [(body, attempt) for body, _, attempt in emitted[:1]] == [(b"1", 2)]
+    assert {body for body, _, _ in emitted} == {b"1"}
+    second.ack_batch([Context.open_message_ids[0], emitted[-1][1]])
+    second.close()
+    assert stream.count() == 0
+
+
+def test_the_sink_acks_what_was_stored_and_a_refused_message_fails_alone(stream: Stream) -> None:
+    stream.clear()
+    feeder = FeederSpout(["data", "headers", "subject"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    sink = JetStreamSink(stream.server.url, lambda tup: tup["subject"], message_id="data")
+    builder.set_bolt("sink", sink).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for round_ in range(2):
+            for n in range(4):
+                subject = SUBJECT if n != 2 else "nowhere"
+                feeder.feed([str(n), {"n": str(n)}, subject], message_id=(round_, n))
+            cluster.advance()
+    assert sorted(feeder.acked) == [(round_, n) for round_ in range(2) for n in (0, 1, 3)]
+    assert [message_id for message_id, _ in feeder.failed] == [(0, 2), (1, 2)]
+    assert "no stream that takes this subject" in feeder.failed[0][1].reason
+    assert stream.count() == 3  # the second round was known by its ids
+    first = stream.do(stream.js.get_msg(STREAM, 1))
+    assert (first.data, first.headers["n"]) == (b"0", "0")
+
+
+def test_the_sink_fails_what_it_cannot_send_and_goes_on_when_the_server_is_back(stream: Stream) -> None:
+    stream.clear()
+    feeder = FeederSpout(["data"])
+    builder = TopologyBuilder("sink")
+    builder.set_spout("feeder", feeder)
+    builder.set_bolt("sink", JetStreamSink(stream.server.url, SUBJECT)).shuffle_grouping("feeder")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for n in range(3):
+            if n == 1:
+                stream.stop()
+            feeder.feed([b"%d" % n], message_id=n)
+            cluster.advance()
+            if n == 1:
+                stream.start()
+    assert feeder.acked == [0, 2]
+    assert [message_id for message_id, _ in feeder.failed] == [1]
+    assert "connection to NATS is gone" in feeder.failed[0][1].reason
+    assert "right" not in feeder.failed[0][1].reason
+
+
+@pytest.mark.parametrize("url", ["http://me:S3cr3t@host", "nats://me:S3cr3t@host:port", "nats://", "S3cr3t"])
+def test_a_url_that_is_none_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        JetStreamSpout(url, STREAM, CONSUMER)
+    assert "S3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [{"given_up": "drop"}, {"nak_delay_secs": -1}, {"max_ack_pending": 0}])
+def test_a_setting_that_cannot_be_is_refused(wrong) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        JetStreamSpout("nats://127.0.0.1", STREAM, CONSUMER, **wrong)
+
+
+def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
+    monkeypatch.setattr(connector, "CONNECT_SECS", 1.0)
+    check_that_a_hang_is_told(stream)
+
+
+def test_nobody_else_is_given_what_is_open_or_waits_here(stream: Stream) -> None:
+    check_that_leases_are_kept(stream)
+
+
+def test_what_comes_again_while_it_is_open_is_not_emitted_again(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0"])
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        [(sequence, reply)] = harness.spout._replies.items()
+        stream.do(stream.client.publish(reply, b"-NAK"))
+        stream.do(stream.client.flush())
+        harness.until(lambda: harness.spout._replies[sequence] != reply, 10, "it comes again")
+        assert len(harness.arrived) == 1
+        harness.ack(harness.arrived)
+    assert stream.count() == 0
