@@ -89,7 +89,13 @@ class SubmittedTopology(RunningTopology):
         spouts = {
             spout.id: run.threads.open_messages(spout.task_ids, run.rows_open) for spout in topology.spouts
         }
-        return Stats.of(counters, components=topology.components, spouts=spouts, errors=self.errors)
+        return Stats.of(
+            counters,
+            components=topology.components,
+            spouts=spouts,
+            errors=self.errors,
+            warming_up_secs=run.log.warming_up_secs if self.is_running else None,
+        )
 
     def activate(self) -> None:
         """Let the spouts emit again."""

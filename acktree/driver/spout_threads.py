@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Lock, Thread, current_thread
 from typing import Final
 
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -76,6 +77,7 @@ class Numbers:
     open_count: int
     oldest_ms: int | None
     lag: int | None = None
+    complete_ms: Histogram = field(default_factory=Histogram)
 
 
 class SpoutThread:
@@ -158,7 +160,10 @@ class SpoutThread:
             counters = Counters()
             try:
                 counters.merge(self.task.counters)
-                return Numbers(counters, self.task.open_count, self.task.oldest_ms(), self.task.lag)
+                complete_ms = Histogram(self.task.complete_ms)
+                return Numbers(
+                    counters, self.task.open_count, self.task.oldest_ms(), self.task.lag, complete_ms
+                )
             except (RuntimeError, ValueError):
                 time.sleep(0)  # the thread changed a table while it was read: read again
 
@@ -305,7 +310,10 @@ class Threads:
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         lags = [each.lag for each in numbers if each.lag is not None]
         count = sum(each.open_count for each in numbers) + rows
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None)
+        complete_ms = Histogram()
+        for each in numbers:
+            complete_ms.merge(each.complete_ms)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
@@ -31,11 +33,12 @@ from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
-from acktree.logs import logger
+from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
@@ -93,6 +96,7 @@ def submit(
             no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
+    print_by_default()
     config = config or Config()
     where = location_of(checkpoint)
 
@@ -108,6 +112,7 @@ def _submit_in(
     folder: Path, topology: Topology, spark: SparkSession | None, config: Config
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
+    began = time.monotonic()
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
@@ -116,13 +121,14 @@ def _submit_in(
         else:
             session, give_back = _session(topology, spark)
             given_up.callback(give_back)
-            running = _start(session, give_back, topology, held, config)
+            running = _start(session, give_back, topology, held, config, began)
         given_up.pop_all()
         return running
 
 
 def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
+    began = time.monotonic()
     refuse_letters_beside(url, topology, config)
     with full_disk.telling(Path(tempfile.gettempdir())), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
@@ -134,7 +140,7 @@ def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config:
         if held.has_ended:
             running = _ended(topology, held, config, give_back)
         else:
-            running = _start(session, give_back, topology, held, config)
+            running = _start(session, give_back, topology, held, config, began)
         given_up.pop_all()
         return running
 
@@ -144,7 +150,11 @@ def _session(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
+    if any(bolt.remembers for bolt in topology.bolts):  # stateful levels need pandas: import it meanwhile
+        Thread(target=import_module, args=("pandas",), name="acktree imports", daemon=True).start()
     try:
+        if spark is None:
+            log.info("topology=%s is starting Spark", topology.name)
         with signals_wait():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         prepare_session(session, is_folder=is_folder)
@@ -174,6 +184,7 @@ def _ended(
         change=Event(),
         ended=Event(),
         stop_session=give_back,
+        log=RunLog(topology.name),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -195,6 +206,7 @@ def _start(
     topology: Topology,
     held: Checkpoint,
     config: Config,
+    began: float,
 ) -> SubmittedTopology:
     ship_code(session)
     if held.files.is_seen:
@@ -205,7 +217,8 @@ def _start(
     secretless = config.without_secrets()
     plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
-    errors, threads, change, ended = ErrorLog(config), Threads(), Event(), Event()
+    run_log = RunLog(topology.name, began)
+    errors, threads, change, ended = ErrorLog(config, run_log.errors), Threads(), Event(), Event()
     letters = _letters(
         held, config, topology, partial(_send, topology, threads, ended), threads.has_open_letter
     )
@@ -226,6 +239,7 @@ def _start(
         change=change,
         ended=ended,
         stop_session=give_back,
+        log=run_log,
         journal=journal,
         recorder=recorder,
     )
@@ -233,6 +247,7 @@ def _start(
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     if acker is not None:
         acker.forget_before(plan.first_sequences)
+    run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     supervisor = Supervisor(run, SparkQuery(_query(session, topology, run), held))
     supervisor.begin()
@@ -244,7 +259,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     plan, held, config = run.plan, run.checkpoint, run.plan.config
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
-        recorder.mark_settled,        recorder.letters_among, run.threads.wake_task,
+        recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

@@ -27,6 +27,7 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
+from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
@@ -485,4 +486,8 @@ class LocalTopology(RunningTopology):
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         lags = [task.lag for task in mine if task.lag is not None]
-        return SpoutNumbers(sum(task.open_count for task in mine), oldest, sum(lags) if lags else None)
+        complete_ms = Histogram()
+        for task in mine:
+            complete_ms.merge(task.complete_ms)
+        open_count = sum(task.open_count for task in mine)
+        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms)

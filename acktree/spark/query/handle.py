@@ -36,6 +36,12 @@ class SparkQuery(Query):
         """What stopped the query; None if it was stopped without an error."""
         return self._query.exception()
 
+    def last_batch_secs(self) -> float | None:
+        """How long the last micro-batch took; None before the first."""
+        progress = self._query.lastProgress
+        millis = None if progress is None else progress.durationMs.get("triggerExecution")
+        return None if millis is None else millis / 1000
+
     def explained(self, error: BaseException) -> BaseException:
         """A full disk, or a checkpoint that cannot be reached, where a failure comes to that."""
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))

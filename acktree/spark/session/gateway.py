@@ -16,6 +16,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
+from acktree.spark.session.home import lent_home
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
@@ -49,7 +50,8 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     # user's own umask again: see spark/worker/process.py.
     options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
     try:
-        gateway = launch_gateway(conf, options)
+        with lent_home():
+            gateway = launch_gateway(conf, options)
     except (PySparkRuntimeError, OSError) as error:
         raise ConfigError(
             f"Spark's Java did not start: {error}",

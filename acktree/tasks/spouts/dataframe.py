@@ -95,6 +95,7 @@ class DataFrameTask(SpoutTask):
         for roots, failure in verdict_batch.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
             self._count(DEFAULT_STREAM, what, len(roots))
+            self._note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(
                 self._to_park(verdict_batch, self.component.retry, now_ms), lambda one: one.values.nbytes
