@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs, declare_streams
-from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, nearest
+from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, naming_keywords, nearest
 from acktree.texts import error_text
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
@@ -312,6 +312,7 @@ class IterableSpout(Spout):
     redelivers = False
     remembers = ("position",)
 
+    @naming_keywords
     def __init__(self, factory: Callable[[], Iterable[object]] | Iterable[object], outputs: Outputs) -> None:
         where = "IterableSpout(...)"
         given: object = factory  # what a caller without a type checker may have passed
@@ -336,6 +337,9 @@ class IterableSpout(Spout):
         self._reader: Iterator[object] | None = None
         self._reader_at = 0
         self._tries = 0
+
+    def __repr__(self) -> str:
+        return f"IterableSpout({self.factory!r:.40}, outputs={self.outputs!r:.30}, position={self.position})"
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Note which positions are this task's; nothing is read before ``next_tuple``."""
@@ -439,6 +443,7 @@ class DataFrameSpout(Spout):
 
     redelivers = False
 
+    @naming_keywords
     def __init__(self, streaming_df: object, message_id: str | None = None) -> None:
         where = "DataFrameSpout(...)"
         columns = getattr(streaming_df, "columns", None)

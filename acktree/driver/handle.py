@@ -37,6 +37,10 @@ class SubmittedTopology(RunningTopology):
         self._block = ExitStack()
         self._in_block = False
 
+    def __repr__(self) -> str:
+        how = ("warm" if self.is_warm else "warming up") if self.is_running else "over"
+        return f"SubmittedTopology({self.name!r:.30}, {how}, checkpoint={str(self.checkpoint)!r:.40})"
+
     @property
     def dead_letters(self) -> DeadLetters:
         """Messages given up."""

@@ -86,6 +86,7 @@ class RunLog:
         self._topology = topology
         self._began = time.monotonic() if began is None else began
         self._failures, self.errors = LineBudget(), LineBudget()
+        self._warned: dict[int, float] = {}
         self._due = 0.0
         self._last = Account(0, 0, 0, 0, 0)
         self._last_at = 0.0
@@ -165,6 +166,18 @@ class RunLog:
             said = count
             self._say(spout, f"messages={count}", failure)
         self._failures.leave_out(max(0, count - max(said, 1)))
+
+    def blocked(self, spout: str, task: int, secs: float) -> None:
+        """Warn of a ``next_tuple`` that does not return: at most once a minute for each task."""
+        now = time.monotonic()
+        if now - self._warned.get(task, -EVERY_SECS) < EVERY_SECS:
+            return
+        self._warned[task] = now
+        log.warning(
+            "topology=%s spout=%s task=%d next_tuple has not returned for %.1f s: acks and fails of this "
+            "task wait for it. fix: return at once when there is nothing; acktree.Receiver waits on a thread",
+            self._topology, spout, task, secs,
+        )  # fmt: skip
 
     def _say(self, spout: str, who: str, failure: Failure) -> None:
         by = "" if failure.component is None else f" component={failure.component}"

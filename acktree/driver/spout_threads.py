@@ -34,6 +34,8 @@ _MOST_DOUBLINGS: Final = 5
 """The largest number of such doublings."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Requests the shortest wait of the machine, usually about 50 microseconds."""
+BLOCKED_SECS: Final = 2.0
+"""A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
 _NOT_ASKED_SECS: Final = 0.05
 """The longest wait of a spout that may not emit; verdicts and free room wake it earlier."""
 
@@ -108,6 +110,7 @@ class SpoutThread:
         self._is_wanted = True
         self._is_stopping = False
         self._rests = False
+        self._asked: float | None = None
         self._verdicts_through = -1
         self._starting = Lock()
         self._thread = Thread(
@@ -148,6 +151,15 @@ class SpoutThread:
         if self._thread.is_alive():
             self._thread.join(secs)
         return not self._thread.is_alive()
+
+    @property
+    def blocked_secs(self) -> float | None:
+        """For how long ``next_tuple`` has not returned, if for longer than :data:`BLOCKED_SECS`."""
+        asked = self._asked  # the thread may change it meanwhile
+        if asked is None or not self.task.is_asking:
+            return None
+        secs = time.monotonic() - asked
+        return secs if secs > BLOCKED_SECS else None
 
     @property
     def is_current(self) -> bool:
@@ -228,7 +240,9 @@ class SpoutThread:
             # Read before the step: verdicts that arrive during the step are taken in the next one.
             through = self._verdicts_through
             asked = time.monotonic()
+            self._asked = asked
             moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
+            self._asked = None
             if task.buffered_count:
                 buffered_since = buffered_since or asked
                 if self._is_time_to_flush(buffered_since, emits=moved):

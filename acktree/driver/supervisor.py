@@ -223,6 +223,7 @@ class Supervisor:
                     self.run.journal.note_told()
                 self._send_due(ticks)
                 self._log_progress()
+                self._warn_of_blocked()
         except BaseException as error:  # noqa: BLE001  # await_termination raises it
             self.stopped_by = self.stopped_by or error
         finally:
@@ -255,6 +256,12 @@ class Supervisor:
         except Exception:  # noqa: BLE001  # Spark is asked, and may be stopping
             batch_secs = None
         self.run.log.progress(self.run.account(), self.run.results.progress.batch_id, batch_secs)
+
+    def _warn_of_blocked(self) -> None:
+        for thread in self.run.threads.by_task.values():
+            secs = thread.blocked_secs
+            if secs is not None:
+                self.run.log.blocked(thread.task.component.id, thread.task.task, secs)
 
     def _send_due(self, ticks: Ticks) -> None:
         inbox, progress = self.run.inbox, self.run.results.progress

@@ -38,6 +38,7 @@ from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.errors import naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -58,7 +59,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
-from acktree.topology.model import Topology
+from acktree.topology.model import Topology, refuse_other_than_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 log = logger("acktree")
 
 
+@naming_keywords
 def submit(
     topology: Topology,
     *,
@@ -92,10 +94,12 @@ def submit(
         StoppedBySignal: Ctrl-C or SIGTERM came meanwhile: what was started is stopped again.
         CheckpointError: Another driver runs on the checkpoint, its disk is full, its URL cannot be reached,
             or the topology changed in a way that it cannot follow: see ``docs/running.md``.
+        TopologyError: ``topology`` is none: a builder, for example.
         ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
             no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
+    refuse_other_than_topology(topology, "submit")
     print_by_default()
     config = config or Config()
     where = location_of(checkpoint)
@@ -339,8 +343,9 @@ def _letters(
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
-        return DeadLetters(held.dead_letters if held.files.is_seen else IN_MEMORY, send, is_open=is_open)
-    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name)
+        place = held.dead_letters if held.files.is_seen else IN_MEMORY
+        return DeadLetters(place, send, is_open=is_open, create=True)
+    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
 
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:

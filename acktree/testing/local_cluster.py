@@ -38,7 +38,7 @@ from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.errors import ConnectorError, MisuseError, SpoutError, naming_keywords
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
@@ -47,7 +47,7 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.describe import Description
-from acktree.topology.model import Component, Topology
+from acktree.topology.model import Component, Topology, refuse_other_than_topology
 
 ROUND_MESSAGES: Final = 10_000
 """How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
@@ -74,6 +74,10 @@ class LocalCluster:
         self.now_ms = 0
         self._running: list[LocalTopology] = []
 
+    def __repr__(self) -> str:
+        return f"LocalCluster(now_ms={self.now_ms}, {len(self._running)} topologies)"
+
+    @naming_keywords
     def submit(self, topology: Topology, *, config: Config | None = None) -> LocalTopology:
         """Open a topology's spouts; it moves with :meth:`advance`.
 
@@ -81,7 +85,9 @@ class LocalCluster:
             SpoutError: A spout's ``open`` raised; those that were open are closed again.
             ConnectorError: It raised this one, which says that it cannot pass.
             MisuseError: A DataFrameSpout.
+            TopologyError: ``topology`` is none: a builder, for example.
         """
+        refuse_other_than_topology(topology, "submit")
         running = LocalTopology(topology, config or Config(), self)
         self._running.append(running)
         return running
@@ -223,6 +229,9 @@ class LocalTopology(RunningTopology):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"LocalTopology({self.name!r:.50}, {'running' if self.is_running else 'over'})"
 
     @property
     def name(self) -> str:

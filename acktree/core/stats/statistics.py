@@ -43,6 +43,9 @@ class Numbers:
     complete_ms: float | None = None
     """From a spout's emit to the verdict ACKED."""
 
+    def __repr__(self) -> str:
+        return f"Numbers({_nonzero(self)})"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
@@ -50,6 +53,9 @@ class TaskStats:
 
     total: Numbers
     streams: Mapping[str, Numbers]
+
+    def __repr__(self) -> str:
+        return f"TaskStats({_nonzero(self.total)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,10 @@ class ComponentStats(TaskStats):
     """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
     complete_ms: Histogram | None = None
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
+
+    def __repr__(self) -> str:
+        is_open = "" if self.open is None else f"open={self.open}, "
+        return f"ComponentStats({is_open}{len(self.tasks)} tasks, {_nonzero(self.total)})"[:100]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,9 @@ class ReportedError:
     reason: str
     at_ms: int
     traceback: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ReportedError({self.component!r:.30}, task_id={self.task_id}, {self.reason!r:.40})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +166,15 @@ def summary(stats: Stats) -> str:
     )
     warming = "" if stats.warming_up_secs is None else f", warming up for {stats.warming_up_secs:.0f} s"
     return f"{len(stats.components)} components, {numbers}{warming}"
+
+
+def _nonzero(numbers: Numbers) -> str:
+    """What happened, as keywords: at most 80 characters."""
+    named = ((what, getattr(numbers, what)) for what in WHATS)
+    counts = [f"{what}={count}" for what, count in named if count]
+    while len(", ".join(counts)) > 80:  # noqa: PLR2004  # a line
+        counts.pop()
+    return ", ".join(counts)
 
 
 _Tally = dict[str, int]

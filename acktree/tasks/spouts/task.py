@@ -76,6 +76,8 @@ class SpoutTask:
         self.has_ended = False
         self.is_active = False
         self.is_open = False
+        self.is_asking = False
+        """Whether ``next_tuple`` is being called."""
         self.lag: int | None = None
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
@@ -291,6 +293,7 @@ class SpoutTask:
         limit = self._limit or maxsize
         room = limit - self._pending.open_count - len(self._retries)
         enough = min(enough, self._host.inbox.room(enough))
+        self.is_asking = True
         try:
             self._collector.fill(
                 self.spout.next_tuple,
@@ -312,6 +315,8 @@ class SpoutTask:
                 self._pause_ms = round(error.pause_secs * 1000)
                 self._asked_again_ms = self._clock_ms + self._pause_ms
             self._report(error)
+        finally:
+            self.is_asking = False
         self._hooks.succeeded()
         return self.has_ended
 
