@@ -434,6 +434,9 @@ class DataFrameSpout(Spout):
         streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.
         message_id: The column whose value is the message id, told in the verdict. None: the rows are
             untracked, as any tuple that a spout emits without an id.
+        ends: The source ends: once a micro-batch finds nothing new in it, the spout has ended, and with the
+            last verdict the topology ends by itself. For files and tables that are there when it starts.
+            With several DataFrames, all of them end together. False: rows may come at any time.
 
     None of a spout's hooks is called: the rows become tuples inside the query, and the verdicts go to the
     statistics and, with a ``Retry``, to the dead letters. Spark's source remembers its own position in the
@@ -444,7 +447,7 @@ class DataFrameSpout(Spout):
     redelivers = False
 
     @naming_keywords
-    def __init__(self, streaming_df: object, message_id: str | None = None) -> None:
+    def __init__(self, streaming_df: object, message_id: str | None = None, *, ends: bool = False) -> None:
         where = "DataFrameSpout(...)"
         columns = getattr(streaming_df, "columns", None)
         is_streaming = getattr(streaming_df, "isStreaming", None)
@@ -459,6 +462,7 @@ class DataFrameSpout(Spout):
             raise TopologyError(what, where, nearest(message_id, columns))
         self.streaming_df = streaming_df
         self.message_id = message_id
+        self.ends = ends
         self.outputs = list(columns)
 
     def next_tuple(self) -> None:

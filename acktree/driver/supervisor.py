@@ -19,6 +19,7 @@ from acktree.checkpoint.journal import Journal
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
+from acktree.driver.ending_frames import EndingFrames
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
@@ -57,6 +58,9 @@ class Query(Protocol):
     def last_batch_secs(self) -> float | None:
         """How long the last micro-batch took; None when unknown."""
 
+    def has_read_all(self) -> bool:
+        """Whether the last micro-batch found nothing new in any DataFrame. Asks Spark."""
+
     def explained(self, error: BaseException) -> BaseException:
         """The error to raise for a failure of the run: a full disk, for example, is named as the cause."""
 
@@ -79,6 +83,9 @@ class _EndedQuery(Query):
 
     def last_batch_secs(self) -> float | None:
         return None
+
+    def has_read_all(self) -> bool:
+        return True
 
     def explained(self, error: BaseException) -> BaseException:
         return error
@@ -169,6 +176,7 @@ class Supervisor:
         self._query = query
         self._kill_requested, self._must_hurry = Event(), Event()
         self._committed = -1
+        self._frames = EndingFrames(run)
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
 
     def begin(self) -> None:
@@ -222,6 +230,7 @@ class Supervisor:
                 if self.run.journal is not None:
                     self.run.journal.note_told()
                 self._send_due(ticks)
+                self._frames.look(self._query)
                 self._log_progress()
                 self._warn_of_blocked()
         except BaseException as error:  # noqa: BLE001  # await_termination raises it

@@ -42,6 +42,14 @@ class SparkQuery(Query):
         millis = None if progress is None else progress.durationMs.get("triggerExecution")
         return None if millis is None else millis / 1000
 
+    def has_read_all(self) -> bool:
+        """Whether the last micro-batch found nothing new in any source but the inbox."""
+        progress = self._query.lastProgress
+        if progress is None:
+            return False
+        frames = progress.sources[1:]  # the inbox is the first leaf of the plan: see ladder.py
+        return all(source.startOffset == source.endOffset for source in frames)
+
     def explained(self, error: BaseException) -> BaseException:
         """A full disk, or a checkpoint that cannot be reached, where a failure comes to that."""
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))

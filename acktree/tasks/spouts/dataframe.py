@@ -72,6 +72,15 @@ class DataFrameTask(SpoutTask):
         self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
         self._id_column = None if spout.message_id is None else fields.index(spout.message_id)
 
+    def end(self) -> None:
+        """Called when the source has nothing more, if it is one that ends."""
+        self.has_ended = True
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source is one that ends."""
+        return isinstance(self.spout, DataFrameSpout) and self.spout.ends
+
     def may_emit(self) -> bool:
         """Never: Spark reads the rows."""
         return False
