@@ -326,7 +326,7 @@ def test_a_letter_is_settled_until_it_is_redriven_again_and_a_purged_one_needs_n
 def test_redriving_sends_the_letters_in_the_order_asked_for_after_they_are_marked(place):
     sent = []
     times = count(10)
-    with DeadLetters(place, lambda letters: sent.append((letters, store.count(redriven=True))),
+    with DeadLetters(place, create=True, send=lambda letters: sent.append((letters, store.count(redriven=True))),
                      now_ms=lambda: next(times)) as store:  # fmt: skip
         store.put([letter(1), letter(2), letter(3)])
         assert store.redrive([3, 1]) == 2
