@@ -17,7 +17,16 @@ from pathlib import Path
 import pdoc
 import pyarrow as pa
 
-PAGES = ("acktree", "acktree.testing", "acktree.connectors.rabbitmq", "acktree.connectors.redis")
+PAGES = (
+    "acktree",
+    "acktree.testing",
+    "acktree.connectors.files",
+    "acktree.connectors.log_files",
+    "acktree.connectors.parquet_files",
+    "acktree.connectors.rabbitmq",
+    "acktree.connectors.redis",
+    "acktree.connectors.sql",
+)
 """The public modules."""
 
 
