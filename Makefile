@@ -13,10 +13,12 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile
 # The whole suite measures how much of core it covers; a part of it, chosen with ARGS, does not.
 CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov-fail-under=99)
+QUICK = acktree tests/unit tests/test_cookbook.py tests/test_tables.py
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights orders test test-unit test-spark lint fmt types imports bench wheel lock clean java
+.PHONY: help setup flights orders test test-quick test-unit test-spark docs lint fmt types imports bench wheel lock \
+        clean java
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -41,7 +43,15 @@ orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts
 	$(BIN)/python -m examples.orders.orders $(ARGS)
 
 test: java $(READY) ## All tests, with Spark; checks how much of core they cover
+	@echo "All tests take 20 to 40 minutes on two cores. make test-quick gives a first verdict in five."
 	$(PYTEST) $(CORE_IS_WHOLE) $(ARGS)
+
+test-quick: java $(READY) ## A verdict in five minutes: small tests of each part, and the word count on Spark
+	$(PYTEST) -q -x -m "not spark and not slow" $(QUICK) $(ARGS)
+	$(BIN)/python -m pytest --timeout=600 -q -x examples/word_count $(ARGS)
+
+docs: $(READY) ## The reference of the public names, from docstrings: docs/reference/index.html
+	$(BIN)/python scripts/reference.py docs/reference
 
 test-unit: $(READY) ## The tests that need neither Spark nor Java
 	$(PYTEST) -m "not spark" $(ARGS)

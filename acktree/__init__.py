@@ -65,6 +65,7 @@ from acktree.topology import (
 )
 
 if TYPE_CHECKING:
+    from acktree.core.stats.histograms import Histogram
     from acktree.core.stats.statistics import (
         ComponentStats,
         Numbers,
@@ -86,6 +87,7 @@ _LAZY: Final = {
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
     "Filters": "acktree.dead_letters.table",
+    "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
     "ReportedError": "acktree.core.stats.statistics",
     "SpoutNumbers": "acktree.core.stats.statistics",
@@ -129,6 +131,7 @@ __all__ = [
     "Filters",
     "FunctionBolt",
     "Grouping",
+    "Histogram",
     "IterableSpout",
     "KeyValueState",
     "KilledWorkerError",

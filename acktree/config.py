@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import functools
 import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from acktree.errors import ConfigError, nearest
@@ -155,6 +157,32 @@ def _refusing_unknown(config: _Class) -> _Class:
 
     config.__init__ = checked
     return config
+
+
+class _WithMeanings:
+    """The docstring of a class with the meaning of each attribute, for ``help()``. Made when it is asked for.
+
+    Python keeps no docstrings of attributes, so the source is read.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __get__(self, instance: object, owner: type) -> str:
+        import ast  # noqa: PLC0415  # only help() needs them
+        import inspect  # noqa: PLC0415
+
+        try:
+            (tree,) = ast.parse(inspect.getsource(owner)).body
+        except (OSError, TypeError, SyntaxError):
+            return self._text
+        lines = [inspect.cleandoc(self._text), "", "Attributes:"]
+        for field, below in pairwise(getattr(tree, "body", ())):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                meaning = " ".join(ast.literal_eval(below.value).split())
+                first = f"{ast.unparse(field.target)}: {meaning}"
+                lines += textwrap.wrap(first, 96, initial_indent="    ", subsequent_indent="        ")
+        return "\n".join(lines)
 
 
 @_refusing_unknown
@@ -319,8 +347,9 @@ class Config:
         return replace(self, dead_letters_url=self._shown("dead_letters_url"))
 
     def __repr__(self) -> str:
-        settings = (f"{setting.name}={self._shown(setting.name)!r}" for setting in fields(self))
-        return f"{type(self).__name__}({', '.join(settings)})"
+        """The settings that are not at their defaults."""
+        changed = (each.name for each in fields(self) if getattr(self, each.name) != each.default)
+        return f"{type(self).__name__}({', '.join(f'{name}={self._shown(name)!r}' for name in changed)})"
 
     def _shown(self, name: str) -> Any:  # noqa: ANN401  # any setting's value
         value = getattr(self, name)
@@ -399,3 +428,6 @@ def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str])
             "leave it out; Spark is set up in the SparkSession",
         )
     raise ConfigError(what, where, nearest(name, known))
+
+
+Config.__doc__ = _WithMeanings(Config.__doc__ or "")  # type: ignore[assignment]  # read as a text

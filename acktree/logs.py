@@ -4,17 +4,20 @@ Rules of this file
 ------------------
 1. Every logger of acktree is made here. Ids, reasons and values may be untrusted text: line breaks and
    control characters in the arguments of a record are escaped.
-2. The template and the number of arguments are unchanged, for handlers that group records by template.
+2. The application's logging configuration comes first, also one that is made later: acktree prints its own
+   records only while neither it nor the root logger has a handler.
+3. The template and the number of arguments are unchanged, for handlers that group records by template.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 
 from acktree.texts import MOST_REASON, bounded, printable
 
-__all__ = ["logger"]
+__all__ = ["logger", "print_by_default"]
 
 
 def logger(name: str) -> logging.Logger:
@@ -23,6 +26,34 @@ def logger(name: str) -> logging.Logger:
     if not any(isinstance(each, _Escaping) for each in found.filters):
         found.addFilter(_Escaping())
     return found
+
+
+def print_by_default() -> None:
+    """Print acktree's records of level INFO and above to stderr, unless the application has set up logging.
+
+    ``submit`` calls it. To be rid of the lines: ``logging.getLogger("acktree").setLevel("WARNING")``.
+    """
+    ours = logging.getLogger("acktree")
+    if ours.hasHandlers() or not ours.propagate:
+        return
+    handler = _UntilConfigured()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    ours.addHandler(handler)
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.INFO)
+
+
+class _UntilConfigured(logging.Handler):
+    """Prints records to what is stderr now, until the root logger has a handler."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers or sys.stderr is None:
+            return
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):  # closed, as by `... | head`
+            pass
 
 
 class _Shown:

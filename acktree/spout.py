@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acktree.acknowledger import Acknowledger
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs, declare_streams
-from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, nearest
+from acktree.errors import AcktreeError, MisuseError, SpoutError, TopologyError, naming_keywords, nearest
 from acktree.texts import error_text
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
@@ -313,6 +313,7 @@ class IterableSpout(Spout):
     redelivers = False
     remembers = ("position",)
 
+    @naming_keywords
     def __init__(self, factory: Callable[[], Iterable[object]] | Iterable[object], outputs: Outputs) -> None:
         where = "IterableSpout(...)"
         given: object = factory  # what a caller without a type checker may have passed
@@ -337,6 +338,9 @@ class IterableSpout(Spout):
         self._reader: Iterator[object] | None = None
         self._reader_at = 0
         self._tries = 0
+
+    def __repr__(self) -> str:
+        return f"IterableSpout({self.factory!r:.40}, outputs={self.outputs!r:.30}, position={self.position})"
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Note which positions are this task's; nothing is read before ``next_tuple``."""
@@ -433,6 +437,9 @@ class DataFrameSpout(Spout):
             id is the tuple of their values. None: the rows are untracked, as any tuple that a spout emits
             without an id.
         acknowledger: Is told the verdicts, by message id. None: nobody is.
+        ends: The source ends: once a micro-batch finds nothing new in it, the spout has ended, and with the
+            last verdict the topology ends by itself. For files and tables that are there when it starts.
+            With several DataFrames, all of them end together. False: rows may come at any time.
 
     The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
     a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast
@@ -446,11 +453,14 @@ class DataFrameSpout(Spout):
     id_columns: tuple[str, ...] = ()
     """The columns of the message id; empty when rows are untracked."""
 
+    @naming_keywords
     def __init__(
         self,
         streaming_df: object,
         message_id: str | Sequence[str] | None = None,
         acknowledger: Acknowledger | None = None,
+        *,
+        ends: bool = False,
     ) -> None:
         where = "DataFrameSpout(...)"
         columns = getattr(streaming_df, "columns", None)
@@ -476,6 +486,7 @@ class DataFrameSpout(Spout):
         self.id_columns = tuple(given)
         self.acknowledger = acknowledger
         self.keep_alive_secs = None if acknowledger is None else acknowledger.keep_alive_secs
+        self.ends = ends
         self.outputs = list(columns)
 
     def next_tuple(self) -> None:

@@ -19,6 +19,7 @@ BENCHMARKS: Final = {
     "faults": "raises at any opcode of the engine while user code calls it: nothing may shift, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
     "idle": "CPU and micro-batches while nothing is open",
+    "start": "seconds and CPU from submit to the first ack, in a fresh process",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",

@@ -95,10 +95,15 @@ class _Process:
     waited: int
 
 
+def is_daemon(command: bytes) -> bool:
+    """Whether a process is one from which Spark's Python workers are forked: Spark's own, or ours."""
+    return b"pyspark.daemon" in command or b"acktree.spark.worker.daemon" in command
+
+
 def processes_by_role() -> dict[str, list[int]]:
     """This process and all below it: ``driver``, ``jvm``, ``workers`` that run bolts, ``others``."""
     processes = _ours()
-    daemons = {each for each in processes if b"pyspark.daemon" in _command(each)}
+    daemons = {each for each in processes if is_daemon(_command(each))}
     roles: dict[str, list[int]] = {"driver": [], "jvm": [], "workers": [], "others": []}
     for each, process in sorted(processes.items()):
         if each == os.getpid():

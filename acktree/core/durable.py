@@ -66,6 +66,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.spouts.open_messages": "OpenMessages",
     "acktree.core.spouts.retry": "Retry",
     "acktree.core.state.key_value_state": "KeyValueState",
+    "acktree.core.stats.histograms": "Histogram",
     "acktree.core.stats.statistics": "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
     "acktree.dead_letters.letter": "DeadLetter Pickled",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from acktree.core.data.reading import PartlyReadable, decoded
@@ -97,10 +97,9 @@ class DeadLetter:
         }
 
     def __repr__(self) -> str:
-        """All attributes, but only the size of the payload: it may be large, and from an unknown sender."""
-        shown = {part.name: repr(getattr(self, part.name)) for part in fields(self)}
-        shown["payload"] = f"<{len(self.payload)} bytes>"
-        return f"DeadLetter({', '.join(f'{name}={value}' for name, value in shown.items())})"
+        """One line; of the payload the size only: it may be large, and from an unknown sender."""
+        message = f"{self.spout!r:.15}, message={self.message_id_repr:.15}, {self.reason!r:.30}"
+        return f"DeadLetter({self.id}, {message}, <{len(self.payload)} bytes>)"
 
     def story(self) -> str:
         """All attributes as text of several lines. Unpickles nothing.

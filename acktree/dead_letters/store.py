@@ -24,6 +24,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, row_of, runs_of
 from acktree.errors import AcktreeError, ConfigError, MisuseError
+from acktree.private_urls import is_url
 
 __all__ = ["IN_MEMORY", "DeadLetters"]
 
@@ -46,16 +47,18 @@ class DeadLetters:
     A method with filters applies to the letters that match all of them; see ``Filters``.
 
     Args:
-        place: The path of an SQLite file, created if missing; or an SQLAlchemy URL, which needs
-            ``acktree[sql]`` (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
+        place: The path of an SQLite file that is there, such as ``dead_letters.sqlite`` in a checkpoint, or
+            of the checkpoint's folder; or an SQLAlchemy URL, which needs ``acktree[sql]``
+            (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
         send: Sends letters into the running topology, for :meth:`redrive`; None where no topology is running.
         is_open: Whether the message that a letter was sent again as has no final verdict yet.
+        create: Make the file if it is missing, as a running topology does.
         topology: Read and change only the letters of this topology. None: of all topologies in the store.
         now_ms: The clock for the time of a redrive.
 
     Raises:
         CheckpointError: The file or table belongs to another program, or to a newer acktree.
-        ConfigError: The URL is invalid, or its driver is not installed.
+        ConfigError: There is no such file, and none is made; the URL is invalid, or its driver is missing.
         ConnectorError: The store cannot be opened, or is damaged. Any method may raise it, with the location
             and the fix; ``can_retry`` is True when a later call may succeed.
     """
@@ -68,10 +71,14 @@ class DeadLetters:
         is_open: Callable[[DeadLetter], bool] = _is_never_open,
         topology: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
+        create: bool = False,
     ) -> None:
-        self._table = _open(place)
+        self._table = _open(place if create else _existing(place))
         self._send, self._is_open, self._scope, self._now_ms = send, is_open, topology, now_ms
         self._redriving = Lock()
+
+    def __repr__(self) -> str:
+        return f"DeadLetters({self.place!r:.80})"
 
     @property
     def place(self) -> str:
@@ -252,6 +259,26 @@ class DeadLetters:
             self._table.mark(
                 [letter.id], {"redriven_ms": letter.redriven_ms, "settled_ms": letter.settled_ms}
             )
+
+
+def _existing(place: Path | str) -> Path | str:
+    """The file that a reader means.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if isinstance(place, str) and (place == IN_MEMORY or is_url(place)):
+        return place
+    path = Path(place)
+    if path.is_dir():
+        path /= "dead_letters.sqlite"
+    if path.is_file() and path.stat().st_size:
+        return path
+    raise ConfigError(
+        f"there are no dead letters in {place}",
+        f"DeadLetters({str(place)!r}), seen from {Path.cwd()}",
+        "pass the folder of a checkpoint, or the file dead_letters.sqlite in it; create=True makes a store",
+    )
 
 
 def _open(place: Path | str) -> Table:

@@ -14,6 +14,7 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.stats.statistics import ReportedError
+from acktree.driver.line_budget import LineBudget
 from acktree.logs import logger
 
 log = logger("acktree")
@@ -35,8 +36,14 @@ class ErrorLog:
     (3, 2)
     """
 
-    def __init__(self, config: Config) -> None:
-        """Start without errors."""
+    def __init__(self, config: Config, lines: LineBudget | None = None) -> None:
+        """Start without errors.
+
+        Args:
+            config: How many are kept.
+            lines: How many of these are logged; None: all.
+        """
+        self._lines = lines
         self._most = config.max_error_report_per_interval
         self._interval_ms = config.error_throttle_interval_secs * 1000
         self._lock = Lock()
@@ -45,7 +52,7 @@ class ErrorLog:
         self._intervals: dict[str, tuple[int, int]] = {}  # component -> when its interval began, and how many
 
     def add(self, error: ReportedError) -> bool:
-        """Add an error. Returns whether it was kept and logged."""
+        """Add an error. Returns whether it was kept."""
         with self._lock:
             self.count += 1
             began_ms, count = self._intervals.get(error.component, (error.at_ms, 0))
@@ -55,9 +62,12 @@ class ErrorLog:
                 began_ms, count = error.at_ms, 0
             self._intervals[error.component] = began_ms, count + 1
             if count >= self._most:
+                if self._lines is not None:
+                    self._lines.leave_out(1)
                 return False
             self._kept.append(error)
-        log.warning("component=%s task=%s error=%s", error.component, error.task_id, error.reason)
+        if self._lines is None or self._lines.allows(error.component, error.at_ms):
+            log.warning("component=%s task=%s error=%s", error.component, error.task_id, error.reason)
         return True
 
     @property

@@ -37,6 +37,10 @@ class SubmittedTopology(RunningTopology):
         self._block = ExitStack()
         self._in_block = False
 
+    def __repr__(self) -> str:
+        how = ("warm" if self.is_warm else "warming up") if self.is_running else "over"
+        return f"SubmittedTopology({self.name!r:.30}, {how}, checkpoint={str(self.checkpoint)!r:.40})"
+
     @property
     def dead_letters(self) -> DeadLetters:
         """Messages given up."""
@@ -87,7 +91,13 @@ class SubmittedTopology(RunningTopology):
         """The numbers of this run so far: Storm UI's, per component, stream and task."""
         run = self._run
         components = run.plan.topology.components
-        return Stats.of(run.counters(), components=components, spouts=run.open_messages(), errors=self.errors)
+        return Stats.of(
+            run.counters(),
+            components=components,
+            spouts=run.open_messages(),
+            errors=self.errors,
+            warming_up_secs=run.log.warming_up_secs if self.is_running else None,
+        )
 
     def activate(self) -> None:
         """Let the spouts emit again."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Lock, Thread, current_thread
 from typing import Final
 
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -33,6 +34,8 @@ _MOST_DOUBLINGS: Final = 5
 """The largest number of such doublings."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Requests the shortest wait of the machine, usually about 50 microseconds."""
+BLOCKED_SECS: Final = 2.0
+"""A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
 _NOT_ASKED_SECS: Final = 0.05
 """The longest wait of a spout that may not emit; verdicts and free room wake it earlier."""
 
@@ -76,6 +79,7 @@ class Numbers:
     open_count: int
     oldest_ms: int | None
     lag: int | None = None
+    complete_ms: Histogram = field(default_factory=Histogram)
 
 
 class SpoutThread:
@@ -106,6 +110,7 @@ class SpoutThread:
         self._is_wanted = True
         self._is_stopping = False
         self._rests = False
+        self._asked: float | None = None
         self._verdicts_through = -1
         self._starting = Lock()
         self._thread = Thread(
@@ -153,6 +158,15 @@ class SpoutThread:
         return not self._thread.is_alive()
 
     @property
+    def blocked_secs(self) -> float | None:
+        """For how long ``next_tuple`` has not returned, if for longer than :data:`BLOCKED_SECS`."""
+        asked = self._asked  # the thread may change it meanwhile
+        if asked is None or not self.task.is_asking:
+            return None
+        secs = time.monotonic() - asked
+        return secs if secs > BLOCKED_SECS else None
+
+    @property
     def is_current(self) -> bool:
         """Whether the caller runs on this thread."""
         return self._thread is current_thread()
@@ -163,7 +177,10 @@ class SpoutThread:
             counters = Counters()
             try:
                 counters.merge(self.task.counters)
-                return Numbers(counters, self.task.open_count, self.task.oldest_ms(), self.task.lag)
+                complete_ms = Histogram(self.task.complete_ms)
+                return Numbers(
+                    counters, self.task.open_count, self.task.oldest_ms(), self.task.lag, complete_ms
+                )
             except (RuntimeError, ValueError):
                 time.sleep(0)  # the thread changed a table while it was read: read again
 
@@ -236,7 +253,9 @@ class SpoutThread:
             # Read before the step: verdicts that arrive during the step are taken in the next one.
             through = self._verdicts_through
             asked = time.monotonic()
+            self._asked = asked
             moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
+            self._asked = None
             if task.buffered_count:
                 buffered_since = buffered_since or asked
                 if self._is_time_to_flush(buffered_since, emits=moved):
@@ -318,7 +337,10 @@ class Threads:
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         lags = [each.lag for each in numbers if each.lag is not None]
         count = sum(each.open_count for each in numbers) + rows
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None)
+        complete_ms = Histogram()
+        for each in numbers:
+            complete_ms.merge(each.complete_ms)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

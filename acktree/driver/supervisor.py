@@ -23,7 +23,9 @@ from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
+from acktree.driver.ending_frames import EndingFrames
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError
@@ -59,6 +61,12 @@ class Query(Protocol):
     def failure(self) -> BaseException | None:
         """What stopped the query; None if it was stopped without an error."""
 
+    def last_batch_secs(self) -> float | None:
+        """How long the last micro-batch took; None when unknown."""
+
+    def has_read_all(self) -> bool:
+        """Whether the last micro-batch found nothing new in any DataFrame. Asks Spark."""
+
     def explained(self, error: BaseException) -> BaseException:
         """The error to raise for a failure of the run: a full disk, for example, is named as the cause."""
 
@@ -78,6 +86,12 @@ class _EndedQuery(Query):
 
     def failure(self) -> BaseException | None:
         return None
+
+    def last_batch_secs(self) -> float | None:
+        return None
+
+    def has_read_all(self) -> bool:
+        return True
 
     def explained(self, error: BaseException) -> BaseException:
         return error
@@ -101,6 +115,7 @@ class Run:
         change: Set when something changed that the supervisor may have to act on.
         ended: Set when the run is over and everything is closed.
         stop_session: Ends the use of the Spark session.
+        log: What the run says of itself.
         journal: None if the queues of all spouts redeliver open messages.
         recorder: None if the topology ended in an earlier run.
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
@@ -119,6 +134,7 @@ class Run:
     change: Event
     ended: Event
     stop_session: Callable[[], None]
+    log: RunLog
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
     close_door: Callable[[BaseException | None], None] = no_door
@@ -169,6 +185,15 @@ class Run:
         known = sum(thread.numbers().open_count for thread in threads)
         return max(0, self.results.progress.open_count - known)
 
+    def account(self) -> Account:
+        """The messages of all spouts so far."""
+        numbers = [thread.numbers() for thread in self.threads.by_task.values()]
+        emitted_by = {thread.task.component.id for thread in self.threads.by_task.values()}
+        ages = [(now_ms() - each.oldest_ms) / 1000 for each in numbers if each.oldest_ms is not None]
+        open_count = sum(each.open_count for each in numbers) + self.rows_open()
+        counters = [self.results.counters(), *(each.counters for each in numbers)]
+        return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
+
     @property
     def is_idle(self) -> bool:
         """Whether no message is open and every emitted message was in a committed micro-batch."""
@@ -194,6 +219,7 @@ class Supervisor:
         self._query = query
         self._kill_requested, self._must_hurry = Event(), Event()
         self._committed = -1
+        self._frames = EndingFrames(run)
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
 
     def begin(self) -> None:
@@ -237,6 +263,7 @@ class Supervisor:
         try:
             self._warm_up()
             if not self._is_over():
+                self.run.log.is_warm()
                 for thread in self.run.threads.by_task.values():
                     thread.start()
             ticks = Ticks(self.run.plan, now_ms())
@@ -246,6 +273,9 @@ class Supervisor:
                 if self.run.journal is not None:
                     self.run.journal.note_told()
                 self._send_due(ticks)
+                self._frames.look(self._query)
+                self._log_progress()
+                self._warn_of_blocked()
         except BaseException as error:  # noqa: BLE001  # await_termination raises it
             self.stopped_by = self.stopped_by or error
         finally:
@@ -269,6 +299,21 @@ class Supervisor:
         """Wait for the first micro-batch: it compiles for seconds, and messages should not wait for that."""
         while self.run.results.progress.batch_id < 0 and not self._is_over():
             self._pause(_LOOK_SECS)
+
+    def _log_progress(self) -> None:
+        if not self.run.log.is_due:
+            return
+        try:
+            batch_secs = self._query.last_batch_secs()
+        except Exception:  # noqa: BLE001  # Spark is asked, and may be stopping
+            batch_secs = None
+        self.run.log.progress(self.run.account(), self.run.results.progress.batch_id, batch_secs)
+
+    def _warn_of_blocked(self) -> None:
+        for thread in self.run.threads.by_task.values():
+            secs = thread.blocked_secs
+            if secs is not None:
+                self.run.log.blocked(thread.task.component.id, thread.task.task, secs)
 
     def _send_due(self, ticks: Ticks) -> None:
         inbox, progress = self.run.inbox, self.run.results.progress
@@ -322,6 +367,7 @@ class Supervisor:
         try:
             with ExitStack() as steps:  # runs the last step first
                 steps.callback(self._close)
+                steps.callback(lambda: self.run.log.ends(self.run.account()))
                 steps.callback(self._stop_threads)
                 steps.callback(self.note_commit)
                 steps.callback(self._stop_query)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
@@ -32,11 +34,13 @@ from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.logs import logger
+from acktree.errors import naming_keywords
+from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
@@ -56,7 +60,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
-from acktree.topology.model import Topology
+from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.ui.door import Door
 
 if TYPE_CHECKING:
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
 log = logger("acktree")
 
 
+@naming_keywords
 def submit(
     topology: Topology,
     *,
@@ -91,10 +96,13 @@ def submit(
         StoppedBySignal: Ctrl-C or SIGTERM came meanwhile: what was started is stopped again.
         CheckpointError: Another driver runs on the checkpoint, its disk is full, its URL cannot be reached,
             or the topology changed in a way that it cannot follow: see ``docs/running.md``.
+        TopologyError: ``topology`` is none: a builder, for example.
         ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
             no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
+    refuse_other_than_topology(topology, "submit")
+    print_by_default()
     config = config or Config()
     where = location_of(checkpoint)
 
@@ -110,6 +118,7 @@ def _submit_in(
     folder: Path, topology: Topology, spark: SparkSession | None, config: Config
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
+    began = time.monotonic()
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
@@ -118,13 +127,14 @@ def _submit_in(
         else:
             session, give_back = _session(topology, spark)
             given_up.callback(give_back)
-            running = _start(session, give_back, topology, held, config)
+            running = _start(session, give_back, topology, held, config, began)
         given_up.pop_all()
         return running
 
 
 def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
+    began = time.monotonic()
     refuse_letters_beside(url, topology, config)
     with full_disk.telling(Path(tempfile.gettempdir())), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
@@ -136,7 +146,7 @@ def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config:
         if held.has_ended:
             running = _ended(topology, held, config, give_back)
         else:
-            running = _start(session, give_back, topology, held, config)
+            running = _start(session, give_back, topology, held, config, began)
         given_up.pop_all()
         return running
 
@@ -146,7 +156,11 @@ def _session(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
+    if any(bolt.remembers for bolt in topology.bolts):  # stateful levels need pandas: import it meanwhile
+        Thread(target=import_module, args=("pandas",), name="acktree imports", daemon=True).start()
     try:
+        if spark is None:
+            log.info("topology=%s is starting Spark", topology.name)
         with signals_wait():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         prepare_session(session, is_folder=is_folder)
@@ -177,6 +191,7 @@ def _ended(
         ended=Event(),
         stop_session=give_back,
         described=topology.describe(held.partitions),
+        log=RunLog(topology.name),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -198,6 +213,7 @@ def _start(
     topology: Topology,
     held: Checkpoint,
     config: Config,
+    began: float,
 ) -> SubmittedTopology:
     ship_code(session)
     if held.files.is_seen:
@@ -208,7 +224,8 @@ def _start(
     secretless = config.without_secrets()
     plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
-    errors, threads, change, ended = ErrorLog(config), Threads(), Event(), Event()
+    run_log = RunLog(topology.name, began)
+    errors, threads, change, ended = ErrorLog(config, run_log.errors), Threads(), Event(), Event()
     letters = _letters(
         held, config, topology, partial(_send, topology, threads, ended), threads.has_open_letter
     )
@@ -230,6 +247,7 @@ def _start(
         change=change,
         ended=ended,
         stop_session=give_back,
+        log=run_log,
         journal=journal,
         recorder=recorder,
         close_door=no_door if door is None else door.close,
@@ -241,6 +259,7 @@ def _start(
         for task_id, message_ids in acker.open_row_ids():
             _dataframe_task(threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
+    run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
@@ -261,7 +280,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     plan, held, config = run.plan, run.checkpoint, run.plan.config
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
-        recorder.mark_settled,        recorder.letters_among, run.threads.wake_task,
+        recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -341,8 +360,9 @@ def _letters(
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
-        return DeadLetters(held.dead_letters if held.files.is_seen else IN_MEMORY, send, is_open=is_open)
-    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name)
+        place = held.dead_letters if held.files.is_seen else IN_MEMORY
+        return DeadLetters(place, send, is_open=is_open, create=True)
+    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
 
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:

@@ -67,6 +67,9 @@ class CompletedTopology:
     dead_letters: Sequence[DeadLetter]
     _ran: LocalTopology
 
+    def __repr__(self) -> str:
+        return f"CompletedTopology({self._ran.name!r:.50}, {len(self.failures)} failures)"
+
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream."""
         return self._ran.tuples(component, stream)

@@ -51,6 +51,9 @@ class FeederSpout(Spout):
         self._fed: deque[tuple[list[Any], Any, str]] = deque()
         self._ending: list[bool] = []
 
+    def __repr__(self) -> str:
+        return f"FeederSpout({self.outputs!r:.80})"
+
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return copy.copy(self)
 

@@ -27,6 +27,7 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
+from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
@@ -37,7 +38,7 @@ from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.errors import ConnectorError, MisuseError, SpoutError, naming_keywords
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
@@ -46,7 +47,7 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.describe import Description
-from acktree.topology.model import Component, Topology
+from acktree.topology.model import Component, Topology, refuse_other_than_topology
 
 ROUND_MESSAGES: Final = 10_000
 """How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
@@ -73,6 +74,10 @@ class LocalCluster:
         self.now_ms = 0
         self._running: list[LocalTopology] = []
 
+    def __repr__(self) -> str:
+        return f"LocalCluster(now_ms={self.now_ms}, {len(self._running)} topologies)"
+
+    @naming_keywords
     def submit(self, topology: Topology, *, config: Config | None = None) -> LocalTopology:
         """Open a topology's spouts; it moves with :meth:`advance`.
 
@@ -80,7 +85,9 @@ class LocalCluster:
             SpoutError: A spout's ``open`` raised; those that were open are closed again.
             ConnectorError: It raised this one, which says that it cannot pass.
             MisuseError: A DataFrameSpout.
+            TopologyError: ``topology`` is none: a builder, for example.
         """
+        refuse_other_than_topology(topology, "submit")
         running = LocalTopology(topology, config or Config(), self)
         self._running.append(running)
         return running
@@ -222,6 +229,9 @@ class LocalTopology(RunningTopology):
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"LocalTopology({self.name!r:.50}, {'running' if self.is_running else 'over'})"
 
     @property
     def name(self) -> str:
@@ -485,4 +495,8 @@ class LocalTopology(RunningTopology):
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         lags = [task.lag for task in mine if task.lag is not None]
-        return SpoutNumbers(sum(task.open_count for task in mine), oldest, sum(lags) if lags else None)
+        complete_ms = Histogram()
+        for task in mine:
+            complete_ms.merge(task.complete_ms)
+        open_count = sum(task.open_count for task in mine)
+        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms)

@@ -18,7 +18,7 @@ from acktree.bolt import AnyBolt
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
-from acktree.errors import TopologyError
+from acktree.errors import TopologyError, naming_keywords
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input
 from acktree.topology.model import Topology
@@ -44,6 +44,10 @@ class TopologyBuilder:
         self._name: object = name
         self._declared: list[Declared] = []
 
+    def __repr__(self) -> str:
+        return f"TopologyBuilder({self._name!r:.60}, {len(self._declared)} components)"
+
+    @naming_keywords
     def set_spout(
         self,
         id: str,
@@ -73,6 +77,7 @@ class TopologyBuilder:
         self._declared.append(declared)
         return SpoutDeclarer(f"set_spout({id!r}, ...)")
 
+    @naming_keywords
     def set_bolt(
         self,
         id: str,
@@ -117,6 +122,10 @@ class BoltDeclarer:
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
 
+    def __repr__(self) -> str:
+        return f"BoltDeclarer({self._declared!s:.80})"
+
+    @naming_keywords
     def set_execute_timeout_secs(self, secs: float) -> BoltDeclarer:
         """Set an execute timeout for this bolt, which overrides ``Config(execute_timeout_secs=...)``.
 
@@ -127,42 +136,51 @@ class BoltDeclarer:
         self._declared.settings["set_execute_timeout_secs"] = secs
         return self
 
+    @naming_keywords
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Any task, evenly; in the same partition where the level allows it."""
         return self._add(Input("shuffle_grouping", component, stream))
 
+    @naming_keywords
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """The same as ``shuffle_grouping``, which is local where possible."""
         return self._add(Input("local_or_shuffle_grouping", component, stream))
 
+    @naming_keywords
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Any task; the same as ``shuffle_grouping``."""
         return self._add(Input("none_grouping", component, stream))
 
+    @naming_keywords
     def fields_grouping(
         self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
         """Equal values of these fields to the same task, on every run, machine and Python hash seed."""
         return self._add(Input("fields_grouping", component, stream, fields))
 
+    @naming_keywords
     def partial_key_grouping(
         self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
         """Equal values of these fields to the less used of two tasks: for very unevenly distributed keys."""
         return self._add(Input("partial_key_grouping", component, stream, fields))
 
+    @naming_keywords
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """All tuples to the bolt's lowest task."""
         return self._add(Input("global_grouping", component, stream))
 
+    @naming_keywords
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """A copy to every task; the message is acked when all copies are."""
         return self._add(Input("all_grouping", component, stream))
 
+    @naming_keywords
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Only tuples that the source sends to a task with ``emit_direct``."""
         return self._add(Input("direct_grouping", component, stream))
 
+    @naming_keywords
     def custom_grouping(
         self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
@@ -179,6 +197,9 @@ class SpoutDeclarer:
 
     def __init__(self, where: str) -> None:
         self._where = where
+
+    def __repr__(self) -> str:
+        return f"SpoutDeclarer({self._where:.80})"
 
     if not TYPE_CHECKING:  # a type checker must see that there is no such method
 

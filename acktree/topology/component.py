@@ -72,3 +72,7 @@ class Component:
     max_spout_pending: int | None = None
     message_timeout_secs: float | None = None
     told_columns: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        tasks = f"tasks {self.task_ids[0]} to {self.task_ids[-1]}" if self.task_ids else "no tasks"
+        return f"Component({self.kind} {self.id!r:.60}, {tasks})"

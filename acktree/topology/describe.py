@@ -33,6 +33,9 @@ class Description:
 
     data: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Description({self.data['name']!r:.50}, {len(self.data['levels'])} levels)"
+
     def __str__(self) -> str:
         """Level by level: the components with their tasks and inputs."""
         lines = [f"topology {self.data['name']} on {_count(self.data['partitions'], 'partition')}"]

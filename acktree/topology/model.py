@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
 
+from acktree.errors import TopologyError
 from acktree.topology.component import Component, Kind, Subscription
 from acktree.topology.describe import Description, describe
 from acktree.topology.levels import Level, levels_of
 
-__all__ = ["Component", "Kind", "Subscription", "Topology"]
+__all__ = ["Component", "Kind", "Subscription", "Topology", "refuse_other_than_topology"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Topology:
     name: str
     components: Mapping[str, Component]
     subscriptions: tuple[Subscription, ...]
+
+    def __repr__(self) -> str:
+        tasks = sum(component.parallelism for component in self.components.values())
+        kinds = f"{len(self.spouts)} spouts, {len(self.bolts)} bolts, {tasks} tasks"
+        return f"Topology({self.name!r:.50}, {kinds})"
 
     @cached_property
     def spouts(self) -> tuple[Component, ...]:
@@ -100,3 +106,29 @@ class Topology:
     @cached_property
     def _by_task(self) -> dict[int, Component]:
         return {task: component for component in self.components.values() for task in component.task_ids}
+
+
+def refuse_other_than_topology(given: object, call: str) -> None:
+    """Check what ``submit`` is given.
+
+    Args:
+        given: What a caller without a type checker may have passed.
+        call: The name of the call.
+
+    Raises:
+        TopologyError: It is no topology; for a builder, with the call that makes one of it.
+    """
+    if isinstance(given, Topology):
+        return
+    what = f"{call}() needs a Topology, and is given a {type(given).__name__}"
+    is_builder = hasattr(given, "create_topology")
+    fix = (
+        "call it on what the builder makes"
+        if is_builder
+        else "pass what TopologyBuilder's create_topology() returns"
+    )
+    raise TopologyError(
+        what,
+        f"{call}({type(given).__name__}(...), ...)",
+        f"{fix}: {call}(builder.create_topology(), ...)" if is_builder else fix,
+    )

@@ -34,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from acktree.spark.query.ladder import partition_keys
+from acktree.spark.query.keys import partition_keys
 from acktree.spark.session.settings import start_session
 from acktree.spark.worker.process import freeze_imports
 from benchmarks import machine
@@ -197,7 +197,7 @@ def query(session: SparkSession, variant: dict[str, Any], folder: Path, sink: An
     if variant["memory"] == "none":
         rows = rows.repartitionById(partitions, F.col("partition")).mapInArrow(glance, _SCHEMA)
     else:
-        keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(session, partitions)))
+        keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(partitions)))
         keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1)).groupBy("key")
         rows = keyed.transformWithStateInPandas(Count(), _SCHEMA, "append", "none")
     writer = rows.writeStream.queryName("bare").foreachBatch(sink)

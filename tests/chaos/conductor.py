@@ -309,7 +309,7 @@ def _letters_in(file: Path) -> Sequence[Letter]:
     if not file.exists():
         return []
     letters = []
-    for letter in DeadLetters(file):
+    for letter in DeadLetters(file, create=True):
         number, delivery = json.loads(letter.message_id_repr.replace("(", "[").replace(")", "]"))
         letters.append(Letter(number, delivery, letter.attempts))
     return letters

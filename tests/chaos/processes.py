@@ -11,6 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 
 
+def is_daemon(command: list[str]) -> bool:
+    """Whether a process is one from which Spark's Python workers are forked: Spark's own, or ours."""
+    return "pyspark.daemon" in command or "acktree.spark.worker.daemon" in command
+
+
 class Role(StrEnum):
     """What a process is for."""
 
@@ -46,7 +51,7 @@ def processes_of(driver: int) -> list[Process]:
                 if session == driver and state not in "ZX":
                     command = (entry / "cmdline").read_bytes().split(b"\0")
                     seen[int(entry.name)] = parent, [part.decode(errors="replace") for part in command]
-    daemons = {pid for pid, (_, command) in seen.items() if "pyspark.daemon" in command}
+    daemons = {pid for pid, (_, command) in seen.items() if is_daemon(command)}
     return [
         Process(pid, parent, _role(pid == driver, parent in daemons, command))
         for pid, (parent, command) in sorted(seen.items())
@@ -59,7 +64,7 @@ def _role(is_driver: bool, is_forked: bool, command: list[str]) -> Role:  # noqa
     if Path(command[0]).name == "java":
         is_executor = any("CoarseGrainedExecutorBackend" in part for part in command)
         return Role.EXECUTOR if is_executor else Role.JVM
-    if "pyspark.daemon" in command and "pyspark.worker" in command:
+    if is_daemon(command) and "pyspark.worker" in command:
         return Role.WORKER if is_forked else Role.DAEMON
     if any(part.endswith("python_streaming_source_runner") for part in command):
         return Role.SOURCE

@@ -26,12 +26,12 @@ def place(postgresql, schema):
 
 @pytest.fixture
 def store(place):
-    with DeadLetters(place) as opened:
+    with DeadLetters(place, create=True) as opened:
         yield opened
 
 
 def test_a_session_that_does_not_wait_for_the_disk_is_told_to(postgresql, schema):
-    with DeadLetters(postgresql.url(schema, settings="-c synchronous_commit=off")) as store:
+    with DeadLetters(postgresql.url(schema, settings="-c synchronous_commit=off"), create=True) as store:
         store.put([LETTER])
         with store._table._begun() as connection:
             assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
@@ -41,7 +41,9 @@ def test_a_session_that_does_not_wait_for_the_disk_is_told_to(postgresql, schema
 
 def test_a_session_that_waits_for_more_than_the_disk_keeps_doing_so(postgresql, schema):
     with (
-        DeadLetters(postgresql.url(schema, settings="-c synchronous_commit=remote_apply")) as store,
+        DeadLetters(
+            postgresql.url(schema, settings="-c synchronous_commit=remote_apply"), create=True
+        ) as store,
         store._table._begun() as connection,
     ):
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
@@ -75,7 +77,7 @@ def test_a_server_that_was_restarted_meanwhile_is_found_again_at_once(postgresql
 
 def test_two_drivers_that_store_the_same_letters_at_once_store_each_once(place):
     """As after a crash: the driver that was thought dead tells its verdicts too."""
-    with DeadLetters(place) as one, DeadLetters(place) as two:
+    with DeadLetters(place, create=True) as one, DeadLetters(place, create=True) as two:
         new, both_ready = [], threading.Barrier(2)
 
         def put(store):
@@ -99,7 +101,7 @@ def test_a_user_who_may_only_read_and_write_the_tables_needs_no_other_right(post
         admin.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO clerk_{schema}")
         admin.execute(f"GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA {schema} TO clerk_{schema}")
     theirs = f"postgresql+psycopg://clerk_{schema}:plain@127.0.0.1:{postgresql.port}/postgres"
-    with DeadLetters(f"{theirs}?options=-csearch_path%3D{schema}") as clerks:
+    with DeadLetters(f"{theirs}?options=-csearch_path%3D{schema}", create=True) as clerks:
         assert clerks.put([LETTER]) == 1
         clerks.mark_redriven([1], now_ms=1)
         with pytest.raises(ConnectorError, match="permission denied"):
@@ -113,7 +115,7 @@ def test_a_wrong_password_is_told_and_trying_again_does_not_help(postgresql, cap
         caplog.at_level(logging.DEBUG),
         pytest.raises(ConnectorError, match="password authentication") as caught,
     ):
-        DeadLetters(wrong)
+        DeadLetters(wrong, create=True)
     assert not caught.value.can_retry
     assert "check the user and the password" in str(caught.value)
     shown = "".join(traceback.format_exception(caught.value)) + str(pickle.dumps(caught.value)) + caplog.text

@@ -37,6 +37,7 @@ from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
 from acktree.driver.ticks import Ticks
@@ -99,7 +100,8 @@ class Driver:
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, self.acker, errors, self.journal), threads=self.threads,
             dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
-            stop_session=lambda: None, journal=self.journal, recorder=self.recorder,
+            stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
+            recorder=self.recorder,
         )  # fmt: skip
         self.progress = run.results.progress
         self.sink = Sink(

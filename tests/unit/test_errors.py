@@ -41,7 +41,9 @@ def test_a_limit_of_dead_letters_names_those_that_are_letters_nevertheless_also_
 
 def test_the_list_of_public_names_is_sorted_and_complete() -> None:
     here = {
-        name for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__
+        name
+        for name, value in vars(errors).items()
+        if getattr(value, "__module__", "") == errors.__name__ and not name.startswith("_")
     }
     assert errors.__all__ == sorted(here)
 

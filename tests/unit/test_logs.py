@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import acktree
 from acktree import TopologyBuilder, bolt
-from acktree.logs import logger
+from acktree.logs import logger, print_by_default
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.texts import MOST_REASON
 
@@ -77,8 +79,54 @@ def test_every_logger_of_the_package_is_made_here():
         for file in folder.rglob("*.py")
         if re.search(r"getLogger|^import logging|^from logging", file.read_text(), re.MULTILINE)
     }
-    # Two connectors silence their client's own logger.
-    assert users == {"logs.py", "connectors/rabbitmq.py", "connectors/sql.py"}
+    # Two connectors silence their client's own logger; a worker prints what user code logs.
+    assert users == {"logs.py", "connectors/rabbitmq.py", "connectors/sql.py", "spark/worker/printing.py"}
+
+
+@contextmanager
+def bare_program():
+    """The loggers of a program that has set up nothing."""
+    ours, root = logging.getLogger("acktree"), logging.getLogger()
+    before = ours.handlers[:], ours.level, root.handlers[:]
+    ours.handlers[:], root.handlers[:] = [], []
+    ours.setLevel(logging.NOTSET)
+    try:
+        yield ours
+    finally:
+        ours.handlers[:], root.handlers[:] = before[0], before[2]
+        ours.setLevel(before[1])
+
+
+def test_lines_are_printed_by_default_once(capsys):
+    with bare_program():
+        print_by_default()
+        print_by_default()
+        logger("acktree").info("topology=%s is warm", "orders")
+        logger("acktree").debug("no")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(r"[0-9-]+ [0-9:,]+ INFO acktree topology=orders is warm", line)
+
+
+def test_the_applications_own_logging_comes_first_also_if_it_is_set_up_later(capsys):
+    with bare_program() as bare:
+        own = logging.StreamHandler(io.StringIO())
+        logging.getLogger().addHandler(own)
+        print_by_default()
+        assert (bare.handlers, bare.level) == ([], logging.NOTSET)
+        logging.getLogger().handlers[:] = []
+        print_by_default()
+        logging.getLogger().addHandler(own)
+        logger("acktree").info("once")
+        assert (own.stream.getvalue(), capsys.readouterr().err) == ("once\n", "")
+
+
+def test_a_closed_stderr_stops_nobody(monkeypatch):
+    with bare_program():
+        print_by_default()
+        closed = io.StringIO()
+        closed.close()
+        monkeypatch.setattr(sys, "stderr", closed)
+        logger("acktree").info("x")
 
 
 def test_what_an_exception_quotes_cannot_write_a_line_of_the_log(written):

@@ -121,7 +121,7 @@ MEMBERS = """
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
             parallelism remembers retry streams task_ids tick_secs told_columns user_object
-    ComponentStats: lag oldest_open_secs open streams tasks total
+    ComponentStats: complete_ms lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -150,6 +150,7 @@ MEMBERS = """
     Filters: before cause component ids kind redriven settled since spout topology
     FunctionBolt: cleanup execute flush outputs prepare remembers tick tick_secs
     Grouping: crosses name
+    Histogram: add add_all count merge percentile
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
     KeyValueState: bind clear get get_many is_bound save update_many
@@ -170,9 +171,9 @@ MEMBERS = """
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutDeclarer:
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
-    SpoutNumbers: count lag oldest_secs
+    SpoutNumbers: complete_ms count lag oldest_secs
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: components errors of table
+    Stats: components errors of table warming_up_secs
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema

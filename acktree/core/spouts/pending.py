@@ -127,6 +127,11 @@ class Closed:
             return (now_ms - emitted_ms) * len(self._positions)
         return int((now_ms - emitted_ms[self._positions]).sum())
 
+    def waits_ms(self, now_ms: int) -> int | Int64s:
+        """The time since the first emit of each, shape (n,); one number where it is that of all."""
+        emitted_ms = self._segment.first_emitted_ms
+        return now_ms - (emitted_ms if isinstance(emitted_ms, int) else emitted_ms[self._positions])
+
     def message_sequence(self) -> Sequence[Any]:
         """The message ids as a sequence of Python objects, made on access."""
         ids = self.message_ids

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from acktree.core.tracking.verdicts import Failure, qualified_name
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, naming_keywords
 
 __all__ = ["GiveUp", "Retry", "RetryAt"]
 
@@ -46,22 +46,25 @@ class GiveUp:
 class Retry:
     """How a spout's failed messages are tried again before they become dead letters.
 
+    Attributes:
+        max_attempts: The number of attempts, the first one included: 1 means no retry.
+        backoff_secs: The pause after the first failure, which doubles with each further one, and the longest
+            pause.
+        jitter: Shorten each pause by up to half, differently for each message, so that messages that failed
+            at the same time are not retried at the same time.
+        max_age_secs: Give a message up if it would be older than this at its next attempt, counted from its
+            first emit. None: no limit.
+        final: Exceptions (and their subclasses) after which a message is not tried again.
+
     >>> Retry(max_attempts=5, backoff_secs=(1, 60), jitter=False).pause_ms(attempt=3, root=0)
     4000
     """
 
     max_attempts: int
-    """The number of attempts, the first one included: 1 means no retry."""
     backoff_secs: tuple[float, float] = (1.0, 60.0)
-    """The pause after the first failure, which doubles with each further one, and the longest pause."""
     jitter: bool = True
-    """Shorten each pause by up to half, differently for each message, so that messages that failed at the
-    same time are not retried at the same time."""
     max_age_secs: float | None = None
-    """Give a message up if it would be older than this at its next attempt, counted from its first emit.
-    None: no limit."""
     final: tuple[type[BaseException], ...] = ()
-    """Exceptions (and their subclasses) after which a message is not tried again."""
 
     def __post_init__(self) -> None:
         """Check the arguments.
@@ -122,6 +125,10 @@ class Retry:
             return True
         raised = {*failure.exception_types, "builtins.BaseException"}
         return any(qualified_name(kind) in raised for kind in self.final)
+
+
+# Not in the class: the dataclass writes its own __init__.
+Retry.__init__ = naming_keywords(Retry.__init__)  # type: ignore[method-assign]
 
 
 def _share_of(root: int) -> float:

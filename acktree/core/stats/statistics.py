@@ -13,12 +13,12 @@ stream and by task, since the start of the topology.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
-from acktree.core.stats.counters import LATENCIES, NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
+from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
+from acktree.core.stats.histograms import Histogram
 
 __all__ = ["ComponentStats", "Counters", "Numbers", "ReportedError", "SpoutNumbers", "Stats", "TaskStats"]
 
@@ -43,6 +43,9 @@ class Numbers:
     complete_ms: float | None = None
     """From a spout's emit to the verdict ACKED."""
 
+    def __repr__(self) -> str:
+        return f"Numbers({_nonzero(self)})"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
@@ -50,6 +53,9 @@ class TaskStats:
 
     total: Numbers
     streams: Mapping[str, Numbers]
+
+    def __repr__(self) -> str:
+        return f"TaskStats({_nonzero(self.total)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,12 @@ class ComponentStats(TaskStats):
     """The age of the oldest open message; None if there is none."""
     lag: int | None = None
     """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
+    complete_ms: Histogram | None = None
+    """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
+
+    def __repr__(self) -> str:
+        is_open = "" if self.open is None else f"open={self.open}, "
+        return f"ComponentStats({is_open}{len(self.tasks)} tasks, {_nonzero(self.total)})"[:100]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ class SpoutNumbers:
     count: int
     oldest_secs: float | None = None
     lag: int | None = None
+    complete_ms: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,9 @@ class ReportedError:
     reason: str
     at_ms: int
     traceback: str | None = None
+
+    def __repr__(self) -> str:
+        return f"ReportedError({self.component!r:.30}, task_id={self.task_id}, {self.reason!r:.40})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +115,8 @@ class Stats:
     components: Mapping[str, ComponentStats]
     """By component id, ascending."""
     errors: tuple[ReportedError, ...] = ()
+    warming_up_secs: float | None = None
+    """For how long the topology has been warming up: no spout is open yet. None once it is warm."""
 
     @staticmethod
     def of(
@@ -107,6 +125,7 @@ class Stats:
         components: Iterable[str] = (),
         spouts: Mapping[str, SpoutNumbers] = MappingProxyType({}),
         errors: Iterable[ReportedError] = (),
+        warming_up_secs: float | None = None,
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -115,43 +134,50 @@ class Stats:
             components: Components to show even without counts.
             spouts: The open messages of each spout.
             errors: The last errors, in the order of display.
+            warming_up_secs: For how long the topology has been warming up; None when it is warm.
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
             tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
         seen = {name: _component(tallies_of[name], spouts.get(name)) for name in sorted(tallies_of)}
-        return Stats(MappingProxyType(seen), tuple(errors))
+        return Stats(MappingProxyType(seen), tuple(errors), warming_up_secs)
 
     def __getitem__(self, component: str) -> ComponentStats:
         return self.components[component]
 
+    def __repr__(self) -> str:
+        return f"Stats({summary(self)})"
+
     def table(self) -> str:
-        """The numbers as text: a line per component, below it one per stream, then the errors."""
-        lines: list[tuple[str, ...]] = [_HEADINGS]
-        for name, component in self.components.items():
-            lines.append((name, *_cells(component.total), *_open_cells(component)))
-            lines += [
-                (f"  {stream}", *_cells(numbers), "", "") for stream, numbers in component.streams.items()
-            ]
-        return "\n".join([*_aligned(lines), *map(_error_line, self.errors)])
+        """The numbers as text, at most 100 columns: see :mod:`acktree.core.stats.table`."""
+        from acktree.core.stats.table import table_of  # noqa: PLC0415  # it draws what is defined here
+
+        return table_of(self)
+
+
+def summary(stats: Stats) -> str:
+    """The numbers of all spouts in one line."""
+    spouts = [component for component in stats.components.values() if component.open is not None]
+    acked, failed, timed_out = (
+        sum(getattr(spout.total, what) for spout in spouts) for what in ("acked", "failed", "timed_out")
+    )
+    numbers = (
+        f"acked={acked}, failed={failed}, timed_out={timed_out}, open={sum(s.open or 0 for s in spouts)}"
+    )
+    warming = "" if stats.warming_up_secs is None else f", warming up for {stats.warming_up_secs:.0f} s"
+    return f"{len(stats.components)} components, {numbers}{warming}"
+
+
+def _nonzero(numbers: Numbers) -> str:
+    """What happened, as keywords: at most 80 characters."""
+    named = ((what, getattr(numbers, what)) for what in WHATS)
+    counts = [f"{what}={count}" for what, count in named if count]
+    while len(", ".join(counts)) > 80:  # noqa: PLR2004  # a line
+        counts.pop()
+    return ", ".join(counts)
 
 
 _Tally = dict[str, int]
-_HEADINGS: Final = (
-    "component",
-    "emitted",
-    "transferred",
-    "executed",
-    "acked",
-    "failed",
-    "timed out",
-    "errors",
-    "execute ms",
-    "process ms",
-    "complete ms",
-    "open",
-    "oldest s",
-)
 
 
 def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: SpoutNumbers | None) -> ComponentStats:
@@ -167,6 +193,7 @@ def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: SpoutNumbers | 
         open=spout.count if spout else None,
         oldest_open_secs=spout.oldest_secs if spout else None,
         lag=spout.lag if spout else None,
+        complete_ms=spout.complete_ms if spout else None,
     )
 
 
@@ -196,30 +223,3 @@ def _numbers(tallies: Iterable[_Tally]) -> Numbers:
 def _average_ms(total: Mapping[str, int], latency: Latency) -> float | None:
     samples = total[SAMPLES[latency]]
     return total[SUMS[latency]] / samples / 1000 if samples else None
-
-
-def _cells(numbers: Numbers) -> tuple[str, ...]:
-    counts = (f"{getattr(numbers, what):,}" for what in WHATS)
-    return (*counts, *(_decimal(getattr(numbers, latency), 3) for latency in LATENCIES))
-
-
-def _open_cells(component: ComponentStats) -> tuple[str, str]:
-    count = "" if component.open is None else f"{component.open:,}"
-    return count, _decimal(component.oldest_open_secs, 1)
-
-
-def _decimal(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
-def _aligned(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Align names to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for name, *cells in lines:
-        padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()
-
-
-def _error_line(error: ReportedError) -> str:
-    task = "" if error.task_id is None else f" task={error.task_id}"
-    return f"error component={error.component}{task} at_ms={error.at_ms} reason={error.reason!r}"

@@ -93,6 +93,11 @@ class Failure:
     others: int = 0
     """The number of further failures of this attempt; this one is the first in the order of the data."""
 
+    def __repr__(self) -> str:
+        by = "" if self.component is None else f" by {self.component!r:.20}"
+        final = ", final" if self.final else ""
+        return f"Failure({self.kind.name}{by}: {self.reason!r:.40}, attempt={self.attempt}{final})"
+
     def to_bytes(self) -> bytes:
         """Pack it for another process, or for the journal. Never raises because of the exception.
 

@@ -40,6 +40,20 @@ class SparkQuery(Query):
         """What stopped the query; None if it was stopped without an error."""
         return self._query.exception()
 
+    def last_batch_secs(self) -> float | None:
+        """How long the last micro-batch took; None before the first."""
+        progress = self._query.lastProgress
+        millis = None if progress is None else progress.durationMs.get("triggerExecution")
+        return None if millis is None else millis / 1000
+
+    def has_read_all(self) -> bool:
+        """Whether the last micro-batch found nothing new in any source but the inbox."""
+        progress = self._query.lastProgress
+        if progress is None:
+            return False
+        frames = progress.sources[1:]  # the inbox is the first leaf of the plan: see ladder.py
+        return all(source.startOffset == source.endOffset for source in frames)
+
     def explained(self, error: BaseException) -> BaseException:
         """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
         error = lost_records.told(error)

@@ -7,12 +7,12 @@ rows, works on its own and passes the rest on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
 from acktree.spark.query.dataframe import refuse_unknown_types, rows_as_wire
+from acktree.spark.query.keys import partition_keys
 from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.query.source import FORMAT, InboxSource
 from acktree.spark.query.wire import WIRE_DDL
@@ -22,9 +22,6 @@ from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_TRIED_KEYS: Final = 64
-"""So many candidate keys are tried for each of n partitions; none fits one with odds of (1 - 1/n)**64n."""
 
 
 def ladder(
@@ -77,24 +74,7 @@ def ladder(
 
 
 def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
-    keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(rows.sparkSession, plan.partitions)))
+    keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(plan.partitions)))
     keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
     operator: Any = RememberingOperator(shared, level, places)
     return keyed.groupBy("key").transformWithStateInPandas(operator, WIRE_DDL, "append", "none")
-
-
-@lru_cache(maxsize=8)
-def partition_keys(session: SparkSession, partitions: int) -> tuple[int, ...]:
-    """For each partition a key that Spark's hash puts there.
-
-    A stateful operator places its keys by murmur3 and takes no other word: keys 0 and 1 of two would share
-    one partition. So Spark is asked once where it puts what.
-    """
-    placed = F.pmod(F.hash(F.col("id")), F.lit(partitions)).alias("partition")
-    candidates = session.range(partitions * _TRIED_KEYS).select("id", placed)
-    first = dict.fromkeys(range(partitions), -1)
-    for row in candidates.collect():
-        if first[row["partition"]] < 0:
-            first[row["partition"]] = row["id"]
-    assert min(first.values()) >= 0, "some partition has no key among the candidates"
-    return tuple(first.values())

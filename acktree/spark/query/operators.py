@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -28,13 +27,17 @@ from acktree.spark.query.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.plan import Plan
 
-if TYPE_CHECKING:  # Spark calls us with one; its import costs a worker 50 ms
+if TYPE_CHECKING:
+    # Before the first micro-batch Spark imports this module in one more process for each stateful level. That
+    # process needs no pandas, whose import takes 0.4 s.
+    import pandas as pd
     from pyspark.sql.streaming.stateful_processor import TimerValues
 
 ROWS_PER_BATCH: Final = 64
@@ -102,6 +105,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
         if mine:
             plan, partition = shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
+            label_output()
 
             def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
@@ -150,6 +154,7 @@ class RememberingOperator(StatefulProcessor):
         if mine:
             plan, partition = self._shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
+            label_output()
 
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
@@ -170,6 +175,8 @@ class RememberingOperator(StatefulProcessor):
 
 
 def _frame_of(rows: list[WireRow]) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415  # see above
+
     plain = [row._replace(kind=int(row.kind), body=bytes(row.body)) for row in rows]
     frame = pd.DataFrame(plain, columns=list(WIRE_SCHEMA.names))
     return frame.astype(

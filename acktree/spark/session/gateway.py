@@ -6,7 +6,6 @@ on line by line, without the messages that Spark prints at every start and end a
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
+from acktree.spark.session.home import lent_home
+from acktree.spark.session.java import FIX, refuse_missing_java, where_is_java
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
@@ -44,17 +45,19 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     from pyspark import java_gateway  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
+    refuse_missing_java()
     launch_gateway: Any = java_gateway.launch_gateway
     # Spark writes tuples to the machine's temporary folder, which other users can list. Workers set the
     # user's own umask again: see spark/worker/process.py.
     options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
     try:
-        gateway = launch_gateway(conf, options)
+        with lent_home():
+            gateway = launch_gateway(conf, options)
     except (PySparkRuntimeError, OSError) as error:
         raise ConfigError(
             f"Spark's Java did not start: {error}",
-            f"JAVA_HOME={os.environ.get('JAVA_HOME')!r}, PATH={os.environ.get('PATH')!r}",
-            "install Java 17 or newer, and set JAVA_HOME to its folder, or add the folder of `java` to PATH",
+            where_is_java(),
+            f"look at what it printed above. {FIX}",
         ) from error
     if gateway.proc is not None:  # None: another program started the JVM and reads its stderr
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()

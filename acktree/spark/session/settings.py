@@ -107,6 +107,8 @@ _WORKER_ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
+    # PyArrow's other allocator starts a thread when it is imported, and a process that forks may have none.
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 
 
@@ -175,6 +177,8 @@ def start_session(name: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        # Workers are forked from a process that has PyArrow and pandas: 2-5 s of CPU before the first ack.
+        "spark.python.daemon.module": "acktree.spark.worker.daemon",
         "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop has a umask of its own, beside the JVM's
     }
     settings |= {setting.key: setting.value for setting in SETTINGS}

@@ -28,6 +28,7 @@ from typing import Final
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.private_files import make_private_file, write_private
+from acktree.spark.worker.printing import finish_lines, label
 from acktree.spark.worker.watchdog import Watchdog
 from acktree.tasks.bolts.monitor import ExecutionMonitor, LeftOut
 from acktree.tasks.bolts.row_names import NOWHERE, MessageNames, Names, place_of
@@ -132,6 +133,7 @@ class MarkingMonitor(ExecutionMonitor):
         self._fields[0] = NO_ROW
         self.mark = self._fields
         self._frames = 0
+        self._task = -1
         self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs)
 
     def _progress(self) -> tuple[int, int] | None:
@@ -140,6 +142,7 @@ class MarkingMonitor(ExecutionMonitor):
         return None if row in _UNTIMED else (row, frame)
 
     def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
+        self._task = task
         first = NOWHERE if moves else place_of(frame, task)
         named = () if self._message_names is None else self._message_names.of(frame, task)
         return Names(len(frame), first, named)
@@ -148,6 +151,7 @@ class MarkingMonitor(ExecutionMonitor):
         self._fields[0] = NO_ROW
         self.watchdog.allow(component.execute_timeout_secs or self._usual_secs, component.id)
         self._frames += 1
+        label(component.id, task=self._task)
         self._fields[1], self._fields[2], self._fields[3] = self._frames, names.count, names.first
         if names.by_message:
             os.pwrite(self._file, array("q", names.by_message), MARK.size)
@@ -159,10 +163,12 @@ class MarkingMonitor(ExecutionMonitor):
 
     def end(self) -> None:
         self._fields[0] = NO_ROW
+        label("")
         self.watchdog.allow(self._usual_secs)  # engine code follows, no bolt's
 
     def enter(self, component: Component, hook: str) -> None:
         self._fields[0] = NO_ROW
+        label(component.id)
         said = json.dumps((component.id, hook)).encode()
         os.pwrite(self._file, said, MARK.size)
         self._fields[2] = len(said)
@@ -184,7 +190,8 @@ class MarkingMonitor(ExecutionMonitor):
             yield
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and end lines that user code has begun to print."""
+        finish_lines()
         self.mark = [NO_ROW]
         self._fields.release()
         self._map.close()

@@ -74,6 +74,15 @@ class DataFrameTask(SpoutTask):
         self._id_columns = [fields.index(name) for name in spout.id_columns]
         self._left_open: list[object] = []  # ids of rows that an earlier run left open, until `open`
 
+    def end(self) -> None:
+        """Called when the source has nothing more, if it is one that ends."""
+        self.has_ended = True
+
+    @property
+    def ends(self) -> bool:
+        """Whether the source is one that ends."""
+        return isinstance(self.spout, DataFrameSpout) and self.spout.ends
+
     def may_emit(self) -> bool:
         """Never: Spark reads the rows."""
         return False
@@ -106,6 +115,7 @@ class DataFrameTask(SpoutTask):
         for roots, failure in verdict_batch.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
             self._count(DEFAULT_STREAM, what, len(roots))
+            self._note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(
                 self._to_park(verdict_batch, self.component.retry, now_ms), lambda one: one.values.nbytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,12 @@ def _do_nothing(*_: object) -> None:
     """Used by a host without a store of dead letters and without a limit of them."""
 
 
+def _say_nothing(
+    _spout: str, _count: int, _named: Iterable[tuple[object, int]], _failure: Failure, _most: int | None
+) -> None:
+    """Used by a host that keeps no log."""
+
+
 def _none_of_them(_: Sequence[int]) -> frozenset[int]:
     """Used by a host that has no earlier runs."""
     return frozenset()
@@ -60,6 +66,8 @@ class SpoutHost:
         letters_among: Returns those of the given roots that are dead letters. Called at recovery; an
             exception stops the run before it begins.
         wake: Lets ``next_tuple`` of a spout task be called again at once. Any thread may call it.
+        note_failed: Called with messages whose attempt failed: (component, count, the id and the attempt of
+            each as far as they are known, the failure, how many attempts a message has).
     """
 
     inbox: Inbox
@@ -70,3 +78,4 @@ class SpoutHost:
     settle: Callable[[Sequence[int], int], None] = _do_nothing
     letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
     wake: Callable[[int], None] = _do_nothing
+    note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing

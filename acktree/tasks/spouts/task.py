@@ -29,6 +29,7 @@ from acktree.core import durable
 from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
+from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import Failure, FailureKind
 from acktree.errors import ConnectorError, DeadLetterLimitError, SpoutError
 from acktree.spout import EndOfStream, Spout
@@ -89,9 +90,13 @@ class SpoutTask:
         """
         self.spout, self.component, self.task, self.plan = spout, component, task, plan
         self.counters = Counters()
+        self.complete_ms = Histogram()
+        """The complete latencies of its acked messages, in milliseconds."""
         self.has_ended = False
         self.is_active = False
         self.is_open = False
+        self.is_asking = False
+        """Whether ``next_tuple`` is being called."""
         self.lag: int | None = None
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
@@ -332,6 +337,7 @@ class SpoutTask:
         limit = self._limit or maxsize
         room = limit - self._pending.open_count - len(self._retries)
         enough = min(enough, self._host.inbox.room(enough))
+        self.is_asking = True
         try:
             self._collector.fill(
                 self.spout.next_tuple,
@@ -353,6 +359,8 @@ class SpoutTask:
                 self._pause_ms = round(error.pause_secs * 1000)
                 self._asked_again_ms = self._clock_ms + self._pause_ms
             self._report(error)
+        finally:
+            self.is_asking = False
         self._hooks.succeeded()
         return self.has_ended
 
@@ -438,6 +446,7 @@ class SpoutTask:
         self._count(stream, "acked", count)
         waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
         self.counters.add_latency(self.component.id, self.task, stream, "complete_ms", waited_ms, count)
+        self.complete_ms.add_all(closed.waits_ms(now_ms), count)
         self._host.note_acked(self.component.id, count, now_ms)
         mine = closed.message_sequence()
         if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
@@ -451,6 +460,7 @@ class SpoutTask:
         stream = self._chunks.stream_of(closed.chunk)
         what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
         self._count(stream, what, len(closed.message_ids))
+        self._note_failed(len(closed.message_ids), _named(closed), failure)
         if self.component.retry is None:
             told = [
                 (message_id, replace(failure, attempt=int(attempt)))
@@ -460,6 +470,11 @@ class SpoutTask:
             if told:
                 self._hooks.fail(told)
         self.recovery.decide(closed, failure, now_ms)
+
+    def _note_failed(self, count: int, named: Iterable[tuple[object, int]], failure: Failure) -> None:
+        retry = self.component.retry
+        most = None if retry is None else retry.max_attempts
+        self._host.note_failed(self.component.id, count, named, failure, most)
 
     def _record(self, now_ms: int) -> None:
         """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
@@ -551,3 +566,8 @@ class SpoutTask:
     def _report(self, error: BaseException) -> None:
         self._count(NO_STREAM, "errors", 1)
         self._host.report(self.component.id, self.task, failure_of(error, self.component.id))
+
+
+def _named(closed: Closed) -> Iterator[tuple[object, int]]:
+    """The id and the attempt of each message; a generator, since few are asked for."""
+    yield from zip(closed.message_sequence(), closed.attempts.tolist(), strict=True)

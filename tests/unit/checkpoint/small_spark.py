@@ -35,6 +35,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
 from acktree.errors import AcktreeError
@@ -278,7 +279,7 @@ class Driver:
         self.held = world.take()
         self.is_folder = self.held.files.is_seen
         self.letters = DeadLetters(
-            self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite"
+            self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite", create=True
         )
         self.recorder = DeadLetterRecorder(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
@@ -297,7 +298,7 @@ class Driver:
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
-            stop_session=lambda: None, journal=self.journal,
+            stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
         )  # fmt: skip
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,

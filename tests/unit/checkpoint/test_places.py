@@ -86,8 +86,8 @@ submit(builder.create_topology(), checkpoint="new")
     told = subprocess.run(
         [sys.executable, "-c", code], env=world, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "ConfigError: Spark's Java did not start" in told.stderr
-    assert f"JAVA_HOME='{tmp_path / 'nowhere'}'" in told.stderr
+    assert "ConfigError: JAVA_HOME is wrong: there is no program" in told.stderr
+    assert f"JAVA_HOME={tmp_path / 'nowhere'}" in told.stderr
     assert not (tmp_path / "new").exists()
 
 

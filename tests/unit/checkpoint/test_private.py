@@ -78,6 +78,6 @@ def test_a_checkpoint_that_others_may_write_to_is_taken_with_a_warning(tmp_path,
 
 
 def test_dead_letters_beside_a_checkpoint_are_private_too(tmp_path, umask):
-    with DeadLetters(tmp_path / "letters" / "mine.sqlite"):
+    with DeadLetters(tmp_path / "letters" / "mine.sqlite", create=True):
         assert mode(tmp_path / "letters") == 0o700
         assert {mode(file) for file in (tmp_path / "letters").iterdir()} == {0o600}

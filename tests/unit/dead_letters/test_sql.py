@@ -42,7 +42,7 @@ def whole_story(caught):
 )
 def test_the_error_for_an_unusable_url_has_no_password(wrong):
     with pytest.raises((ConfigError, ConnectorError)) as caught:
-        DeadLetters(wrong)
+        DeadLetters(wrong, create=True)
     assert "S3cr3t" not in whole_story(caught)
     assert "S3c r3t" not in whole_story(caught)
     assert wrong.partition(":")[0] in str(caught.value)
@@ -51,7 +51,7 @@ def test_the_error_for_an_unusable_url_has_no_password(wrong):
 def test_an_asynchronous_driver_is_refused_with_one_that_blocks():
     url = "postgresql+asyncpg://me:S3cr3t@127.0.0.1:1/letters"
     with pytest.raises(ConfigError, match="asynchronous") as caught:
-        DeadLetters(url)
+        DeadLetters(url, create=True)
     assert "postgresql+psycopg://" in caught.value.fix
     assert "S3cr3t" not in whole_story(caught)
 
@@ -60,7 +60,7 @@ def test_an_unreachable_database_is_an_error_that_can_be_retried():
     pytest.importorskip("psycopg")
     there = "postgresql+psycopg://me:S3cr3t@127.0.0.1:1/letters?connect_timeout=2"
     with pytest.raises(ConnectorError, match="cannot open postgresql") as caught:
-        DeadLetters(there)
+        DeadLetters(there, create=True)
     assert caught.value.can_retry
     assert "***@127.0.0.1:1" in str(caught.value)
     assert "S3cr3t" not in whole_story(caught)
@@ -80,7 +80,7 @@ def test_a_url_quoted_by_a_driver_is_masked_and_not_chained(url, monkeypatch):
         if step == "create_engine":
             monkeypatch.setattr(sa, "create_engine", raising(sa.exc.ArgumentError(f"cannot parse {secret}")))
         with pytest.raises((ConfigError, ConnectorError)) as caught:
-            DeadLetters(secret)
+            DeadLetters(secret, create=True)
         assert "***" in str(caught.value)
         assert "S3c/r3t" not in whole_story(caught)
         assert "S3c%2Fr3t" not in whole_story(caught)
@@ -95,14 +95,17 @@ def raising(error):
 
 def test_the_error_for_a_refused_letter_does_not_contain_its_values(url):
     refused = letter(1, payload=None, reason="credit card 1234")
-    with DeadLetters(url) as store, pytest.raises(ConnectorError, match="cannot store") as caught:
+    with (
+        DeadLetters(url, create=True) as store,
+        pytest.raises(ConnectorError, match="cannot store") as caught,
+    ):
         store.put([refused])
     assert "credit card" not in whole_story(caught)
     assert not caught.value.can_retry
 
 
 def test_sqlalchemys_own_log_has_neither_the_password_nor_what_is_in_letters(url, caplog):
-    with caplog.at_level(logging.DEBUG, "sqlalchemy"), DeadLetters(url) as store:
+    with caplog.at_level(logging.DEBUG, "sqlalchemy"), DeadLetters(url, create=True) as store:
         store.put([letter(1, reason="credit card 1234")])
         assert len(list(store)) == 1
     assert "INSERT" in caplog.text
@@ -113,22 +116,22 @@ def test_without_sqlalchemy_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "acktree.dead_letters.sql", raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ConfigError, match=r"pip install 'acktree\[sql\]'"):
-        DeadLetters("postgresql+psycopg://me@host/letters")
+        DeadLetters("postgresql+psycopg://me@host/letters", create=True)
 
 
 def test_letters_of_a_newer_acktree_are_refused_with_both_versions(url):
-    DeadLetters(url).close()
+    DeadLetters(url, create=True).close()
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 99"))
     engine.dispose()
     with pytest.raises(CheckpointError, match=r"version \[99\].*version 2"):
-        DeadLetters(url)
+        DeadLetters(url, create=True)
 
 
 def test_a_letter_that_another_driver_stores_in_between_is_one_letter(url, monkeypatch):
     look = sql._new
-    with DeadLetters(url) as mine, DeadLetters(url) as other:
+    with DeadLetters(url, create=True) as mine, DeadLetters(url, create=True) as other:
         turns = iter([lambda: other.put([letter(2)]), lambda: None])
 
         def look_and_be_overtaken(connection, rows):
@@ -147,7 +150,7 @@ def test_tables_that_were_made_for_a_user_who_may_make_none_are_taken(url):
     engine = sa.create_engine(url)
     sql._METADATA.create_all(engine)
     engine.dispose()
-    with DeadLetters(url) as store:
+    with DeadLetters(url, create=True) as store:
         assert store.put([LETTER]) == 1
 
 
@@ -160,7 +163,7 @@ def test_an_sqlite_file_behind_a_url_is_private_with_any_umask_and_purged_letter
     words = b"the user asked to be forgotten"
     before = os.umask(0)
     try:
-        with DeadLetters(f"sqlite:///{name}{query}") as store:
+        with DeadLetters(f"sqlite:///{name}{query}", create=True) as store:
             store.put([letter(1, payload=words * 100), letter(2)])
             assert store.purge(ids=[1]) == 1
     finally:

@@ -24,7 +24,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path):
-    with DeadLetters(path) as opened:
+    with DeadLetters(path, create=True) as opened:
         yield opened
 
 
@@ -39,7 +39,7 @@ def test_each_commit_is_forced_to_the_disk(store):
 
 def test_a_path_may_be_text_or_a_url_and_neither_needs_sqlalchemy(tmp_path, path):
     for place in (str(path), f"sqlite:///{path}"):
-        with DeadLetters(place) as store:
+        with DeadLetters(place, create=True) as store:
             store.put([LETTER])
             assert store.place == str(path)
             assert len(store) == 1
@@ -64,7 +64,7 @@ def test_a_folder_and_a_file_that_were_there_keep_their_rights(tmp_path):
     tmp_path.chmod(0o750)
     (tmp_path / "letters").touch(0o640)
     (tmp_path / "letters").chmod(0o640)
-    with DeadLetters(tmp_path / "letters"):
+    with DeadLetters(tmp_path / "letters", create=True):
         assert stat.S_IMODE((tmp_path / "letters").stat().st_mode) == 0o640
         assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o750
 
@@ -99,10 +99,10 @@ def test_a_file_of_version_1_is_converted_and_nothing_in_it_is_lost(store, path)
     old.execute("UPDATE acktree_dead_letters_version SET version = 1")
     old.commit()
     old.close()
-    with DeadLetters(path) as converted:
+    with DeadLetters(path, create=True) as converted:
         assert list(converted) == [letter(1, id=1), letter(2, id=2, redriven_ms=5_000)]
         converted.mark_settled([2], now_ms=6_000)
-    with DeadLetters(path) as again:
+    with DeadLetters(path, create=True) as again:
         assert [stored.settled_ms for stored in again] == [None, 6_000]
 
 
@@ -124,17 +124,17 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(path):
     path.write_bytes(b"these are my notes, do not touch them " * 40)
     before = path.read_bytes()
     with pytest.raises(ConnectorError, match="not a database") as refused:
-        DeadLetters(path)
+        DeadLetters(path, create=True)
     assert str(path) in str(refused.value)
     assert path.read_bytes() == before
 
 
 def test_the_error_for_a_damaged_file_says_so(path):
-    with DeadLetters(path) as store:
+    with DeadLetters(path, create=True) as store:
         store.put(letter(root, payload=bytes(3_000)) for root in range(50))
     whole = path.read_bytes()
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(ConnectorError, match="damaged"), DeadLetters(path) as store:
+    with pytest.raises(ConnectorError, match="damaged"), DeadLetters(path, create=True) as store:
         list(store)
 
 
@@ -145,18 +145,18 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path):
     other.close()
     before = path.read_bytes()
     with pytest.raises(CheckpointError, match="not a store of dead letters"):
-        DeadLetters(path)
+        DeadLetters(path, create=True)
     assert path.read_bytes() == before
 
 
 def test_letters_of_a_newer_acktree_are_refused_with_both_versions(path):
-    DeadLetters(path).close()
+    DeadLetters(path, create=True).close()
     newer = sqlite3.connect(path)
     newer.execute("UPDATE acktree_dead_letters_version SET version = 99")
     newer.commit()
     newer.close()
     with pytest.raises(CheckpointError, match=r"version \[99\].*version 2") as refused:
-        DeadLetters(path)
+        DeadLetters(path, create=True)
     assert str(path) in str(refused.value)
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_another_process_holds_may_be_tried_again(store, path):
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConnectorError, match="cannot open"):
-        DeadLetters(tmp_path / "file" / "letters")
+        DeadLetters(tmp_path / "file" / "letters", create=True)
 
 
 # ---- a full disk -------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ from tests.unit.dead_letters.harness import Harness
 def limit(most):
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
-letters = DeadLetters(Path(sys.argv[1]))
+letters = DeadLetters(Path(sys.argv[1]), create=True)
 harness = Harness(Retry(max_attempts=1), letters, Config())
 harness.feed(*("x" * 2_000 for _ in range(60)))
 limit(100_000)
@@ -216,5 +216,5 @@ def test_on_a_full_disk_no_verdict_is_told_and_when_there_is_room_each_is_told_o
     assert f"cannot store dead letters in {path}" in error
     assert "gave no message up" in error
     assert room == "told 60 open 0 stored 60"
-    with DeadLetters(path) as store:
+    with DeadLetters(path, create=True) as store:
         assert [replace(each, id=None).reason for each in store] == ["ValueError: broken"] * 60

@@ -33,7 +33,7 @@ def place(request, tmp_path):
 
 @pytest.fixture
 def store(place):
-    with DeadLetters(place) as opened:
+    with DeadLetters(place, create=True) as opened:
         yield opened
 
 
@@ -86,9 +86,9 @@ def test_when_one_letter_cannot_be_stored_none_is(store):
 
 
 def test_letters_survive_the_end_of_the_process_that_stored_them(place):
-    with DeadLetters(place) as first:
+    with DeadLetters(place, create=True) as first:
         first.put([letter(1), letter(2)])
-    with DeadLetters(place) as second:
+    with DeadLetters(place, create=True) as second:
         assert [stored.root for stored in second] == [1, 2]
         assert second.put([letter(2), letter(3)]) == 1
         assert [stored.root for stored in second] == [1, 2, 3]
@@ -96,7 +96,7 @@ def test_letters_survive_the_end_of_the_process_that_stored_them(place):
 
 def test_what_put_stored_is_seen_by_another_connection_before_anything_is_closed(store, place):
     store.put([letter(1)])
-    with DeadLetters(place) as other:
+    with DeadLetters(place, create=True) as other:
         assert len(other) == 1
 
 
@@ -128,11 +128,11 @@ def test_two_threads_open_a_new_place_at_once(place):
     sizes = []
 
     def open_and_put(root):
-        with DeadLetters(place) as opened:
+        with DeadLetters(place, create=True) as opened:
             sizes.append(opened.put([letter(root)]))
 
     in_threads(*(lambda root=root: open_and_put(root) for root in range(4)))
-    with DeadLetters(place) as opened:
+    with DeadLetters(place, create=True) as opened:
         assert sizes == [1] * 4
         assert len(opened) == 4
 
@@ -160,7 +160,7 @@ def in_threads(*jobs):
 def test_looking_unpickles_nothing_and_only_values_does(store, tmp_path):
     store.put([letter(1, payload=payload_of("UA", Unreadable()))])
     (stored,) = store
-    assert f"payload=<{len(stored.payload)} bytes>" in repr(stored)
+    assert f"<{len(stored.payload)} bytes>" in repr(stored)
     assert "UA" not in repr(stored)
     assert store.get([1]) == [stored]
     assert store.count(spout="departures") == 1
@@ -272,7 +272,7 @@ def test_a_filter_that_does_not_exist_and_a_time_without_a_zone_are_refused_at_t
 
 def test_a_store_of_one_topology_shows_and_changes_no_others(store, place):
     store.put([letter(1), letter(1, topology="orders"), letter(2, topology="orders")])
-    with DeadLetters(place, topology="orders") as orders:
+    with DeadLetters(place, topology="orders", create=True) as orders:
         assert [stored.id for stored in orders] == [2, 3]
         assert orders.count(topology="flights") == 0
         for call in (orders.get, lambda ids: orders.purge(ids=ids), orders.redrive):
@@ -326,8 +326,11 @@ def test_a_letter_is_settled_until_it_is_redriven_again_and_a_purged_one_needs_n
 def test_redriving_sends_the_letters_in_the_order_asked_for_after_they_are_marked(place):
     sent = []
     times = count(10)
-    with DeadLetters(place, lambda letters: sent.append((letters, store.count(redriven=True))),
-                     now_ms=lambda: next(times)) as store:  # fmt: skip
+
+    def send(letters):
+        sent.append((letters, store.count(redriven=True)))
+
+    with DeadLetters(place, send, now_ms=lambda: next(times), create=True) as store:
         store.put([letter(1), letter(2), letter(3)])
         assert store.redrive([3, 1]) == 2
         assert [([each.root for each in letters], marked) for letters, marked in sent] == [([3, 1], 2)]
@@ -338,7 +341,7 @@ def test_a_letter_named_twice_is_sent_once_and_an_open_one_not_again(place):
     sent, is_open = [], set()
     times = count(10)
     with DeadLetters(
-        place, sent.extend, is_open=lambda each: each.id in is_open, now_ms=lambda: next(times)
+        place, sent.extend, is_open=lambda each: each.id in is_open, now_ms=lambda: next(times), create=True
     ) as store:
         store.put([letter(1), letter(2)])
         assert store.redrive([1, 1, 1]) == 1
@@ -353,7 +356,7 @@ def test_what_could_not_be_sent_is_not_marked_as_redriven(place):
     def refuse(letters):
         raise MisuseError("the topology does not run", "here", "submit it")
 
-    with DeadLetters(place, refuse) as store:
+    with DeadLetters(place, refuse, create=True) as store:
         store.put([letter(1), letter(2)])
         store.mark_redriven([1], now_ms=5_000)
         store.mark_settled([1], now_ms=6_000)
@@ -471,7 +474,7 @@ def test_after_any_operations_the_store_equals_a_dict(place):
     def make():
         if not isinstance(place, str):
             return DeadLetters(IN_MEMORY)  # the same SQL without the disk, which is slow
-        store = DeadLetters(place)
+        store = DeadLetters(place, create=True)
         store.purge(before=10**15)
         return store
 

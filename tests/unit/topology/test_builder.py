@@ -12,7 +12,7 @@ from acktree.bolt import ArrowBolt, BasicBolt, Bolt, FunctionBolt, bolt
 from acktree.core.data import groupings
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
-from acktree.errors import TopologyError
+from acktree.errors import ConfigError, TopologyError
 from acktree.spout import DataFrameSpout, IterableSpout, Spout
 from acktree.topology import TopologyBuilder
 
@@ -237,7 +237,7 @@ def test_more_spout_tasks_than_a_root_id_can_name_are_refused():
 
 
 def test_a_bolt_has_no_retry():
-    with pytest.raises(TypeError, match="retry"):
+    with pytest.raises(ConfigError, match="set_bolt has no argument 'retry'"):
         with_bolt(Split(), retry=Retry(3))
 
 

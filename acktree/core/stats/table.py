@@ -1,0 +1,133 @@
+"""The statistics as text for a terminal: one table of the spouts, one of the bolts, then the last errors.
+
+Rules of this file
+------------------
+1. No line but those of errors is longer than :data:`WIDTH`. First large counts are shortened (``1.23M``),
+   then names are. ``Stats`` itself has the exact numbers.
+2. A count without events is 0; a latency without samples is blank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats
+
+__all__ = ["WIDTH", "table_of"]
+
+WIDTH: Final = 100
+"""The most columns of a line."""
+
+_SPOUT: Final = (
+    "spout", "emitted", "acked", "failed", "timed out", "errors", "complete ms", "p50", "p99", "open",
+    "oldest s",
+)  # fmt: skip
+_BOLT: Final = (
+    "bolt", "executed", "acked", "failed", "emitted", "transferred", "errors", "execute ms", "process ms",
+)  # fmt: skip
+_SHORT_FROM: Final = 10_000
+_UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+_Row = tuple[str, ...]
+_Count = Callable[[int], str]
+_Rows = Callable[[str, ComponentStats, _Count], Iterator[_Row]]
+
+
+def table_of(stats: Stats) -> str:
+    """Lay the numbers out: a line for each component, below it one for each of its streams."""
+    lines: list[str] = []
+    if stats.warming_up_secs is not None:
+        lines.append(
+            f"warming up for {stats.warming_up_secs:.1f} s: the spouts open after the first micro-batch"
+        )
+    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
+    bolts = {name: each for name, each in stats.components.items() if each.open is None}
+    lines += _fitting(_SPOUT, _spout_row, spouts)
+    if bolts:
+        lines += _fitting(_BOLT, _bolt_row, bolts)
+    return "\n".join([*lines, *map(_error_line, stats.errors)])
+
+
+def short(count: int) -> str:
+    """A count in at most 6 characters, rounded down.
+
+    >>> [short(count) for count in (9_999, 10_000, 1_234_567, 999_999_999)]
+    ['9,999', '10.0k', '1.23M', '999M']
+    """
+    if count < _SHORT_FROM:
+        return f"{count:,}"
+    size, unit = next((size, unit) for size, unit in _UNITS if count >= size)
+    whole = count // size
+    digits = max(0, 3 - len(str(whole)))
+    return f"{count * 10**digits // size / 10**digits:.{digits}f}{unit}"
+
+
+def _exact(count: int) -> str:
+    return f"{count:,}"
+
+
+def _fitting(headings: _Row, rows_of: _Rows, components: Mapping[str, ComponentStats]) -> list[str]:
+    def rows(count: _Count) -> Iterator[_Row]:
+        for name, component in components.items():
+            yield from rows_of(name, component, count)
+
+    lines = _aligned([headings, *rows(_exact)])
+    if max(map(len, lines)) <= WIDTH:
+        return lines
+    shortened = [headings, *rows(short)]
+    others = max(map(len, _aligned([("", *cells) for _, *cells in shortened])))
+    most = max(8, WIDTH - others)
+    return _aligned([(_cut(name, most), *cells) for name, *cells in shortened])
+
+
+def _cut(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _spout_row(name: str, spout: ComponentStats, count: _Count) -> Iterator[_Row]:
+    percentiles = [None if spout.complete_ms is None else spout.complete_ms.percentile(at) for at in (50, 99)]
+    yield (
+        name, *_of_spout(spout.total, count), *("" if each is None else count(each) for each in percentiles),
+        count(spout.open or 0), _decimal(spout.oldest_open_secs, 1),
+    )  # fmt: skip
+    for stream, numbers in spout.streams.items():
+        yield f"  {stream}", *_of_spout(numbers, count), "", "", "", ""
+
+
+def _of_spout(numbers: Numbers, count: _Count) -> _Row:
+    counts = (numbers.emitted, numbers.acked, numbers.failed, numbers.timed_out, numbers.errors)
+    return (*map(count, counts), _decimal(numbers.complete_ms, 0))
+
+
+def _bolt_row(name: str, bolt: ComponentStats, count: _Count) -> Iterator[_Row]:
+    yield name, *_of_bolt(bolt.total, count)
+    for stream, numbers in bolt.streams.items():
+        yield f"  {stream}", *_of_bolt(numbers, count)
+
+
+def _of_bolt(numbers: Numbers, count: _Count) -> _Row:
+    counts = (
+        numbers.executed, numbers.acked, numbers.failed, numbers.emitted, numbers.transferred, numbers.errors,
+    )  # fmt: skip
+    return (*map(count, counts), _decimal(numbers.execute_ms, 3), _decimal(numbers.process_ms, 3))
+
+
+def _decimal(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _aligned(lines: Sequence[_Row]) -> list[str]:
+    """Align names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            [name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])],
+        ).rstrip()
+        for name, *cells in lines
+    ]
+
+
+def _error_line(error: ReportedError) -> str:
+    task = "" if error.task_id is None else f" task={error.task_id}"
+    return f"error component={error.component}{task} at_ms={error.at_ms} reason={error.reason!r}"

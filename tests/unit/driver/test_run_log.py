@@ -1,0 +1,96 @@
+"""What a run says in the log: at most one screen a minute, and what was left out is counted."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import Config, FailureCause, FailureKind
+from acktree.core.stats.statistics import ReportedError
+from acktree.core.tracking.verdicts import Failure
+from acktree.driver import run_log
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.line_budget import LineBudget
+from acktree.driver.run_log import Account, RunLog
+
+FAILURE = Failure(
+    "ValueError: bad", FailureKind.FAILED, FailureCause.EXCEPTION, "split", None, (), None, 1, final=False
+)
+SCREEN = 50
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "acktree")
+    return caplog
+
+
+@given(st.lists(st.tuples(st.integers(0, 600_000), st.sampled_from("abcdefgh")), max_size=200))
+def test_no_minute_has_more_lines_than_its_budget_and_none_is_uncounted(arrivals):
+    arrivals.sort()
+    budget = LineBudget(most=5, most_of_one=2)
+    said = [(at_ms, name) for at_ms, name in arrivals if budget.allows(name, at_ms)]
+    assert len(said) + budget.take_left_out() == len(arrivals)
+    for at_ms, name in said:
+        # A minute begins with a line, so any stretch as long as one touches two of them at most.
+        later = [each for each in said if at_ms <= each[0] < at_ms + 60_000]
+        assert len(later) <= 10
+        assert sum(each[1] == name for each in later) <= 4
+
+
+def test_a_clock_that_is_set_back_silences_nobody():
+    budget = LineBudget(most=1)
+    assert [budget.allows("a", at_ms) for at_ms in (10**9, 10**9 + 1, 5)] == [True, False, True]
+
+
+def test_failures_have_their_message_and_attempt_and_the_rest_is_counted(log):
+    run = RunLog("orders-topology")
+    run.failed("orders", 5, ((f"m{n}", n + 1) for n in range(5)), FAILURE, 7)
+    run.failed("rows", 4, (), FAILURE, None)
+    run.ends(Account(9, 0, 9, 0, 0))
+    assert "spout=orders message='m0' attempt=1/7 FAILED component=split" in log.messages[0]
+    assert [f"message='m{n}'" in log.messages[n] for n in range(3)] == [True] * 3
+    assert "spout=rows messages=4 FAILED" in log.messages[3]
+    assert log.messages[4].endswith("emitted=9 acked=0 failed=9 timed_out=0 open=0; not logged: 2 failures")
+
+
+def test_twenty_components_that_fail_fit_one_screen_a_minute(log):
+    run = RunLog("many")
+    errors = ErrorLog(Config(max_error_report_per_interval=5), run.errors)
+    for number in range(20):
+        for at_ms in range(1000):
+            errors.add(ReportedError(f"bolt-{number}", 3, "boom", at_ms))
+        run.failed(f"spout-{number}", 1000, ((n, 1) for n in range(1000)), FAILURE, None)
+    run.is_warm()
+    run.progress(Account(20_000, 0, 20_000, 0, 0, 1.5), 7, 0.25)
+    assert len(log.messages) < SCREEN
+    assert "not logged: 19,992 failures and 19,992 errors" in log.messages[-1]
+    assert "oldest_secs=1.5 micro_batch=7 (0.25 s)" in log.messages[-1]
+
+
+def test_a_progress_line_is_due_ten_seconds_after_the_start_then_every_minute(monkeypatch, log):
+    now = 1000.0
+    monkeypatch.setattr(run_log.time, "monotonic", lambda: now)
+    run = RunLog("orders", began=990.0)
+    assert (run.is_due, run.warming_up_secs) == (False, 10.0)
+    run.is_warm()
+    assert (run.warm_secs, run.warming_up_secs, run.is_due) == (10.0, None, False)
+    due = []
+    for now in range(1000, 1200):
+        if run.is_due:
+            due.append(now)
+            run.progress(Account(now, now, 0, 0, 0), 1, None)
+    assert due == [1010, 1070, 1130, 1190]
+    assert "rate=1.0/s acked=1,070" in log.messages[2]
+    run.progress(Account(1190, 1190, 0, 0, 0), 1, None)
+    assert len(log.messages) == 5, "an idle topology is silent"
+
+
+def test_a_run_begins_new_or_resumed(log):
+    RunLog("a").begins(1, 0, "/tmp/a")
+    RunLog("a").begins(3, 156, "/tmp/a")
+    assert "new run=1 open=0" in log.messages[0]
+    assert "resumed run=3 open=156" in log.messages[1]
