@@ -25,7 +25,15 @@ FREE = frozenset({"K", "V", "D", "_T", "T", "R"})
 FREE_ALIASES = frozenset({"Kind"})
 """A literal."""
 NOT_MADE_BY_USERS = frozenset(
-    {"BoltDeclarer", "CompletedTopology", "SpoutDeclarer", "SubmittedTopology", "Topology", "Tuple"}
+    {
+        "BoltDeclarer",
+        "CompletedTopology",
+        "SpoutDeclarer",
+        "SubmittedTopology",
+        "TaskContext",
+        "Topology",
+        "Tuple",
+    }
 )
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
 CALLED_BY_THE_ENGINE = frozenset(
@@ -110,17 +118,18 @@ MEMBERS = """
     Arrived: attempt message_id sequence values
     ArrowBolt: cleanup execute_batch flush outputs prepare remembers
     ArrowOutputCollector: emit_batch fail_rows report_error
-    BasicBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BasicOutputCollector: emit emit_direct report_error reset_timeout
-    Bolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    Bolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
             shuffle_grouping
     Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
             given_up kill misconfigured put redelivery_secs secret shortest_lease_secs start stop
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
-            parallelism remembers retry streams task_ids tick_secs told_columns user_object
+    Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
+            max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
+            tick_secs told_columns user_object
     ComponentStats: lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
             dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts
@@ -147,7 +156,7 @@ MEMBERS = """
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component ids kind redriven settled since spout topology
-    FunctionBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     Grouping: crosses name
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
@@ -178,7 +187,7 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
-    TaskContext: cached component_id max_spout_pending open_message_ids task_id task_ids task_index
+    TaskContext: cached component_id max_spout_pending now_ms open_message_ids task_id task_ids task_index
             tasks topology_name
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks

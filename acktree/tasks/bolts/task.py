@@ -23,7 +23,7 @@ import numpy as np
 
 from acktree.bolt import AnyBolt
 from acktree.config import Config
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
@@ -95,6 +95,8 @@ class BoltTask(ABC):
         self.outlets = Outlets(component, outputs.plan)
         self.router = Router(component, task, outputs)
         self.memory: TaskMemory | None = None
+        self.unsavable: Exception | None = None
+        """Why what the bolt remembers must not be saved in this micro-batch."""
         self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
         self.bolt = bolt
         self.flushes = _overrides(bolt, "flush", self.contract)
@@ -109,7 +111,9 @@ class BoltTask(ABC):
             self._report(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
-        self.prepare(self.plan.config, self.plan.context(self.component, self.task))
+        self.prepare(
+            self.plan.config, self.plan.context(self.component, self.task, Clock(self.outputs.clock_ms))
+        )
         if self.component.remembers:
             if store is None:
                 raise ProtocolError(
@@ -152,6 +156,14 @@ class BoltTask(ABC):
     @abstractmethod
     def call_flush(self, rows: InboundRows) -> None:
         """Call the bolt's own ``flush``. ``rows``: stand for the frame at hand, and belong to no message."""
+
+    def call_cleanup(self) -> None:
+        """Call the bolt's own ``cleanup``."""
+        self.hook(self.bolt.cleanup)
+
+    def hook(self, hook: Callable[..., object], *given: object) -> None:
+        """Call one of the bolt's hooks, ``execute`` aside."""
+        hook(*given)
 
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
@@ -204,7 +216,7 @@ class BoltTask(ABC):
                 self._report(refused)
                 return
         else:
-            self._run(given, columns, None)
+            self._run_part(given, columns, names)
             return
         for start, end in pairwise((0, count // 2, count)):
             self._run_by_halves(frame.rows(np.arange(start, end)), names.part(start, end))
@@ -215,29 +227,44 @@ class BoltTask(ABC):
         told.__cause__ = error
         return told
 
+    def _run_part(self, frame: Frame, columns: Sequence[Column], names: Names) -> None:  # noqa: ARG002  # marked before
+        """Run a frame that can be given to the bolt."""
+        self._run(frame, columns, None)
+
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
+        rows = self._account(frame, columns)
+        started = perf_counter()
+        if refused is None:
+            self.execute(frame, rows)
+            self.outputs.monitor.sending()
+        else:
+            self.fail_rows(rows, np.arange(len(rows.lineage)), refused)
+        spent_ms = (perf_counter() - started) * _MS
+        self._count_executed(rows, spent_ms)
+        self.measure(rows, spent_ms)
+        self.send(rows)
+        self._count_failed(rows)
+
+    def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
+        """The account of a frame's rows."""
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
             frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.owner = self.owner
-        count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
-        started = perf_counter()
         if self.memory is not None or self.flushes:
             self.seen.append(rows)
-            self.started.append(started)
-        if refused is None:
-            self.execute(frame, rows)
-            self.outputs.monitor.sending()
-        else:
-            self.fail_rows(rows, np.arange(count), refused)
-        counters, name = self.outputs.counters, self.component.id
-        counters.add(name, self.task, source, "executed", count)
-        spent_ms = (perf_counter() - started) * _MS
-        counters.add_latency(name, self.task, source, "execute_ms", spent_ms, count)
-        self.measure(rows, spent_ms)
-        self.send(rows)
-        counters.add(name, self.task, source, "failed", rows.fate.count(FAILED))
+            self.started.append(perf_counter())
+        return rows
+
+    def _count_executed(self, rows: InboundRows, spent_ms: float) -> None:
+        counters, count, source = self.outputs.counters, len(rows.lineage), f"{rows.component}:{rows.stream}"
+        counters.add(self.component.id, self.task, source, "executed", count)
+        counters.add_latency(self.component.id, self.task, source, "execute_ms", spent_ms, count)
+
+    def _count_failed(self, rows: InboundRows) -> None:
+        source = f"{rows.component}:{rows.stream}"
+        self.outputs.counters.add(self.component.id, self.task, source, "failed", rows.fate.count(FAILED))
 
     def tick(self, secs: float) -> None:
         """Let the bolt tick; what it emits hangs on nothing, what it raises is reported."""
@@ -286,13 +313,13 @@ class BoltTask(ABC):
             self.flush()
         memory = self.memory
         if memory is not None:
-            error = self._raised_by(lambda: memory.draft(self.bolt))
+            error = self.unsavable or self._raised_by(lambda: memory.draft(self.bolt))
             if error is None:
                 memory.commit()
             else:
                 self._fail_unsaved(memory, error)
         self.owner.close()
-        self._raised_in("cleanup", self.bolt.cleanup)
+        self._raised_in("cleanup", self.call_cleanup)
 
     def _fail_unsaved(self, memory: TaskMemory, error: Exception) -> None:
         """What the user keeps does not pickle, so the memory stays as it was before this micro-batch.
@@ -324,6 +351,16 @@ class BoltTask(ABC):
         Returns:
             What could not be sent; what it was anchored to has failed.
         """
+        unfit = self.route_emitted(rows)
+        self.report_acked(rows)
+        return unfit
+
+    def route_emitted(self, rows: InboundRows) -> Sequence[Unfit]:
+        """Route what was emitted over these rows, before any of them is reported as acked.
+
+        Returns:
+            What could not be sent; what it was anchored to has failed.
+        """
         emissions, unfit = self.emissions()
         for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
@@ -331,7 +368,6 @@ class BoltTask(ABC):
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
         for refused in unfit:
             self._refuse(refused, rows)
-        self.report_acked(rows)
         return unfit
 
     def report_acked(self, rows: InboundRows) -> None:
