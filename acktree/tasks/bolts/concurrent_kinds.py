@@ -36,6 +36,8 @@ __all__ = ["ConcurrentBasicTask", "ConcurrentHandTask", "ConcurrentTask", "run_t
 class ConcurrentTask(BoltTask):
     """What both kinds of concurrent task have in common; goes before the sequential kind."""
 
+    together = True
+
     def __init__(
         self,
         bolt: Any,  # noqa: ANN401  # as of any task

@@ -149,6 +149,7 @@ class ArrowBoltTask(BoltTask):
 
     contract = ArrowBolt
     decodes = False
+    together = True
 
     def make_collector(self) -> Collector:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)

@@ -73,6 +73,8 @@ class BoltTask(ABC):
     """The base class whose hooks this kind of task calls."""
     decodes = True
     """Whether the bolt takes Python values."""
+    together = False
+    """Whether rows of a frame are executed in one call, or at once."""
     acks = True
     """Whether the engine acks what did not fail; else the bolt does."""
 
@@ -206,7 +208,7 @@ class BoltTask(ABC):
     def _run_by_halves(self, frame: Frame, names: Names) -> None:
         """Run a frame; if some value cannot be given to the bolt, halve it until its tuple fails alone."""
         count = len(frame.lineage)
-        self.outputs.monitor.begin(self.component, names, together=not self.decodes)
+        self.outputs.monitor.begin(self.component, names, together=self.together)
         try:
             given, columns = self.readable(frame)
         except MisuseError as error:
