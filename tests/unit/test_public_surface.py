@@ -133,7 +133,7 @@ MEMBERS = """
     ComponentStats: lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs dead_letter_limit_count dead_letter_limit_ratio
             dead_letter_limit_window_secs dead_letters_url debug enable_message_timeouts
-            error_throttle_interval_secs execute_timeout_secs from_mapping inbox_max_bytes
+            error_throttle_interval_secs execute_timeout_secs fail_forgotten from_mapping inbox_max_bytes
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis

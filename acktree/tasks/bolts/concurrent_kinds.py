@@ -156,7 +156,7 @@ class ConcurrentTask(BoltTask):
             acked_ms = [call.spent_ms for call in unit.calls if rows.fate[call.row] == ACKED]
             self.count_processed(rows, sum(acked_ms), len(acked_ms))
         self.report_acked(rows)
-        self._count_failed(rows)
+        self._close(rows)
 
     def turn_to(self, call: Call) -> None:
         """Let the collector of the task speak for this call."""

@@ -14,7 +14,7 @@ Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, ClassVar, Final, Protocol
@@ -45,7 +45,7 @@ from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
-from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open
+from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -106,6 +106,8 @@ class BoltTask(ABC):
         """All rows of this micro-batch, if a later hook or the save of the memory may fail them."""
         self.started: list[float] = []
         """When each of ``seen`` was begun, by a stopwatch in seconds."""
+        self.left_open: list[InboundRows] = []
+        """Rows of this micro-batch of which the bolt has left some open."""
         self.owner: Collector = self.make_collector()
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
@@ -245,7 +247,7 @@ class BoltTask(ABC):
         self._count_executed(rows, spent_ms)
         self.measure(rows, spent_ms)
         self.send(rows)
-        self._count_failed(rows)
+        self._close(rows)
 
     def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
         """The account of a frame's rows."""
@@ -264,7 +266,10 @@ class BoltTask(ABC):
         counters.add(self.component.id, self.task, source, "executed", count)
         counters.add_latency(self.component.id, self.task, source, "execute_ms", spent_ms, count)
 
-    def _count_failed(self, rows: InboundRows) -> None:
+    def _close(self, rows: InboundRows) -> None:
+        """Called when rows were executed, and what they emitted and acked was sent."""
+        if not self.acks and OPEN in rows.fate:
+            self.left_open.append(rows)
         source = f"{rows.component}:{rows.stream}"
         self.outputs.counters.add(self.component.id, self.task, source, "failed", rows.fate.count(FAILED))
 
@@ -317,11 +322,33 @@ class BoltTask(ABC):
         if memory is not None:
             error = self.unsavable or self._raised_by(lambda: memory.draft(self.bolt))
             if error is None:
+                self._tell_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
             else:
                 self._fail_unsaved(memory, error)
+        elif self.left_open:
+            self._tell_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
         self._raised_in("cleanup", self.call_cleanup)
+
+    def _tell_forgotten(self, forgotten: Iterable[tuple[InboundRows, list[int]]]) -> None:
+        """Report tuples that nobody can ack any more; fail them if the configuration says so."""
+        tracked = [
+            (rows, which)
+            for rows, which in forgotten
+            if which and len(rows.lineage.roots_of(np.array(which)))
+        ]
+        if not tracked:
+            return
+        error = _forgot(self.component.id, self.task, tracked)
+        self._report(error)
+        for rows, which in tracked:
+            if self.plan.config.fail_forgotten:
+                self.fail_rows(rows, np.array(which), error)
+                source = f"{rows.component}:{rows.stream}"
+                self.outputs.counters.add(self.component.id, self.task, source, "failed", len(which))
+            else:
+                self.outputs.forgotten(self.component.id, rows.lineage.roots_of(np.array(which)))
 
     def _fail_unsaved(self, memory: TaskMemory, error: Exception) -> None:
         """What the user keeps does not pickle, so the memory stays as it was before this micro-batch.
@@ -446,6 +473,18 @@ class BoltTask(ABC):
 
     def _report(self, error: Exception) -> None:
         self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
+
+
+def _forgot(component: str, task: int, forgotten: Sequence[tuple[InboundRows, Sequence[int]]]) -> MisuseError:
+    count = sum(len(which) for _, which in forgotten)
+    rows, which = forgotten[0]
+    return MisuseError(
+        f"{count} tuples were neither acked, failed nor kept, and nothing can ack them any more; "
+        f"the first is {rows.handle(which[0])!r}",
+        f"bolt {component!r}, task {task}",
+        "ack or fail each tuple, or keep it in an attribute that the bolt `remembers`; "
+        "Config(fail_forgotten=True) fails such tuples at once",
+    )
 
 
 def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:
