@@ -114,9 +114,9 @@ class ConcurrentTask(BoltTask):
     def carry_out(self) -> None:
         """Called when all calls have ended: do what they recorded, emits first, row by row."""
         units, self.units = self.units, []
+        self.turns.end()
         if not units:
             return
-        self.turns.end()
         self._threads.clear()
         self.outputs.monitor.sending()
         for unit in units:
