@@ -2,7 +2,7 @@
 
     python -m benchmarks waiting --kind async              # beside a plain asyncio program, same server
     python -m benchmarks waiting --kind threads --calls 1000
-    python -m benchmarks waiting --kind async --calls 1000 --faults   # 1 % raise, 1 % hang, a worker is killed
+    python -m benchmarks waiting --calls 1000 --faults     # 1 % raise, 1 % hang, a worker is killed
     python -m benchmarks waiting --slow 8 --calls 200       # one call takes so long: when do the others know?
     python -m benchmarks waiting --kind plain --calls 160 --parallelism 8 --grouping fields
 
