@@ -63,6 +63,7 @@ class _Worker:
     def __init__(self, calls: _Calls, task: CallingTask, queue: Iterator[Call]) -> None:
         self._calls, self.task, self.queue = calls, task, queue
         self.call: Call | None = None
+        self.stalled_secs = 0.0
         work = self._calls.work(self)
         coroutine = work if task.in_threads else MarkedSteps(work, self)
         self.running: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
@@ -115,7 +116,7 @@ class _Calls:
         for call in worker.queue:
             worker.call = call
             current_call.set(call)
-            call.began = self._now()
+            call.began, worker.stalled_secs = perf_counter(), self._stalled_secs
             self._running[call] = worker
             if not worker.task.in_threads:
                 worker.resume()
@@ -142,8 +143,8 @@ class _Calls:
         if secs is None:
             await asyncio.wait({self._done})
             return
-        oldest = next(iter(self._running), None)
-        until_due = secs if oldest is None else secs - (self._now() - oldest.began)
+        oldest = next(iter(self._running.items()), None)
+        until_due = secs if oldest is None else secs - self._age_secs(*oldest)
         pause = max(0.001, min(until_due, secs / _LOOKS_PER_TIMEOUT, _LONGEST_PAUSE_SECS))
         before = perf_counter()
         await asyncio.wait({self._done}, timeout=pause)
@@ -151,16 +152,15 @@ class _Calls:
         if late > _STALL_SECS:
             self._stalled_secs += late
 
-    def _now(self) -> float:
-        """A clock that stands still while a step blocks the loop."""
-        return perf_counter() - self._stalled_secs
+    def _age_secs(self, call: Call, worker: _Worker) -> float:
+        """How long a call runs, without the time in which a step has blocked the loop."""
+        return perf_counter() - call.began - (self._stalled_secs - worker.stalled_secs)
 
     def _give_up_late(self) -> None:
         if self._timeout_secs is None:
             return
-        now = self._now()
         for call, worker in list(self._running.items()):
-            if now - call.began < self._timeout_secs:
+            if self._age_secs(call, worker) < self._timeout_secs:
                 return
             self._end(call, _took_too_long(worker.task, self._timeout_secs))
             worker.running.cancel()
@@ -170,7 +170,7 @@ class _Calls:
 
     def _end(self, call: Call, error: Exception | None) -> None:
         call.is_over, call.error = True, call.error or error
-        call.spent_ms = (self._now() - call.began) * 1000
+        call.spent_ms = (perf_counter() - call.began) * 1000
         del self._running[call]
         self._left -= 1
         if not self._left and not self._done.done():

@@ -299,6 +299,21 @@ def test_a_call_that_blocks_the_loop_fails_no_other():
         assert set(running.acked) >= {0, 1, 3, 4}
 
 
+def test_a_call_that_begins_while_the_loop_is_blocked_has_the_full_timeout():
+    @bolt(max_concurrency=1)
+    async def blocks(tup):
+        if tup["value"] == 0:
+            time.sleep(0.5)  # noqa: ASYNC251  # the mistake
+        await asyncio.sleep(0.001)
+
+    with bench(blocks, config=QUICK) as running:
+        for number in range(5):
+            running.feeder.feed([number], message_id=number)
+        running.cluster.advance()
+        assert set(running.acked) >= {1, 2, 3, 4}
+        assert running.running.stats()["b0"].total.execute_ms > 0
+
+
 def test_threads_touch_memory_one_at_a_time_from_the_first_touch_to_the_end():
     class Counts(BasicBolt):
         outputs = ()
