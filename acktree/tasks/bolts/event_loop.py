@@ -36,7 +36,7 @@ class Host:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock, self._turn = threading.Lock(), threading.Lock()
         self._idle = 0
         self._kept: set[asyncio.Task[Any]] = set()
 
@@ -59,13 +59,14 @@ class Host:
         return results[0]()
 
     def _run(self, main: Coroutine[Any, Any, _T]) -> _T:
-        task = self._loop.create_task(main)
-        try:
-            return self._loop.run_until_complete(task)
-        except BaseException:
-            if task.cancel():  # the loop was stopped by a signal, say
-                self.keep(task)
-            raise
+        with self._turn:  # of two threads with a LocalCluster each, one runs the loop
+            task = self._loop.create_task(main)
+            try:
+                return self._loop.run_until_complete(task)
+            except BaseException:
+                if task.cancel():  # the loop was stopped by a signal, say
+                    self.keep(task)
+                raise
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task that was cancelled until it has ended: the loop itself holds no task."""

@@ -130,6 +130,7 @@ def _run_bolt(
     if concurrent:
         outputs.monitor.begin_calls(component)
         run_together(concurrent)
+        outputs.monitor.end()
     for running in concurrent:
         running.finish()
 

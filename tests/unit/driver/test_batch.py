@@ -8,7 +8,7 @@ from acktree.driver.batch import rows_by_kind, source_work_ms
 
 
 def statistics(level: int, *counts: tuple[str, float, int]) -> WireRow:
-    """A row of statistics of a level: for each bolt how long its tuples took in all, and how many there were."""
+    """A row of statistics of a level: for each bolt how long its tuples took in all, and how many."""
     counters = Counters()
     for bolt, total_ms, count in counts:
         counters.add(bolt, 1, "s:default", "executed", count)
