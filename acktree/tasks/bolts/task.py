@@ -38,6 +38,7 @@ from acktree.errors import (
     MisuseError,
     ProtocolError,
 )
+from acktree.tasks.bolts.forgotten import Left, error_of, tracked_among
 from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
@@ -331,18 +332,14 @@ class BoltTask(ABC):
         self.owner.close()
         self._raised_in("cleanup", self.call_cleanup)
 
-    def _tell_forgotten(self, forgotten: Iterable[tuple[InboundRows, list[int]]]) -> None:
+    def _tell_forgotten(self, left: Iterable[Left]) -> None:
         """Report tuples that nobody can ack any more; fail them if the configuration says so."""
-        tracked = [
-            (rows, which)
-            for rows, which in forgotten
-            if which and len(rows.lineage.roots_of(np.array(which)))
-        ]
-        if not tracked:
+        forgotten = [*tracked_among(left)]
+        if not forgotten:
             return
-        error = _forgot(self.component.id, self.task, tracked)
+        error = error_of(forgotten, self.component.id, self.task)
         self._report(error)
-        for rows, which in tracked:
+        for rows, which in forgotten:
             if self.plan.config.fail_forgotten:
                 self.fail_rows(rows, np.array(which), error)
                 source = f"{rows.component}:{rows.stream}"
@@ -473,18 +470,6 @@ class BoltTask(ABC):
 
     def _report(self, error: Exception) -> None:
         self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
-
-
-def _forgot(component: str, task: int, forgotten: Sequence[tuple[InboundRows, Sequence[int]]]) -> MisuseError:
-    count = sum(len(which) for _, which in forgotten)
-    rows, which = forgotten[0]
-    return MisuseError(
-        f"{count} tuples were neither acked, failed nor kept, and nothing can ack them any more; "
-        f"the first is {rows.handle(which[0])!r}",
-        f"bolt {component!r}, task {task}",
-        "ack or fail each tuple, or keep it in an attribute that the bolt `remembers`; "
-        "Config(fail_forgotten=True) fails such tuples at once",
-    )
 
 
 def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:
