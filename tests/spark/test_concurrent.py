@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from acktree import BasicBolt, Config, KeyValueState, TopologyBuilder, submit
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.testing import FeederSpout
+from tests.spark.on_spark import settle
 
 MESSAGES = 200
 RAISES, HANGS, KILLS = 1, 2, 50
@@ -28,8 +29,21 @@ def misbehave(number: int, flag: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Client:
+    """Belongs to the loop that runs when it is made."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.calls = 0
+
+    def call(self) -> int:
+        assert asyncio.get_running_loop() is self.loop
+        self.calls += 1
+        return self.calls
+
+
 class Asynchronous(BasicBolt):
-    """Keeps a queue that belongs to the loop, and emits how often this process has used it."""
+    """Has a client that belongs to the loop, and emits how often this process has called it."""
 
     outputs = ["number", "used"]
     max_concurrency = 50
@@ -38,16 +52,14 @@ class Asynchronous(BasicBolt):
         self.flag = flag
 
     async def prepare(self, config, context):
-        self.used = context.cached("used", list)
+        self.client = context.cached("client", Client)  # in every micro-batch the same
 
     async def execute(self, tup, collector):
         await asyncio.sleep(0.01)
         misbehave(tup["number"], self.flag)
         if tup["number"] % 100 == HANGS:
             await asyncio.sleep(3600)
-        self.used.append(asyncio.get_running_loop())
-        assert self.used[0] is self.used[-1]  # one loop in all micro-batches of a process
-        collector.emit([tup["number"], len(self.used)])
+        collector.emit([tup["number"], self.client.call()])
 
 
 class OnThreads(BasicBolt):
@@ -101,9 +113,11 @@ def test_of_tuples_executed_at_once_each_gets_its_own_verdict(
     with submit(
         builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
     ) as running:
+        settle(running, feeder)
         assert running.await_idle(200)
         for number in range(MESSAGES, 2 * MESSAGES, 20):
             feeder.feed([number], message_id=number)  # the worker that was killed is another one now
+        settle(running, feeder)
         assert running.await_idle(200)
     causes = {number: failure.cause for number, failure in feeder.failed}
     assert causes == {
