@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import MisuseError, TopologyError
@@ -44,6 +44,10 @@ __all__ = [
     "OutputCollector",
     "bolt",
 ]
+
+
+MOST_AT_ONCE: Final = 100
+"""How many tuples of a task an asynchronous bolt executes at once if it does not say."""
 
 
 class AnyBolt:
@@ -75,7 +79,30 @@ class AnyBolt:
         """
 
 
-class Bolt(AnyBolt, ABC):
+class _WaitingBolt(AnyBolt):
+    """The settings of bolts that may execute several tuples at once, because they wait for other services.
+
+    A bolt does so if its ``execute`` is an ``async def``, or if it sets ``threads``. Its tuples begin in the
+    order in which their sender emitted them, and end in any order. What each of them emits, acks and fails
+    takes effect when all tuples of the task have ended, in the first order again. A tuple that takes longer
+    than the execute timeout fails with ``ExecuteTimeoutError``: a coroutine is cancelled; a thread that
+    blocks is left behind, and what it does later has no effect.
+
+    Between two ``await`` no other tuple of the task runs. With threads, a tuple that touches a remembered
+    attribute has all of them to itself until ``execute`` ends.
+    """
+
+    max_concurrency: int | None = None
+    """Of a bolt with ``async def execute``: how many tuples of a task are executed at once. None: 100.
+    ``prepare``, ``tick``, ``flush`` and ``cleanup`` may be ``async def`` too. They all run on one event loop,
+    which is kept until the process ends."""
+
+    threads: int | None = None
+    """How many tuples of a task are executed at once, each on a thread. None: one after another, on the main
+    thread. The threads are kept until the process ends. Other hooks run on the main thread."""
+
+
+class Bolt(_WaitingBolt, ABC):
     """A bolt that anchors and acks explicitly; for joins, windows and other bolts that hold tuples."""
 
     tick_secs: float | None = None
@@ -122,7 +149,7 @@ class Bolt(AnyBolt, ABC):
         """
 
 
-class BasicBolt(AnyBolt, ABC):
+class BasicBolt(_WaitingBolt, ABC):
     """The usual bolt: it anchors every emit to its input, and acks when ``execute`` returns.
 
     An exception fails the tuple instead, with its traceback.
@@ -373,7 +400,9 @@ class FunctionBolt(BasicBolt):
 
         A generator's values are emitted as it yields them, so those before an exception are kept.
         """
-        returned = self.function(tup)
+        self._emit_all(self.function(tup), collector)
+
+    def _emit_all(self, returned: object, collector: BasicOutputCollector) -> None:
         if returned is None:
             return
         # The most frequent type comes first: a check against an ABC takes longer.
@@ -385,6 +414,12 @@ class FunctionBolt(BasicBolt):
                 raise self._no_values("gave", values)
             emit(values)
 
+    async def _emit_each(self, generator: AsyncIterable[object], collector: BasicOutputCollector) -> None:
+        async for values in generator:
+            if not isinstance(values, (list, tuple)):
+                raise self._no_values("gave", values)
+            collector.emit(values)
+
     def _no_values(self, did: str, value: object) -> MisuseError:
         return MisuseError(
             f"{self!r} {did} {value!r:.80}, which is not a list of values",
@@ -393,14 +428,35 @@ class FunctionBolt(BasicBolt):
         )
 
 
+class _AsyncFunctionBolt(FunctionBolt):
+    """The bolt of an ``async def``."""
+
+    async def execute(  # type: ignore[override]  # awaited, since it is an async def
+        self, tup: Tuple, collector: BasicOutputCollector
+    ) -> None:
+        """Emit as :class:`FunctionBolt` does; an asynchronous generator's values as it yields them."""
+        returned: Any = self.function(tup)
+        if isinstance(returned, AsyncIterable):
+            await self._emit_each(returned, collector)
+        else:
+            self._emit_all(await returned, collector)
+
+
 def bolt(
-    function: None = None, /, *, outputs: Outputs = ()
+    function: None = None,
+    /,
+    *,
+    outputs: Outputs = (),
+    max_concurrency: int | None = None,
+    threads: int | None = None,
 ) -> Callable[[Callable[[Tuple], object]], FunctionBolt]:
     """Make a bolt from a function or generator that takes a tuple and yields lists of values.
 
     Args:
         function: Leave it out; it is here to raise a clear error for ``@bolt`` without parentheses.
         outputs: As ``Bolt.outputs``; values go to the default stream. Empty: the function emits nothing.
+        max_concurrency: Of an ``async def``, which may yield too: as ``BasicBolt.max_concurrency``.
+        threads: As ``BasicBolt.threads``.
 
     The rules of BasicBolt apply: emitted tuples are anchored to the input, which is acked when the function
     returns and failed when it raises. The function may yield, return a list of value lists, or return None.
@@ -413,8 +469,7 @@ def bolt(
         builder.set_bolt("split", split).shuffle_grouping("lines")
 
     Raises:
-        TopologyError: ``@bolt`` without parentheses, a class, an ``async def``, or a function that does not
-            take one argument.
+        TopologyError: ``@bolt`` without parentheses, a class, or a function that does not take one argument.
     """
     if function is not None:
         _refuse(
@@ -430,12 +485,6 @@ def bolt(
                 function,
                 "derive a class from BasicBolt instead",
             )
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            _refuse(
-                "@bolt decorates an async function, which is never awaited",
-                function,
-                "write `def` without `async`",
-            )
         try:
             inspect.signature(function).bind(None)
         except ValueError:
@@ -443,7 +492,10 @@ def bolt(
         except TypeError:
             what = f"the function takes {inspect.signature(function)}, and is called with one tuple"
             _refuse(what, function, "write it as def name(tup): ...")
-        return FunctionBolt(function, outputs)
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        made = (_AsyncFunctionBolt if is_async else FunctionBolt)(function, outputs)
+        made.max_concurrency, made.threads = max_concurrency, threads
+        return made
 
     return make
 

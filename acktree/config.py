@@ -36,6 +36,7 @@ _OURS: Final = frozenset(
         "dead_letter_limit_window_secs",
         "dead_letters_url",
         "execute_timeout_secs",
+        "fail_forgotten",
         "inbox_max_bytes",
         "inbox_max_messages",
         "partitions",
@@ -241,6 +242,9 @@ class Config:
     """The execute timeout: a call of ``execute`` that takes longer is interrupted and its tuple fails. A
     process whose code cannot be interrupted is killed; a tuple for which two processes were killed is left
     out. None: no timeout."""
+    fail_forgotten: bool = False
+    """Fail a tuple that a ``Bolt`` has neither acked, failed nor kept in what it remembers, at the end of its
+    micro-batch. False: it is reported with the bolt at once, and its message times out, as in Storm."""
     batch_interval_secs: float = 2
     """The target duration of a micro-batch under load: it admits as many messages as the last ones processed
     in that time. Without load a micro-batch is as short as Spark allows."""
@@ -302,7 +306,7 @@ class Config:
         self._number("dead_letter_limit_ratio", least=0, most=1)
         self._number("dead_letter_limit_window_secs", least=1)
         self._store_url()
-        for name in ("control", "debug", "enable_message_timeouts", "survive_power_cut"):
+        for name in ("control", "debug", "enable_message_timeouts", "fail_forgotten", "survive_power_cut"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():

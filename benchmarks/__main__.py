@@ -18,6 +18,7 @@ BENCHMARKS: Final = {
     "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",
     "faults": "raises at any opcode of the engine while user code calls it: nothing may shift, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
+    "waiting": "calls of a slow service: async and threads, beside a plain asyncio program, with faults",
     "idle": "CPU and micro-batches while nothing is open",
     "start": "seconds and CPU from submit to the first ack, in a fresh process",
     "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",

@@ -1,4 +1,4 @@
-"""The README keeps its word: its Python blocks run as they stand, and each `make` it names is there."""
+"""The README and pages keep their word: Python blocks run as they stand, and each `make` named is there."""
 
 from __future__ import annotations
 
@@ -12,16 +12,31 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = [
-    pytest.param(match[1], id=f"line-{README.count(chr(10), 0, match.start()) + 2}")
-    for match in re.finditer(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-]
+
+
+def blocks_of(page: str) -> list[object]:
+    """The Python blocks of a page, by their lines."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        pytest.param(match[1], id=f"{Path(page).stem}-line-{text.count(chr(10), 0, match.start()) + 2}")
+        for match in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    ]
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", blocks_of("README.md"))
 def test_each_python_block_of_the_readme_runs_as_it_stands(block, tmp_path):
+    run_alone(block, tmp_path)
+
+
+@pytest.mark.parametrize("block", blocks_of("docs/waiting.md"))
+def test_each_python_block_of_a_page_without_spark_runs_as_it_stands(block, tmp_path):
+    run_alone(block, tmp_path)
+
+
+def run_alone(block: str, tmp_path: Path) -> None:
+    """Run a block as a program of its own."""
     (tmp_path / "pasted.py").write_text(block, encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "pasted.py"],

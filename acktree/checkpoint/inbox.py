@@ -37,9 +37,11 @@ from acktree.checkpoint.inbox_files import (
     HOLD,
     TAKEN,
     WAKE,
+    WORK,
     ChunkKind,
     Entry,
     Taken,
+    Work,
     entries_after,
     read_chunk,
 )
@@ -49,6 +51,8 @@ from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2
 """How many micro-batches the spouts may be ahead of the source."""
+_CHANGED: Final = 2.0
+"""The source is told a time that differs by this factor from the last one."""
 CHUNKS: Final = 8
 """How many chunks a full micro-batch has at least."""
 
@@ -90,6 +94,8 @@ class FileInbox:
         self._bytes = 0
         self._taken = Taken()
         self._disk.remove(folder / TAKEN)
+        self._disk.remove(folder / WORK)
+        self._work: Work | None = None
         self._next = self._take_stock(admitted)
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
         self._disk.remove(folder / HOLD)
@@ -148,6 +154,13 @@ class FileInbox:
     def _room(self) -> int:
         most = min(self._max_messages, AHEAD * self._taken.allowance)
         return max(0, most - self._waiting) if self._bytes < self._max_bytes else 0
+
+    def note_work(self, message_ms: float) -> None:
+        """Tell the source how long the bolts of its level take for a message, if that has changed much."""
+        known = self._work
+        if known is None or not 1 / _CHANGED < (message_ms + 0.1) / (known.message_ms + 0.1) < _CHANGED:
+            self._work = Work(message_ms)
+            self._work.write(self._folder, self._disk)
 
     def _look(self) -> bool:
         """Whether the source has taken more since last looked; or takes more at once."""

@@ -22,6 +22,9 @@ WAKE: Final = "wake"
 HOLD: Final = "hold"
 """While this file is there, the source does not advance."""
 
+WORK: Final = "work"
+"""How long the bolts of the source level take for a message: a hint whether to divide few messages."""
+
 
 class ChunkKind(StrEnum):
     """What an entry of the inbox is."""
@@ -81,6 +84,31 @@ class Taken:
             return cls(*json.loads(disk.read(folder / TAKEN)))
         except FileNotFoundError:
             return cls()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the driver measured last, for the source.
+
+    Attributes:
+        message_ms: How long the bolts of the source level take for a message, in milliseconds.
+    """
+
+    message_ms: float
+
+    def write(self, folder: Path, disk: Disk = DISK) -> None:
+        """Leave it for the source."""
+        new = folder / f"new-{WORK}"
+        disk.write(new, json.dumps(self.message_ms).encode())
+        disk.rename(new, folder / WORK)
+
+    @classmethod
+    def read(cls, folder: Path, disk: Disk = DISK) -> Work | None:
+        """What was left; None if nothing was measured in this run."""
+        try:
+            return cls(float(json.loads(disk.read(folder / WORK))))
+        except FileNotFoundError:
+            return None
 
 
 def entries_after(folder: Path, number: int, disk: Disk = DISK) -> list[Entry]:

@@ -11,13 +11,15 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from threading import Lock
 from typing import Final, Protocol
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.stats.counters import Counters
+from acktree.core.packing import int64s, unpack
+from acktree.core.stats.counters import SUMS, Counters
 from acktree.core.stats.statistics import ReportedError
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress import Progress
@@ -27,11 +29,13 @@ from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
-__all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind"]
+__all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind", "source_work_ms"]
 
 tuple_log: Final = logger("acktree.tuples")
 """Logs every emitted tuple with ``Config(debug=True)``."""
 
+FORGOTTEN_KEPT: Final = 100_000
+"""Of how many messages the bolt that forgot a tuple is known when they time out; in memory only."""
 RowsByKind = Mapping[int, Sequence[WireRow]]
 
 
@@ -41,6 +45,21 @@ def rows_by_kind(rows: Iterable[WireRow]) -> RowsByKind:
     for row in rows:
         sorted_rows[row.kind].append(row)
     return sorted_rows
+
+
+def source_work_ms(rows: RowsByKind) -> float | None:
+    """How long the bolts of the source level took for a message, all in all; None if it had no message.
+
+    0 if no bolt runs on that level.
+    """
+    statistics = [row for row in rows.get(Kind.STATISTICS, ()) if row.sequence == 0]
+    if not statistics:
+        return None
+    counters = Counters()
+    for row in statistics:
+        counters.merge(Counters.from_bytes(row.body))
+    messages = max(counters.by_component("executed").values(), default=0)
+    return counters.total(SUMS["execute_ms"]) / 1000 / messages if messages else 0.0
 
 
 class BatchAcker(Protocol):
@@ -133,6 +152,7 @@ class BatchResults:
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
         self._lock = Lock()
+        self._forgotten: dict[int, str] = {}
         self.progress = Progress()
 
     def judge(
@@ -157,6 +177,7 @@ class BatchResults:
         """
         if self._acker is None or batch is None:
             return {}
+        self._note_forgotten(rows)
         verdicts, failed = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
         row_ids = self._acker.row_ids
         stored: Iterable[Payload] = ()
@@ -168,12 +189,19 @@ class BatchResults:
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
         batches = verdict_batches_of(
             verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored, ids=stored_ids,
-            timeout_of=self._plan.timeout_of,
+            timeout_of=self._plan.timeout_of, forgotten=self._forgotten,
         )  # fmt: skip
         for task, message_ids in row_ids.left:
             given = batches.get(task, VerdictBatch())
             batches[task] = replace(given, left=[*given.left, message_ids])
         return batches
+
+    def _note_forgotten(self, rows: RowsByKind) -> None:
+        """Note which bolt left a tuple of a root without ack or fail. Only the newest roots are kept."""
+        for row in rows.get(Kind.FORGOTTEN, ()):
+            self._forgotten |= dict.fromkeys(int64s(unpack(row.body)[0]).tolist(), row.head.decode())
+        for root in list(islice(self._forgotten, max(0, len(self._forgotten) - FORGOTTEN_KEPT))):
+            del self._forgotten[root]
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""

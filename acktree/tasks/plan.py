@@ -15,7 +15,7 @@ import cloudpickle
 
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import Clock, TaskContext
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
 
@@ -127,10 +127,10 @@ class Plan:
         """The tasks of a component that run in a partition, ascending."""
         return tuple(task for task in component.task_ids if self.host(task) == partition)
 
-    def context(self, component: Component, task: int) -> TaskContext:
+    def context(self, component: Component, task: int, clock: Clock) -> TaskContext:
         """What a task is told about itself."""
         index = component.task_ids.index(task)
-        return TaskContext(self.topology.name, component.id, task, index, self.topology.tasks)
+        return TaskContext(self.topology.name, component.id, task, index, self.topology.tasks, _clock=clock)
 
 
 def _tick_secs(bolt: Component, config: Config) -> float | None:

@@ -55,6 +55,9 @@ class Component:
         message_timeout_secs: A spout's own message timeout. None: the configured one.
         told_columns: Columns of a DataFrame that are the message id of its rows, where an ``Acknowledger`` is
             told of them; else empty.
+        max_concurrency: Of an asynchronous bolt: how many tuples of a task are executed at once. None for any
+            other component.
+        threads: Of a bolt with threads: the same. None for any other component.
     """
 
     id: str
@@ -72,7 +75,14 @@ class Component:
     max_spout_pending: int | None = None
     message_timeout_secs: float | None = None
     told_columns: tuple[str, ...] = ()
+    max_concurrency: int | None = None
+    threads: int | None = None
 
     def __repr__(self) -> str:
         tasks = f"tasks {self.task_ids[0]} to {self.task_ids[-1]}" if self.task_ids else "no tasks"
         return f"Component({self.kind} {self.id!r:.60}, {tasks})"
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether it is a bolt that executes several tuples of a task at once."""
+        return self.max_concurrency is not None or self.threads is not None

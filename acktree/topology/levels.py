@@ -59,7 +59,8 @@ def is_fusable(edge: Subscription, source: Component, target: Component, partiti
     """Whether the target may run on the source's level.
 
     This is so if the target is stateless, its grouping accepts any task, and every partition in which the
-    source emits hosts one of the target's tasks.
+    source emits hosts one of the target's tasks. A concurrent bolt whose tasks are in further partitions
+    is on a level of its own, so that all its tasks have tuples.
 
     Args:
         edge: The subscription.
@@ -69,7 +70,8 @@ def is_fusable(edge: Subscription, source: Component, target: Component, partiti
     """
     if edge.grouping.crosses or target.remembers:
         return False
-    return _hosts(source, partitions) <= _hosts(target, partitions)
+    emits, executes = _hosts(source, partitions), _hosts(target, partitions)
+    return emits == executes if target.is_concurrent else emits <= executes
 
 
 def levels_of(sources_first: Sequence[Component], partitions: int) -> tuple[Level, ...]:

@@ -14,14 +14,22 @@ import keyword
 import math
 from typing import Final
 
-from acktree.bolt import AnyBolt, ArrowBolt, BasicBolt, Bolt, FunctionBolt
+from acktree.bolt import MOST_AT_ONCE, AnyBolt, ArrowBolt, BasicBolt, Bolt, FunctionBolt
 from acktree.core.data.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
 from acktree.spout import DataFrameSpout, Spout
 from acktree.topology.declared import Declared, shown
 
-__all__ = ["checked_object", "checked_remembers", "checked_streams", "checked_tick_secs"]
+__all__ = [
+    "checked_concurrency",
+    "checked_object",
+    "checked_remembers",
+    "checked_streams",
+    "checked_tick_secs",
+]
 
 _BOLTS: Final = (Bolt, BasicBolt, ArrowBolt)
+_WAITING: Final = (Bolt, BasicBolt)
+"""Whose tuples may be executed at once."""
 
 
 def checked_object(declared: Declared) -> Spout | AnyBolt:
@@ -145,6 +153,45 @@ def _check_keep_alive(declared: Declared, spout: Spout) -> None:
         raise declared.mistake(f"{declared.owner} has keep_alive_secs = {secs} and no keep_alive", fix)
 
 
+def checked_concurrency(declared: Declared, user_object: Spout | AnyBolt) -> tuple[int | None, int | None]:
+    """How many tuples of a task are executed at once: as coroutines, or on threads."""
+    most: object = getattr(user_object, "max_concurrency", None)
+    threads: object = getattr(user_object, "threads", None)
+    class_name = type(user_object).__name__
+    if not isinstance(user_object, _WAITING):
+        if isinstance(user_object, ArrowBolt) and (most, threads) != (None, None):
+            name = "threads" if most is None else "max_concurrency"
+            what = f"{declared.owner} is an ArrowBolt and sets {name}"
+            raise declared.mistake(what, "it executes whole batches: derive from BasicBolt or Bolt")
+        return None, None
+    is_async = inspect.iscoroutinefunction(user_object.execute)
+    for name, given in (("max_concurrency", most), ("threads", threads)):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+            raise declared.mistake(
+                f"{name} of {declared.owner} is {given!r:.60}",
+                f"give a whole number: {class_name}.{name} = 10",
+            )
+    if is_async and threads is not None:
+        what = f"{declared.owner} has threads = {threads}, and its execute is async"
+        raise declared.mistake(
+            what, "write max_concurrency instead; threads are for a plain execute that blocks"
+        )
+    if not is_async and most is not None:
+        what = f"{declared.owner} has max_concurrency = {most}, and its execute is not async"
+        raise declared.mistake(
+            what, "write `async def execute`; or threads instead, for a client that blocks"
+        )
+    if is_async:
+        return most if isinstance(most, int) else MOST_AT_ONCE, None
+    return None, threads if isinstance(threads, int) else None
+
+
+def _may_be_async(name: str, user_object: object, base: type) -> bool:
+    """Whether a hook is awaited: of a bolt whose ``execute`` is async, any."""
+    execute = getattr(user_object, "execute", None)
+    return base in _WAITING and (name == "execute" or inspect.iscoroutinefunction(execute))
+
+
 def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
     """Refuse a hook that cannot be called with the arguments of the contract."""
     for name, contract in inspect.getmembers(base, inspect.isfunction):
@@ -158,11 +205,12 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
                 f"{what} is {shown(own)}, not a method",
                 f"call the attribute otherwise: {name} is a hook",
             )
-        if inspect.iscoroutinefunction(own) or inspect.isasyncgenfunction(own):
-            raise declared.mistake(
-                f"{what} is async, and is never awaited", f"write {method} without `async`"
-            )
-        if inspect.isgeneratorfunction(own):
+        if inspect.iscoroutinefunction(own) and not _may_be_async(name, user_object, base):
+            fix = f"write {method} without `async`"
+            if base in _WAITING:
+                fix += ", or write execute as `async def` too"
+            raise declared.mistake(f"{what} is async, and is never awaited", fix)
+        if inspect.isgeneratorfunction(own) or inspect.isasyncgenfunction(own):
             fix = f"call collector.emit([...]) in {method} instead of yield"
             if base is BasicBolt:
                 fix += "; or use a function under @bolt, which may yield"

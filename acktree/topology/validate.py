@@ -29,6 +29,7 @@ from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
 from acktree.topology.travel import check_travels
 from acktree.topology.user_objects import (
+    checked_concurrency,
     checked_object,
     checked_remembers,
     checked_streams,
@@ -119,6 +120,7 @@ def _component(each_id: str, each: Declared) -> Component:
     if retry is not None and not isinstance(retry, Retry):
         what = f"retry of {each.owner} is {shown(retry)}"
         raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
+    max_concurrency, threads = checked_concurrency(each, user_object)
     return Component(
         id=each_id,
         kind=each.kind,
@@ -135,6 +137,8 @@ def _component(each_id: str, each: Declared) -> Component:
         max_spout_pending=_checked_max_spout_pending(each),
         message_timeout_secs=_checked_message_timeout(each),
         told_columns=_told_columns(user_object),
+        max_concurrency=max_concurrency,
+        threads=threads,
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
+from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats, TaskStats
 
 __all__ = [
@@ -253,6 +254,8 @@ def _stats(given: Mapping[str, Any]) -> Stats:
 def _component(given: Mapping[str, Any]) -> ComponentStats:
     known = _known(ComponentStats, given)
     known |= _numbers_in(given)
+    counts = given.get("complete_ms")
+    known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
     known["tasks"] = {
         int(task): TaskStats(**_numbers_in(numbers)) for task, numbers in given["tasks"].items()
     }

@@ -25,7 +25,15 @@ FREE = frozenset({"K", "V", "D", "_T", "T", "R"})
 FREE_ALIASES = frozenset({"Kind"})
 """A literal."""
 NOT_MADE_BY_USERS = frozenset(
-    {"BoltDeclarer", "CompletedTopology", "SpoutDeclarer", "SubmittedTopology", "Topology", "Tuple"}
+    {
+        "BoltDeclarer",
+        "CompletedTopology",
+        "SpoutDeclarer",
+        "SubmittedTopology",
+        "TaskContext",
+        "Topology",
+        "Tuple",
+    }
 )
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
 CALLED_BY_THE_ENGINE = frozenset(
@@ -110,22 +118,23 @@ MEMBERS = """
     Arrived: attempt message_id sequence values
     ArrowBolt: cleanup execute_batch flush outputs prepare remembers
     ArrowOutputCollector: emit_batch fail_rows report_error
-    BasicBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BasicOutputCollector: emit emit_direct report_error reset_timeout
-    Bolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    Bolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
             shuffle_grouping
     Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
             given_up kill makes_queues misconfigured put redelivery_secs secret shortest_lease_secs start stop
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: execute_timeout_secs id inputs is_dataframe kind max_spout_pending message_timeout_secs
-            parallelism remembers retry streams task_ids tick_secs told_columns user_object
+    Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
+            max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
+            tick_secs told_columns user_object
     ComponentStats: complete_ms lag oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
-            error_throttle_interval_secs execute_timeout_secs from_mapping inbox_max_bytes
+            error_throttle_interval_secs execute_timeout_secs fail_forgotten from_mapping inbox_max_bytes
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
@@ -148,7 +157,7 @@ MEMBERS = """
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component ids kind redriven settled since spout topology
-    FunctionBolt: cleanup execute flush outputs prepare remembers tick tick_secs
+    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     Grouping: crosses name
     Histogram: add add_all count merge percentile
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
@@ -180,7 +189,7 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
-    TaskContext: cached component_id max_spout_pending open_message_ids task_id task_ids task_index
+    TaskContext: cached component_id max_spout_pending now_ms open_message_ids task_id task_ids task_index
             tasks topology_name
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -21,6 +21,17 @@ def forget_inherited() -> None:
     """
     _inherited.append(dict(_cached))
     _cached.clear()
+
+
+@dataclass(slots=True)
+class Clock:
+    """A time that its owner sets.
+
+    Attributes:
+        now_ms: The time, in milliseconds since 1970; in a ``LocalCluster`` since its start.
+    """
+
+    now_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,16 @@ class TaskContext:
     tasks: Mapping[str, tuple[int, ...]]
     open_message_ids: tuple[Hashable, ...] = ()
     max_spout_pending: int | None = None
+    _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
+
+    def now_ms(self) -> int:
+        """The time, in milliseconds since 1970.
+
+        In a bolt: the clock of the micro-batch, which stands still while the micro-batch runs and is the same
+        when it runs again. In a spout: the driver's clock at the last call of a hook. A ``LocalCluster``
+        begins at 0, and its clock moves with ``advance``.
+        """
+        return self._clock.now_ms
 
     def task_ids(self, component: str) -> tuple[int, ...]:
         """The tasks of a component, ascending. KeyError for an unknown component."""

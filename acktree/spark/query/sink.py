@@ -20,7 +20,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.core.data.frames import Kind
 from acktree.core.micro_batch import MicroBatch
-from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind
+from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind, source_work_ms
 from acktree.spark.query.results import Results, results_of
 from acktree.spark.worker import scratch
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -74,6 +74,9 @@ class Sink:
         """Take what was collected; returns the last number of the inbox that the micro-batch ran over."""
         rows = rows_by_kind(collected.rows)
         self.results.note(rows, time.time_ns() // 1_000_000)
+        message_ms = source_work_ms(rows)
+        if message_ms is not None:
+            self.inbox.note_work(message_ms)
         # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
         orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
         last_end = self.results.progress.last[1]

@@ -3,7 +3,8 @@
 Rules of this file
 ------------------
 1. ``partitions`` and ``read`` are pure functions of (start, end) and the inbox's files, because Spark calls
-   them again after a crash and in other processes.
+   them again after a crash and in other processes. How messages are divided may differ then: a micro-batch
+   that runs again after a crash runs again as a whole.
 2. The source reads no messages. A row names a slice of a chunk, and the source level reads it in the worker.
    If executors do not see the inbox, a row carries its slice, and micro-batches are bounded in bytes.
 3. ``latestOffset`` waits for new entries, up to :data:`PATIENCE_SECS`, so an idle query is called once a
@@ -28,7 +29,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from acktree.checkpoint.inbox_files import HOLD, WAKE, ChunkKind, Entry, Taken, entries_after, read_chunk
+from acktree.checkpoint.inbox_files import (
+    HOLD,
+    WAKE,
+    ChunkKind,
+    Entry,
+    Taken,
+    Work,
+    entries_after,
+    read_chunk,
+)
 from acktree.checkpoint.pace import Pace
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
@@ -44,7 +54,9 @@ CARRIED_BYTES: Final = 32 << 20
 each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
 it."""
 SLICE_ROWS: Final = 64
-"""With fewer messages than this for each partition, one partition gets all of them."""
+SLICE_MS: Final = 50.0
+"""One partition gets all messages if there are fewer than SLICE_ROWS for each partition, and if the bolts of
+the source level execute all of them in less than SLICE_MS: a second Spark task takes longer than they do."""
 
 
 class InboxSource(DataSource):
@@ -154,7 +166,8 @@ class InboxReader(DataSourceStreamReader):
                         rows[partition].append(_row(partition, int(level), Kind.TICK, -1, entry.number, head))
         data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
         chunk: tuple[Entry, Chunk] | None = None
-        for entry, partition, first, end_row in _slices(data, self._partitions):
+        work = Work.read(self._folder, self._disk)
+        for entry, partition, first, end_row in _slices(data, self._partitions, work):
             body = b""
             place = (entry.name, first, end_row)
             if self._carries:
@@ -186,15 +199,18 @@ class InboxReader(DataSourceStreamReader):
         yield batch_of(partition.rows)
 
 
-def _slices(data: Sequence[Entry], partitions: int) -> Iterator[tuple[Entry, int, int, int]]:
+def _slices(
+    data: Sequence[Entry], partitions: int, work: Work | None
+) -> Iterator[tuple[Entry, int, int, int]]:
     """(chunk, partition, first row, end row) of each slice: all rows in order, in equal parts.
 
-    Each partition gets consecutive whole chunks and parts of at most two others. Few rows are not divided,
-    because a second Spark task costs more than they do.
+    Each partition gets consecutive whole chunks and parts of at most two others. Few rows that are known to
+    be little work are not divided. ``work``: what was measured; None before anything was.
     """
     total = sum(entry.rows for entry in data)
     cuts = [total * at // partitions for at in range(partitions + 1)]
-    if total < SLICE_ROWS * partitions:
+    is_little = work is not None and total * work.message_ms < SLICE_MS
+    if total <= 1 or (is_little and total < SLICE_ROWS * partitions):
         at = data[0].number % partitions if data else 0
         cuts = [0] * (at + 1) + [total] * (partitions - at)
     start = 0

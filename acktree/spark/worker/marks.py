@@ -14,6 +14,7 @@ and partition. The watchdog reads the mark too: it interrupts a row that stays m
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import mmap
 import os
@@ -47,6 +48,8 @@ SENDING: Final = -3
 """The mark while the tuples that the rows emitted are encoded and routed."""
 HOOK: Final = -4
 """The mark while a hook is called that works on no tuple."""
+HUNG_EXIT: Final = 71
+"""The exit code of a process that is ended because of a row that cannot be given up."""
 _UNTIMED: Final = frozenset({NO_ROW, SENDING, HOOK})
 
 
@@ -134,6 +137,8 @@ class MarkingMonitor(ExecutionMonitor):
         self.mark = self._fields
         self._frames = 0
         self._task = -1
+        self.searches = in_child
+        self._idle = 0, NOWHERE
         self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs)
 
     def _progress(self) -> tuple[int, int] | None:
@@ -156,7 +161,40 @@ class MarkingMonitor(ExecutionMonitor):
         if names.by_message:
             os.pwrite(self._file, array("q", names.by_message), MARK.size)
             self._fields[4] = True
+        self._idle = names.count, names.first
         self._fields[0] = TOGETHER if together else NO_ROW
+
+    def begin_calls(self, component: Component) -> None:
+        self._fields[0] = NO_ROW
+        self.watchdog.allow(component.execute_timeout_secs or self._usual_secs, component.id)
+        self._idle = 0, NOWHERE  # rows of many frames: after a death they get names in a child
+        label(component.id)  # of no one task: all tasks of the bolt in the partition execute at once
+        self.pause()
+
+    def resume(self, names: Names, row: int) -> None:
+        self._fields[0] = NO_ROW
+        self._fields[1] = self._next_moment()
+        self._fields[2], self._fields[3] = names.count, names.first
+        self._fields[0] = row
+
+    def pause(self) -> None:
+        self._fields[0] = NO_ROW
+        self._fields[1] = self._next_moment()
+        self._fields[2], self._fields[3] = self._idle
+        self._fields[0] = TOGETHER
+
+    def beat(self) -> None:
+        self._fields[1] = self._next_moment()
+
+    def end_process(self, names: Names, row: int) -> None:
+        self.resume(names, row)
+        faulthandler.dump_traceback(self._hung_file)
+        self._hung_file.flush()
+        os._exit(HUNG_EXIT)
+
+    def _next_moment(self) -> int:
+        self._frames += 1
+        return self._frames
 
     def sending(self) -> None:
         self._fields[0] = SENDING

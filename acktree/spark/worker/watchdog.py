@@ -30,7 +30,12 @@ SIGNAL: Final = signal.SIGURG
 """Sent to the main thread when a row has exceeded its timeout."""
 
 _CALLS_USER_CODE: Final = frozenset(
-    {"acktree.bolt", "acktree.tasks.bolts.kinds", "acktree.spark.worker.isolation"}
+    {
+        "acktree.bolt",
+        "acktree.tasks.bolts.kinds",
+        "acktree.tasks.bolts.steps",
+        "acktree.spark.worker.isolation",
+    }
 )
 """Modules of acktree that call ``execute`` or parts of it, and no other code outside of acktree."""
 _LOOKS_PER_TIMEOUT: Final = 4

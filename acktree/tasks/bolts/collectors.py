@@ -177,10 +177,12 @@ class HandCollector(_Writer, OutputCollector):
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
         rows.fate[row] = FAILED
         if rows is not self.rows:
-            source = f"{tup.component}:{tup.stream}"
-            self._outputs.counters.add(
-                self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1
-            )
+            self._count_failed(tup)
+
+    def _count_failed(self, tup: Tuple) -> None:
+        """Count a failed tuple of other rows than those at hand, whose failures are counted together."""
+        source = f"{tup.component}:{tup.stream}"
+        self._outputs.counters.add(self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1)
 
     def reset_timeout(self, tup: Tuple) -> None:
         rows, row = self._open(tup, "reset the timeout of")
@@ -196,9 +198,12 @@ class HandCollector(_Writer, OutputCollector):
             what = f"{doing} a tuple that this task was not given in this micro-batch: {tup!r}"
             self._refuse(what, _NOT_OURS)
         if rows.fate[row] != OPEN:
-            what = f"{doing} a tuple that was {FATES[rows.fate[row]]} before: {tup!r}"
-            self._refuse(what, _DONE, f", {tup.component}:{tup.stream}")
+            self._refuse_done(tup, doing, FATES[rows.fate[row]])
         return rows, row
+
+    def _refuse_done(self, tup: Tuple, doing: str, done: str) -> NoReturn:
+        what = f"{doing} a tuple that was {done} before: {tup!r}"
+        self._refuse(what, _DONE, f", {tup.component}:{tup.stream}")
 
     def _refuse(self, what: str, fix: str, of: str = "") -> NoReturn:
         raise MisuseError(what, f"component {self._component.id!r}, task {self._task}{of}", fix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from sys import getrefcount
@@ -19,15 +18,12 @@ from acktree.core.data.reading import Column
 from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import native_batch
 from acktree.core.ids import mix64
-from acktree.core.state.store import StateStore
 from acktree.errors import ProtocolError
 from acktree.tasks.bolts.collectors import ArrowCollector, BasicCollector, HandCollector, TimingCollector
 from acktree.tasks.bolts.outlets import Unfit
-from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask, Collector
-from acktree.topology.model import Component
 
 
 class BasicBoltTask(BoltTask):
@@ -40,7 +36,7 @@ class BasicBoltTask(BoltTask):
         return self.collector
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context)
+        self.hook(self.bolt.prepare, config, context)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         collector, execute = self.collector, self.bolt.execute
@@ -70,11 +66,11 @@ class BasicBoltTask(BoltTask):
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows, self.collector.row = rows, -1
-        self.bolt.tick(rows.handle(0), self.collector)
+        self.hook(self.bolt.tick, rows.handle(0), self.collector)
 
     def call_flush(self, rows: InboundRows) -> None:
         self.collector.rows, self.collector.row = rows, -1
-        self.bolt.flush(self.collector)
+        self.hook(self.bolt.flush, self.collector)
 
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         return self.collector.take()
@@ -87,17 +83,17 @@ class HandBoltTask(BoltTask):
     acks = False
 
     def make_collector(self) -> Collector:
-        kind = TimingCollector if self._is_sampled() else HandCollector
+        kind = TimingCollector if self.is_sampled() else HandCollector
         self.collector = kind(self.component, self.task, self.outlets, self.outputs)
         return self.collector
 
-    def _is_sampled(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether this task is timed in this micro-batch: a share of them is, the same when it runs again."""
         drawn = int(mix64(np.array([self.outputs.clock_ms], dtype=np.uint64) + np.uint64(self.task))[0])
         return drawn < self.plan.config.stats_sample_rate * 2.0**64
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context, self.collector)
+        self.hook(self.bolt.prepare, config, context, self.collector)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
@@ -122,17 +118,22 @@ class HandBoltTask(BoltTask):
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows
-        self.bolt.tick(rows.handle(0))
+        self.hook(self.bolt.tick, rows.handle(0))
 
     def call_flush(self, rows: InboundRows) -> None:
         self.collector.rows = rows
-        self.bolt.flush(self.collector)
+        self.hook(self.bolt.flush, self.collector)
 
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         return self.collector.take()
 
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
         unfit = super().send(rows)
+        self.report_elsewhere()
+        return unfit
+
+    def report_elsewhere(self) -> None:
+        """Tell the acker what was acked of other frames, and count how long acks took."""
         elsewhere = list(self.collector.elsewhere.values())
         self.collector.elsewhere.clear()
         for others in elsewhere:
@@ -141,7 +142,6 @@ class HandBoltTask(BoltTask):
             for acked, took_ms in self.collector.took.items():
                 self.count_processed(acked, sum(took_ms), len(took_ms))
             self.collector.took.clear()
-        return unfit
 
 
 class ArrowBoltTask(BoltTask):
@@ -149,13 +149,14 @@ class ArrowBoltTask(BoltTask):
 
     contract = ArrowBolt
     decodes = False
+    together = True
 
     def make_collector(self) -> Collector:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.bolt.prepare(config, context)
+        self.hook(self.bolt.prepare, config, context)
 
     def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
         return replace(frame, values=native_batch(frame.values)), ()
@@ -192,27 +193,13 @@ class ArrowBoltTask(BoltTask):
 
     def call_flush(self, rows: InboundRows) -> None:  # noqa: ARG002  # nothing emitted here has a parent
         self.collector.row_count, self.collector.failed = 0, {}
-        self.bolt.flush(self.collector)
+        self.hook(self.bolt.flush, self.collector)
 
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         collector = self.collector
         emissions, unfit = collector.emissions, collector.unfit
         collector.emissions, collector.unfit = [], []
         return emissions, unfit
-
-
-def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:
-    """The task of a bolt, of the kind that the bolt is."""
-    try:
-        bolt = pickle.loads(outputs.plan.pickles[component.id])
-    except Exception as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
-        bolt = error
-    kind: type[BoltTask] = HandBoltTask
-    if isinstance(bolt, ArrowBolt):
-        kind = ArrowBoltTask
-    elif isinstance(bolt, BasicBolt):
-        kind = BasicBoltTask
-    return kind(bolt, component, task, outputs, store)
 
 
 def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tuple], None]:

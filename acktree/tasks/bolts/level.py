@@ -23,7 +23,8 @@ from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.lineage import Sparse
 from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.bolts.kinds import bolt_task
+from acktree.tasks.bolts.bolt_tasks import bolt_task
+from acktree.tasks.bolts.concurrent_kinds import ConcurrentTask, run_together
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.outputs import OnEmit, Outputs
 from acktree.tasks.bolts.pieces import PIECE_BYTES
@@ -112,6 +113,7 @@ def _run_bolt(
     for frame in put_together(frames):
         for task, part in frame.by_task():
             by_task.setdefault(task, []).append(part)
+    concurrent: list[ConcurrentTask] = []
     for task in outputs.plan.hosted(component, outputs.partition):
         given = by_task.get(task, [])
         if not given and tick_secs is None:
@@ -121,6 +123,15 @@ def _run_bolt(
             running.tick(tick_secs)
         for frame in given:
             running.run(frame)
+        if isinstance(running, ConcurrentTask):
+            concurrent.append(running)  # its tuples are executed with those of the other tasks
+        else:
+            running.finish()
+    if concurrent:
+        outputs.monitor.begin_calls(component)
+        run_together(concurrent)
+        outputs.monitor.end()
+    for running in concurrent:
         running.finish()
 
 

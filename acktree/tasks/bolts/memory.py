@@ -18,7 +18,7 @@ import io
 import json
 import pickle
 import struct
-from collections.abc import MutableMapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Iterable, MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import FunctionType
@@ -35,7 +35,7 @@ from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
 from acktree.core.tracking.lineage import lineage_from_bytes
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.rows import InboundRows, account_of
+from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of, open_among
 
 __all__ = ["HeldTuples", "TaskMemory"]
 
@@ -146,6 +146,8 @@ class HeldTuples:
         self._handles: dict[int, Tuple] = {}
         self._named_by: dict[int, int] = {}
         self._before: dict[int, tuple[int, int]] = {}
+        self.dropped: list[tuple[InboundRows, int]] = []
+        """Tuples of earlier micro-batches that are open, and that nothing names any more."""
 
     def __len__(self) -> int:
         return len(self._saved) - (_NEXT_ID in self._saved)
@@ -200,9 +202,16 @@ class HeldTuples:
         for name, tup in self._handles.items():
             if self._named_by[name]:
                 self._saved[name] = _Held.of(*account_of(tup), self._named_by[name]).to_bytes()
-            else:
-                self._saved.pop(name, None)
+                continue
+            self._saved.pop(name, None)
+            rows, row = account_of(tup)
+            if name in self._before and rows.fate[row] == OPEN:
+                self.dropped.append((rows, row))
         self._saved.save()
+
+    def holds(self, rows: InboundRows, row: int) -> bool:
+        """Whether a remembered value names a tuple, as of the last :meth:`save`."""
+        return self._named_by.get(rows.held_id.get(row, -1), 0) > 0
 
 
 class _CountingStore:
@@ -299,6 +308,18 @@ class TaskMemory:
     def moved_tuples(self) -> list[tuple[InboundRows, int]]:
         """Held tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
         return self._held.moved()
+
+    def forgotten(self, left: Iterable[InboundRows]) -> list[tuple[InboundRows, list[int]]]:
+        """The open tuples that nothing remembered names; asked after :meth:`draft`.
+
+        Args:
+            left: Rows of this micro-batch of which some are open.
+        """
+        dropped = [(rows, [row]) for rows, row in self._held.dropped]
+        open_rows = [
+            (rows, [row for row in open_among(rows) if not self._held.holds(rows, row)]) for rows in left
+        ]
+        return dropped + open_rows
 
     def save(self, user_object: object) -> None:
         """Write what changed since :meth:`restore`: a draft and its commit."""

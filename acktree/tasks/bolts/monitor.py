@@ -39,7 +39,11 @@ class ExecutionMonitor:
     Attributes:
         mark: ``mark[0]`` is the index of the row that is being executed. The bolt task writes it before it
             executes the row.
+        searches: Whether a worker has died over this level: frames whose rows are executed at once are then
+            executed one after another, so that the row can be found.
     """
+
+    searches = False
 
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
@@ -63,6 +67,29 @@ class ExecutionMonitor:
             names: The names of the rows.
             together: Whether they are executed in one call. Otherwise each row is marked before its call.
         """
+
+    def begin_calls(self, component: Component) -> None:
+        """Called before rows of several frames are executed at once; instead of ``begin``."""
+
+    def resume(self, names: Names, row: int) -> None:
+        """Called before a step of a row that is executed at the same time as others.
+
+        Args:
+            names: The names of the rows of its frame.
+            row: Its index there.
+        """
+
+    def pause(self) -> None:
+        """Called after such a step. If the worker dies now, any of the rows may be the cause."""
+
+    def beat(self) -> None:
+        """Called several times in each execute timeout while rows are executed at once.
+
+        If it is not called for that long, some row blocks all others.
+        """
+
+    def end_process(self, names: Names, row: int) -> None:
+        """Called for a row that cannot be given up while its process goes on. May return, and do nothing."""
 
     def sending(self) -> None:
         """Called after the rows were executed, before their emitted tuples are encoded and routed.

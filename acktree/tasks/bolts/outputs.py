@@ -64,6 +64,7 @@ class Outputs:
         self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
+        self._forgotten: dict[str, list[Int64s]] = {}
 
     def frame(self, partition: int, frame: Frame) -> None:
         """Add a frame for a task in some partition, on this level or a higher one."""
@@ -119,6 +120,10 @@ class Outputs:
         """Add the message ids of rows of a DataFrame, one row each, for an ``Acknowledger``."""
         self._ids.append((roots, message_ids))
 
+    def forgotten(self, component: str, roots: Int64s) -> None:
+        """Add roots that will time out, because a bolt neither acked, failed nor keeps a tuple of theirs."""
+        self._forgotten.setdefault(component, []).append(roots)
+
     def reset(self, roots: Int64s) -> None:
         """Add resets: the age of these roots begins again."""
         self._resets.append(roots)
@@ -154,6 +159,8 @@ class Outputs:
             yield self._row(Kind.PAYLOADS, pack(roots), values)
         for roots, message_ids in self._ids:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
+        for component, forgotten in self._forgotten.items():
+            yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))

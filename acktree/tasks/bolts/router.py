@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.context import Clock
 from acktree.core.data.frames import Frame
 from acktree.core.data.groupings import Choice, Chooser, Direct, make_chooser
 from acktree.core.data.tuples import Tuple
@@ -242,7 +243,7 @@ class Router:
                 fields=stream.fields,
                 targets=targets,
                 source_task=self._task,
-                context=self._plan.context(self._component, self._task),
+                context=self._plan.context(self._component, self._task, Clock(self._outputs.clock_ms)),
                 stream=stream.name,
             )
         except ProtocolError:

@@ -215,6 +215,12 @@ def ack_open(rows: InboundRows) -> None:
     fate[fate == OPEN] = ACKED
 
 
+def open_among(rows: InboundRows) -> list[int]:
+    """The rows that are neither acked nor failed, ascending."""
+    still_open: list[int] = np.flatnonzero(np.frombuffer(rows.fate, dtype=np.uint8) == OPEN).tolist()
+    return still_open
+
+
 class _RowsOnDemand(Sequence[tuple[Any, ...]]):
     """The values of each row, if some rows cannot be read: reading one of those raises MisuseError."""
 

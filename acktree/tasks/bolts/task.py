@@ -14,7 +14,7 @@ Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, ClassVar, Final, Protocol
@@ -23,7 +23,7 @@ import numpy as np
 
 from acktree.bolt import AnyBolt
 from acktree.config import Config
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
@@ -38,6 +38,7 @@ from acktree.errors import (
     MisuseError,
     ProtocolError,
 )
+from acktree.tasks.bolts.forgotten import Left, error_of, tracked_among
 from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
@@ -45,7 +46,7 @@ from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
-from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open
+from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -73,6 +74,8 @@ class BoltTask(ABC):
     """The base class whose hooks this kind of task calls."""
     decodes = True
     """Whether the bolt takes Python values."""
+    together = False
+    """Whether rows of a frame are executed in one call, or at once."""
     acks = True
     """Whether the engine acks what did not fail; else the bolt does."""
 
@@ -95,6 +98,8 @@ class BoltTask(ABC):
         self.outlets = Outlets(component, outputs.plan)
         self.router = Router(component, task, outputs)
         self.memory: TaskMemory | None = None
+        self.unsavable: Exception | None = None
+        """Why what the bolt remembers must not be saved in this micro-batch."""
         self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
         self.bolt = bolt
         self.flushes = _overrides(bolt, "flush", self.contract)
@@ -102,6 +107,8 @@ class BoltTask(ABC):
         """All rows of this micro-batch, if a later hook or the save of the memory may fail them."""
         self.started: list[float] = []
         """When each of ``seen`` was begun, by a stopwatch in seconds."""
+        self.left_open: list[InboundRows] = []
+        """Rows of this micro-batch of which the bolt has left some open."""
         self.owner: Collector = self.make_collector()
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
@@ -109,7 +116,9 @@ class BoltTask(ABC):
             self._report(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
-        self.prepare(self.plan.config, self.plan.context(self.component, self.task))
+        self.prepare(
+            self.plan.config, self.plan.context(self.component, self.task, Clock(self.outputs.clock_ms))
+        )
         if self.component.remembers:
             if store is None:
                 raise ProtocolError(
@@ -153,6 +162,14 @@ class BoltTask(ABC):
     def call_flush(self, rows: InboundRows) -> None:
         """Call the bolt's own ``flush``. ``rows``: stand for the frame at hand, and belong to no message."""
 
+    def call_cleanup(self) -> None:
+        """Call the bolt's own ``cleanup``."""
+        self.hook(self.bolt.cleanup)
+
+    def hook(self, hook: Callable[..., object], *given: object) -> None:
+        """Call one of the bolt's hooks, ``execute`` aside."""
+        hook(*given)
+
     def run(self, frame: Frame) -> None:
         """Execute the tuples of one frame, all of them for this task."""
         if self.broken is not None:
@@ -194,7 +211,7 @@ class BoltTask(ABC):
     def _run_by_halves(self, frame: Frame, names: Names) -> None:
         """Run a frame; if some value cannot be given to the bolt, halve it until its tuple fails alone."""
         count = len(frame.lineage)
-        self.outputs.monitor.begin(self.component, names, together=not self.decodes)
+        self.outputs.monitor.begin(self.component, names, together=self.together)
         try:
             given, columns = self.readable(frame)
         except MisuseError as error:
@@ -204,7 +221,7 @@ class BoltTask(ABC):
                 self._report(refused)
                 return
         else:
-            self._run(given, columns, None)
+            self._run_part(given, columns, names)
             return
         for start, end in pairwise((0, count // 2, count)):
             self._run_by_halves(frame.rows(np.arange(start, end)), names.part(start, end))
@@ -215,29 +232,47 @@ class BoltTask(ABC):
         told.__cause__ = error
         return told
 
+    def _run_part(self, frame: Frame, columns: Sequence[Column], names: Names) -> None:  # noqa: ARG002  # marked before
+        """Run a frame that can be given to the bolt."""
+        self._run(frame, columns, None)
+
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
+        rows = self._account(frame, columns)
+        started = perf_counter()
+        if refused is None:
+            self.execute(frame, rows)
+            self.outputs.monitor.sending()
+        else:
+            self.fail_rows(rows, np.arange(len(rows.lineage)), refused)
+        spent_ms = (perf_counter() - started) * _MS
+        self._count_executed(rows, spent_ms)
+        self.measure(rows, spent_ms)
+        self.send(rows)
+        self._close(rows)
+
+    def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
+        """The account of a frame's rows."""
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         rows = InboundRows(
             frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.owner = self.owner
-        count, source = len(rows.lineage), f"{frame.component}:{frame.stream}"
-        started = perf_counter()
         if self.memory is not None or self.flushes:
             self.seen.append(rows)
-            self.started.append(started)
-        if refused is None:
-            self.execute(frame, rows)
-            self.outputs.monitor.sending()
-        else:
-            self.fail_rows(rows, np.arange(count), refused)
-        counters, name = self.outputs.counters, self.component.id
-        counters.add(name, self.task, source, "executed", count)
-        spent_ms = (perf_counter() - started) * _MS
-        counters.add_latency(name, self.task, source, "execute_ms", spent_ms, count)
-        self.measure(rows, spent_ms)
-        self.send(rows)
-        counters.add(name, self.task, source, "failed", rows.fate.count(FAILED))
+            self.started.append(perf_counter())
+        return rows
+
+    def _count_executed(self, rows: InboundRows, spent_ms: float) -> None:
+        counters, count, source = self.outputs.counters, len(rows.lineage), f"{rows.component}:{rows.stream}"
+        counters.add(self.component.id, self.task, source, "executed", count)
+        counters.add_latency(self.component.id, self.task, source, "execute_ms", spent_ms, count)
+
+    def _close(self, rows: InboundRows) -> None:
+        """Called when rows were executed, and what they emitted and acked was sent."""
+        if not self.acks and OPEN in rows.fate:
+            self.left_open.append(rows)
+        source = f"{rows.component}:{rows.stream}"
+        self.outputs.counters.add(self.component.id, self.task, source, "failed", rows.fate.count(FAILED))
 
     def tick(self, secs: float) -> None:
         """Let the bolt tick; what it emits hangs on nothing, what it raises is reported."""
@@ -286,13 +321,31 @@ class BoltTask(ABC):
             self.flush()
         memory = self.memory
         if memory is not None:
-            error = self._raised_by(lambda: memory.draft(self.bolt))
+            error = self.unsavable or self._raised_by(lambda: memory.draft(self.bolt))
             if error is None:
+                self._tell_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
             else:
                 self._fail_unsaved(memory, error)
+        elif self.left_open:
+            self._tell_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
-        self._raised_in("cleanup", self.bolt.cleanup)
+        self._raised_in("cleanup", self.call_cleanup)
+
+    def _tell_forgotten(self, left: Iterable[Left]) -> None:
+        """Report tuples that nobody can ack any more; fail them if the configuration says so."""
+        forgotten = [*tracked_among(left)]
+        if not forgotten:
+            return
+        error = error_of(forgotten, self.component.id, self.task)
+        self._report(error)
+        for rows, which in forgotten:
+            if self.plan.config.fail_forgotten:
+                self.fail_rows(rows, np.array(which), error)
+                source = f"{rows.component}:{rows.stream}"
+                self.outputs.counters.add(self.component.id, self.task, source, "failed", len(which))
+            else:
+                self.outputs.forgotten(self.component.id, rows.lineage.roots_of(np.array(which)))
 
     def _fail_unsaved(self, memory: TaskMemory, error: Exception) -> None:
         """What the user keeps does not pickle, so the memory stays as it was before this micro-batch.
@@ -324,6 +377,16 @@ class BoltTask(ABC):
         Returns:
             What could not be sent; what it was anchored to has failed.
         """
+        unfit = self.route_emitted(rows)
+        self.report_acked(rows)
+        return unfit
+
+    def route_emitted(self, rows: InboundRows) -> Sequence[Unfit]:
+        """Route what was emitted over these rows, before any of them is reported as acked.
+
+        Returns:
+            What could not be sent; what it was anchored to has failed.
+        """
         emissions, unfit = self.emissions()
         for emission in (piece for each in emissions for piece in pieces_of(each)):
             for emitted, error in self.router.route(emission, rows).items():
@@ -331,7 +394,6 @@ class BoltTask(ABC):
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
         for refused in unfit:
             self._refuse(refused, rows)
-        self.report_acked(rows)
         return unfit
 
     def report_acked(self, rows: InboundRows) -> None:

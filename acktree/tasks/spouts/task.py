@@ -26,6 +26,7 @@ from typing import Final, Literal
 import numpy as np
 
 from acktree.core import durable
+from acktree.core.data.context import Clock
 from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
@@ -102,6 +103,7 @@ class SpoutTask:
         self._host = spout_host
         self._hooks = Hooks(spout, self._report)
         self._pulse, self._lag_pulse = Pulse(), Pulse()
+        self._clock = Clock()
         self._retries = Retries(component.retry)
         self._chunks = OpenChunks(spout_host.inbox, self._retries.needs)
         self._pending = self._chunks.pending
@@ -128,7 +130,8 @@ class SpoutTask:
         A ConnectorError that may pass does not: ``open`` is called again by a later step.
         """
         open_ids = () if self.spout.redelivers else self._recovered_ids()
-        context = self.plan.context(self.component, self.task)
+        self._clock.now_ms = now_ms
+        context = self.plan.context(self.component, self.task, self._clock)
         context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
         self._hooks.now_ms = now_ms
         try:
@@ -247,7 +250,7 @@ class SpoutTask:
                 messages waits to be handed over, or no more may be open, or mail comes.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
-        self._hooks.now_ms = now_ms
+        self._hooks.now_ms = self._clock.now_ms = now_ms
         if not (self.is_open or self._open_again(now_ms)):
             return False
         self._retries.look_at_clock(now_ms)

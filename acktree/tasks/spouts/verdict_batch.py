@@ -60,6 +60,7 @@ def verdict_batches_of(
     *,
     ids: Iterable[Payload] = (),
     timeout_of: Mapping[int, int] = MappingProxyType({}),
+    forgotten: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[int, VerdictBatch]:
     """Group verdicts by the spout task that opened each root.
 
@@ -72,6 +73,7 @@ def verdict_batches_of(
         payloads: Values of failed rows. Each task reads all of them and takes those of its own roots.
         ids: Message ids of rows with a verdict; likewise.
         timeout_of: Owners with a message timeout of their own, in milliseconds.
+        forgotten: Root -> the bolt that left a tuple of it without ack or fail, where that is known.
 
     Raises:
         ProtocolError: The task encoded in a root is not the task that opened it.
@@ -84,7 +86,8 @@ def verdict_batches_of(
         acked.setdefault(owner, []).append(_named(told.acked.roots[which], owner, run_salt))
     for owner, which in _runs(told.timed_out.owners):
         mine = timed_out(timeout_of[owner]) if owner in timeout_of else late
-        failed.setdefault(owner, []).append((_named(told.timed_out.roots[which], owner, run_salt), mine))
+        for roots, failure in _by_bolt(told.timed_out.roots[which], mine, forgotten):
+            failed.setdefault(owner, []).append((_named(roots, owner, run_salt), failure))
     for owner, index, others, which in _runs(told.failed.owners, told.failures, told.others):
         failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
         failed.setdefault(owner, []).append((_named(told.failed.roots[which], owner, run_salt), failure))
@@ -100,6 +103,18 @@ def verdict_batches_of(
         )
         for task in {abs(owner) for owner in acked.keys() | failed.keys()}
     }
+
+
+def _by_bolt(roots: Int64s, late: Failure, forgotten: Mapping[int, str]) -> Iterator[tuple[Int64s, Failure]]:
+    """Roots that timed out, grouped by the bolt that forgot a tuple of them; each group with its failure."""
+    bolts = [forgotten.get(root) for root in roots.tolist()] if forgotten else [None] * len(roots)
+    for bolt in sorted(set(bolts), key=str):
+        which = np.array([each == bolt for each in bolts])
+        if bolt is None:
+            yield roots[which], late
+        else:
+            reason = f"{late.reason}: bolt {bolt!r} neither acked, failed nor kept a tuple"
+            yield roots[which], replace(late, reason=reason, component=bolt)
 
 
 def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:

@@ -120,7 +120,7 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     file = str(tmp_path / "letters.jsonl")
     assert said(capsys, "dead-letters", "export", "numbers", file)["exported"] == 3
     assert said(capsys, "dead-letters", "purge", "numbers", "--all", "--yes")["purged"] == 3
-    with DeadLetters(tmp_path / "cp" / "dead_letters.sqlite") as store:
+    with DeadLetters(tmp_path / "cp" / "dead_letters.sqlite", create=True) as store:
         assert len(store) == 0
 
 

@@ -22,6 +22,13 @@ class Plain(BasicBolt):
         pass
 
 
+class Waiting(BasicBolt):
+    outputs = ["x"]
+
+    async def execute(self, tup, collector):
+        pass
+
+
 class Remembering(Plain):
     remembers = ("seen",)
 
@@ -277,3 +284,15 @@ def test_the_tasks_of_a_component_are_spread_as_evenly_as_can_be(topology):
         for tasks in topology.tasks.values():
             hosted = [sum(host(task, partitions) == p for task in tasks) for p in range(partitions)]
             assert max(hosted) - min(hosted) <= 1
+
+
+@pytest.mark.parametrize(("parallelism", "level"), [(1, 1), (2, 0), (5, 0)])
+def test_a_concurrent_bolt_leaves_its_producers_level_where_more_of_its_tasks_would_then_work(
+    parallelism, level
+):
+    drawn = Drawing().spout("source").bolt("first", "source", parallelism=parallelism)
+    drawn.builder.set_bolt("waits", Waiting(), 4).shuffle_grouping("first")
+    drawn.builder.set_bolt("plain", Plain(), 4).shuffle_grouping("first")
+    levels = {bolt: each.index for each in drawn.levels() for bolt in each.bolts}
+    assert levels["waits"] - levels["first"] == level
+    assert levels["plain"] == levels["first"]

@@ -18,6 +18,7 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Query, Run, Supervisor
 from acktree.tasks.plan import Plan
@@ -81,14 +82,14 @@ class Started:
         inbox = FileInbox(self.held.inbox, -1, config.inbox_max_messages, config.inbox_max_bytes)
         errors, threads, change = ErrorLog(config), Threads(), Event()
         self.sent: list[object] = []
-        self.letters = DeadLetters(self.held.dead_letters, self.sent.extend)
+        self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(self.held.files.disk, "1.2.3")
         self.run = Run(
             plan=plan, checkpoint=self.held, inbox=inbox, results=BatchResults(plan, None, errors),
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
             stop_session=lambda: None, recorder=recorder, close_door=self.door.close,
-            described=numbered.describe(2),
+            described=numbered.describe(2), log=RunLog(name),
         )  # fmt: skip
         host = SpoutHost(inbox, recorder.record, lambda *_: None, self.held.reserve)
         for spout in numbered.spouts:

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from acktree.core.data import context as module
-from acktree.core.data.context import TaskContext, forget_inherited
+from acktree.core.data.context import Clock, TaskContext, forget_inherited
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +88,12 @@ def test_a_forked_child_makes_its_own_and_lets_go_of_nothing_of_its_parents(cont
     forget_inherited()
     assert id(context.cached("connection", Connection)) != parents
     assert closed == []
+
+
+def test_a_task_knows_the_time_that_its_clock_shows():
+    clock = Clock(5)
+    context = TaskContext("words", "count", 3, 1, {}, _clock=clock)
+    assert context.now_ms() == 5
+    clock.now_ms = 7
+    assert context.now_ms() == 7
+    assert context == TaskContext("words", "count", 3, 1, {})

@@ -140,7 +140,7 @@ def test_a_name_with_a_lone_surrogate_travels_too():
 def test_kinds_are_the_numbers_that_are_on_the_wire():
     # None: taken once, and not to be used for anything else.
     kinds = ("CHUNK", "FRAME", "TICK", "DELTAS", "CLOCK", None, "STATISTICS", "ERROR", "ROWS",
-             "PAYLOADS", "EMITTED")  # fmt: skip
+             "PAYLOADS", "EMITTED", "IDS", "FORGOTTEN")  # fmt: skip
     assert {kind.name: kind.value for kind in Kind} == {name: at for at, name in enumerate(kinds) if name}
 
 

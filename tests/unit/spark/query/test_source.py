@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.inbox_files import WAKE, ChunkKind, read_chunk
+from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Work, read_chunk
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark.query import source
@@ -107,7 +107,34 @@ def test_partitions_are_the_same_every_time_and_cover_every_row_once(
     assert once == again
     assert slices(once) == [(0, 0, 505), (0, 505, 1000), (1, 0, 10)]
     assert [row.partition for row in once if row.kind == Kind.TICK] == [0, 1]
-    assert slices(rows(reader, 0, 1)) == [(1, 0, 10)]
+    assert slices(rows(reader, 0, 1)) == [(1, 0, 5), (1, 5, 10)]
+
+
+@pytest.mark.parametrize(
+    ("message_ms", "divided"), [(None, True), (0.0, False), (4.9, False), (5.0, True), (100.0, True)]
+)
+def test_few_messages_are_divided_if_they_are_much_work_or_nothing_is_known(
+    inbox: FileInbox, reader: InboxReader, message_ms: float | None, divided: object
+) -> None:
+    inbox.append([chunk_of(*range(10))])
+    if message_ms is not None:
+        inbox.note_work(message_ms)
+    assert slices(rows(reader, -1, 0)) == ([(0, 0, 5), (0, 5, 10)] if divided else [(0, 0, 10)])
+
+
+def test_a_measured_time_is_told_again_only_if_it_has_changed_much(inbox: FileInbox, tmp_path: Path) -> None:
+    told = []
+    for message_ms in (10.0, 15.0, 6.0, 25.0, 0.0, 0.05):
+        inbox.note_work(message_ms)
+        told.append(Work.read(tmp_path).message_ms)
+    assert told == [10.0, 10.0, 10.0, 25.0, 0.0, 0.0]
+
+
+def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) -> None:
+    inbox.note_work(10.0)
+    inbox.close()
+    FileInbox(tmp_path, -1, 10**6, 10**9).close()
+    assert Work.read(tmp_path) is None
 
 
 def clock(found: list[WireRow]) -> dict[str, object]:

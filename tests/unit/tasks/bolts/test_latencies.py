@@ -117,7 +117,7 @@ def test_what_a_tick_acks_counts_and_the_tick_does_not(stopwatch: None) -> None:
         assert list(running.running.stats()["b0"].streams) == ["source:default"]
 
 
-def test_where_nothing_is_sampled_nothing_is_timed_tuple_by_tuple(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothingis_sampled_nothing_is_timed_tuple_by_tuple(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bolt_kinds, "perf_counter", None)  # nobody may ask
     monkeypatch.setattr(collectors, "perf_counter", None)
     tiny = Config(stats_sample_rate=2.0**-64)
@@ -132,7 +132,7 @@ def test_where_nothing_is_sampled_nothing_is_timed_tuple_by_tuple(monkeypatch: p
 def test_the_share_of_micro_batches_that_is_timed_is_the_one_that_was_asked_for(rate, least, most) -> None:
     def timed(task: int) -> list[bool]:
         return [
-            HandBoltTask._is_sampled(
+            HandBoltTask.is_sampled(
                 SimpleNamespace(
                     task=task,
                     outputs=SimpleNamespace(clock_ms=1_800_000_000_000 + 137 * number),

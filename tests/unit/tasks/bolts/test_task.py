@@ -14,7 +14,7 @@ from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, bolt
 from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.bolts.kinds import bolt_task
+from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.failures import failure_of
@@ -719,3 +719,34 @@ def test_every_tuple_and_error_is_counted_exactly():
         assert stats["b0"].streams["source:default"].executed == 10
         source = stats["source"].total
         assert (source.emitted, source.transferred, source.acked, source.failed) == (10, 10, 2, 8)
+
+
+def test_bolts_and_spouts_are_told_the_time_and_a_local_cluster_moves_it():
+    class Times(Bolt):
+        outputs = ["value"]
+
+        def prepare(self, config, context, collector):
+            self.context, self.collector = context, collector
+
+        def execute(self, tup):
+            self.collector.emit([self.context.now_ms()], anchors=tup)
+            self.collector.ack(tup)
+
+    told: list[int] = []
+
+    class Feeds(FeederSpout):
+        def open(self, config, context, collector):
+            super().open(config, context, collector)
+            self.context = context
+
+        def next_tuple(self):
+            super().next_tuple()
+            told.append(self.context.now_ms())
+
+    feeder = Feeds(["value"])
+    with bench(Times(), feeder=feeder) as running:
+        running.feed(1)
+        running.cluster.advance(90)
+        running.feed(2)
+        assert running.tuples("b0") == [0, 90_000]
+        assert {*told} == {0, 90_000}

@@ -1,0 +1,289 @@
+"""Work that waits: calls of a service that answers after some time.
+
+    python -m benchmarks waiting --kind async              # beside a plain asyncio program, same server
+    python -m benchmarks waiting --kind threads --calls 1000
+    python -m benchmarks waiting --calls 1000 --faults     # 1 % raise, 1 % hang, a worker is killed
+    python -m benchmarks waiting --slow 8 --calls 200       # one call takes so long: when do the others know?
+    python -m benchmarks waiting --kind plain --calls 160 --parallelism 8 --grouping fields
+
+The service is a process of its own on loopback: it reads a line and answers it after ``--ms``. A run of
+acktree is timed from the first ``next_tuple``, when the topology is warm, to the last verdict. The plain
+program has ``--at-once`` workers with a connection each, as a bolt's task has; it tracks nothing.
+One line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, Final
+
+from acktree import BasicBolt, Config, EndOfStream, Spout, TopologyBuilder, submit
+from acktree.bolt import BasicOutputCollector
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
+from acktree.core.tracking.verdicts import Failure
+from acktree.spout import SpoutOutputCollector
+from benchmarks.report import Report, add_keep_argument, tell
+
+KINDS: Final = ("async", "threads", "plain")
+_PERCENT: Final = 100
+_RAISES, _HANGS = 1, 2
+"""With faults: what calls do whose number has this remainder of a hundred."""
+_FAULT_TIMEOUT_SECS: Final = 0.5
+
+
+class Calls(Spout):
+    """Emits all numbers at once; the verdicts and their times go to ``verdicts``."""
+
+    outputs = ["number"]
+
+    def __init__(self, count: int, verdicts: Verdicts) -> None:
+        self.count, self.verdicts, self.emitted = count, verdicts, 0
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        self.collector = collector
+
+    def next_tuple(self) -> None:
+        self.verdicts.begin()
+        if self.emitted < self.count:
+            for _ in range(min(_PERCENT, self.count - self.emitted)):
+                self.collector.emit([self.emitted], message_id=self.emitted)
+                self.emitted += 1
+        elif len(self.verdicts.secs) == self.count:
+            raise EndOfStream
+
+    def ack(self, message_id: Any) -> None:  # noqa: ANN401  # any hashable
+        self.verdicts.note(message_id, "ACKED")
+
+    def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401
+        self.verdicts.note(message_id, str(failure.cause))
+
+
+class Verdicts:
+    """What became of each call, and when, in seconds since the first ``next_tuple``."""
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        self.secs: dict[int, float] = {}
+        self.of: dict[int, str] = {}
+
+    def __deepcopy__(self, memo: Mapping[int, object]) -> Verdicts:
+        """The spout's task works on a copy of the spout, and on this very object."""
+        return self
+
+    def begin(self) -> None:
+        """The first call of ``next_tuple``."""
+        if self.began is None:
+            self.began = perf_counter()
+
+    def note(self, number: int, what: str) -> None:
+        """The verdict of a call."""
+        assert self.began is not None, "verdicts come after next_tuple"
+        assert number not in self.of, "one verdict a message"
+        self.secs[number], self.of[number] = perf_counter() - self.began, what
+
+
+class _Faults:
+    """What some calls do instead of returning."""
+
+    def __init__(self, flag: str | None, slow_secs: float) -> None:
+        self.flag, self.slow_secs = flag, slow_secs
+
+    def strike(self, number: int) -> float:
+        """Raise, kill the worker once, or say for how long to hang."""
+        if number == _PERCENT // 2:
+            if self.flag is not None and not Path(self.flag).exists():
+                Path(self.flag).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return self.slow_secs
+        if self.flag is not None and number % _PERCENT == _RAISES:
+            raise ValueError(number)
+        return 3600.0 if self.flag is not None and number % _PERCENT == _HANGS else 0.0
+
+
+class AsyncCalls(BasicBolt):
+    """Calls the service from coroutines; connections are kept for the next call and micro-batch."""
+
+    def __init__(self, port: int, at_once: int, faults: _Faults) -> None:
+        self.port, self.max_concurrency, self.faults = port, at_once, faults
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.pool = context.cached("pool", lambda: Connections(self.port))
+
+    async def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # type: ignore[override]
+        await self.pool.call(tup["number"])
+        await asyncio.sleep(self.faults.strike(tup["number"]))
+
+
+class BlockingCalls(BasicBolt):
+    """Calls the service from threads, or one after another."""
+
+    def __init__(self, port: int, at_once: int | None, faults: _Faults) -> None:
+        self.port, self.threads, self.faults = port, at_once, faults
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.mine = context.cached("connections", threading.local)
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        if not hasattr(self.mine, "file"):
+            self.mine.file = socket.create_connection(("127.0.0.1", self.port)).makefile("rwb")
+        self.mine.file.write(b"%d\n" % tup["number"])
+        self.mine.file.flush()
+        assert int(self.mine.file.readline()) == tup["number"]
+        sleep(self.faults.strike(tup["number"]))
+
+
+class Connections:
+    """Idle connections to the service, on one loop."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def call(self, number: int) -> None:
+        """One call and its answer."""
+        reader, writer = (
+            self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+        )
+        writer.write(b"%d\n" % number)
+        assert int(await reader.readline()) == number
+        self.idle.append((reader, writer))
+
+
+def _serve(ms: float, told: Connection) -> None:
+    """The service's process."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            await asyncio.sleep(ms / 1000)
+            writer.write(line)
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        told.send(server.sockets[0].getsockname()[1])
+        async with server:
+            await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+@contextmanager
+def service(ms: float) -> Iterator[int]:
+    """A service that answers after so many milliseconds; its port."""
+    mine, its = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=_serve, args=(ms, its), daemon=True)
+    process.start()
+    try:
+        yield mine.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def plainly(port: int, calls: int, at_once: int) -> float:
+    """Seconds of a plain asyncio program for the same calls."""
+
+    async def work(pool: Connections, numbers: Iterator[int]) -> None:
+        for number in numbers:
+            await pool.call(number)
+
+    async def run() -> float:
+        pool, numbers = Connections(port), iter(range(calls))
+        began = perf_counter()
+        await asyncio.gather(*(work(pool, numbers) for _ in range(at_once)))
+        return perf_counter() - began
+
+    return asyncio.run(run())
+
+
+def tracked(port: int, given: argparse.Namespace, folder: Path) -> Verdicts:
+    """The same calls in a topology."""
+    from benchmarks.sessions import session_on  # noqa: PLC0415  # so that --help does not wait for Spark
+
+    faults = _Faults(str(folder / "killed") if given.faults else None, given.slow)
+    each = max(1, given.at_once // given.parallelism)
+    bolt: BasicBolt = AsyncCalls(port, each, faults)
+    if given.kind != "async":
+        bolt = BlockingCalls(port, each if given.kind == "threads" else None, faults)
+    verdicts = Verdicts()
+    builder = TopologyBuilder("waiting")
+    builder.set_spout("calls", Calls(given.calls, verdicts))
+    declared = builder.set_bolt("service", bolt, parallelism=given.parallelism)
+    if given.faults or given.timeout_secs:
+        declared.set_execute_timeout_secs(given.timeout_secs or _FAULT_TIMEOUT_SECS)
+    if given.grouping == "fields":
+        declared.fields_grouping("calls", ["number"])
+    else:
+        declared.shuffle_grouping("calls")
+    session = session_on(given.master)
+    with submit(builder.create_topology(), checkpoint=folder / "checkpoint", spark=session) as running:
+        running.await_termination(600)
+    session.stop()
+    return verdicts
+
+
+def found(verdicts: Verdicts, plain_secs: float | None, calls: int) -> dict[str, Any]:
+    """The numbers of one run."""
+    times = sorted(verdicts.secs.values())
+    numbers: dict[str, Any] = {
+        "secs": round(times[-1], 2),
+        "calls_per_sec": round(calls / times[-1]),
+        "median_verdict_secs": round(times[len(times) // 2], 2),
+        "verdicts": dict(Counter(verdicts.of.values())),
+        "wrong": sorted(number for number, what in verdicts.of.items() if what != _right(number, verdicts))[
+            :10
+        ],
+    }
+    if plain_secs is not None:
+        numbers |= {"plain_secs": round(plain_secs, 2), "share_of_plain": round(plain_secs / times[-1], 2)}
+    return numbers
+
+
+def _right(number: int, verdicts: Verdicts) -> str:
+    """What the verdict of a call must be, if there were faults at all."""
+    has_faults = any(what == "EXCEPTION" for what in verdicts.of.values())
+    wanted = {_RAISES: "EXCEPTION", _HANGS: "HUNG"}.get(number % _PERCENT, "ACKED")
+    return wanted if has_faults else verdicts.of[number]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and print one line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks waiting", description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, default="async", help="how the bolt calls the service")
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--ms", type=float, default=100, help="after how long the service answers")
+    parser.add_argument("--at-once", type=int, default=100, help="calls at once, of all tasks")
+    parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--grouping", choices=("shuffle", "fields"), default="shuffle")
+    parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--faults", action="store_true", help="1 %% raise, 1 %% hang, a worker is killed")
+    parser.add_argument("--slow", type=float, default=0, help="seconds that one call takes longer")
+    parser.add_argument("--timeout-secs", type=float, help="the bolt's execute timeout")
+    add_keep_argument(parser)
+    given = parser.parse_args(arguments)
+    names = ("kind", "calls", "ms", "at_once", "parallelism", "grouping", "faults", "slow", "timeout_secs")
+    report = Report("waiting", {name: getattr(given, name) for name in names})
+    with service(given.ms) as port, tempfile.TemporaryDirectory() as folder:
+        plain_secs = None
+        if given.kind == "async" and not (given.faults or given.slow):
+            plain_secs = plainly(port, given.calls, given.at_once)
+        verdicts = tracked(port, given, Path(folder))
+    tell(report.line(found(verdicts, plain_secs, given.calls)), keep=given.keep)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

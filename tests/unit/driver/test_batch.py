@@ -1,0 +1,29 @@
+"""What the driver does with the rows of a micro-batch that are not deltas."""
+
+from __future__ import annotations
+
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.stats.counters import Counters
+from acktree.driver.batch import rows_by_kind, source_work_ms
+
+
+def statistics(level: int, *counts: tuple[str, float, int]) -> WireRow:
+    """A row of statistics of a level: for each bolt how long its tuples took in all, and how many."""
+    counters = Counters()
+    for bolt, total_ms, count in counts:
+        counters.add(bolt, 1, "s:default", "executed", count)
+        counters.add_latency(bolt, 1, "s:default", "execute_ms", total_ms, count)
+    return WireRow(0, SINK_LEVEL, Kind.STATISTICS, 0, level, 0, b"", counters.to_bytes())
+
+
+def test_the_work_of_a_message_is_that_of_all_bolts_of_the_source_level_in_all_partitions():
+    rows = [
+        statistics(0, ("a", 100.0, 10), ("b", 50.0, 10)),
+        statistics(0, ("a", 300.0, 10), ("b", 50.0, 10)),
+    ]
+    assert source_work_ms(rows_by_kind([*rows, statistics(1, ("c", 9000.0, 20))])) == 25.0
+
+
+def test_a_source_level_without_bolts_is_no_work_and_one_without_messages_is_not_known():
+    assert source_work_ms(rows_by_kind([statistics(0)])) == 0.0
+    assert source_work_ms(rows_by_kind([statistics(1, ("c", 9000.0, 20))])) is None
