@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 __all__ = ["Channel", "StateChannelLostError"]
 
@@ -17,10 +18,14 @@ class StateChannelLostError(BaseException):
 
 
 class Channel:
-    """Notes whether a request is pending, so that an interrupted channel is not used again."""
+    """Notes whether a request is pending, so that an interrupted channel is not used again.
+
+    Threads ask one after another: tasks of one bolt share the channel of their partition.
+    """
 
     def __init__(self) -> None:
         self._is_asking = False
+        self._lock = Lock()
 
     @contextmanager
     def question(self) -> Iterator[None]:
@@ -29,13 +34,14 @@ class Channel:
         Raises:
             StateChannelLostError: This request or an earlier one was interrupted.
         """
-        self.refuse_if_lost()
-        self._is_asking = True  # it stays so if anything is raised, wherever that is
-        try:
-            yield
-        except BaseException as error:
-            raise _lost(f"{type(error).__name__}: {error}") from error
-        self._is_asking = False
+        with self._lock:
+            self.refuse_if_lost()
+            self._is_asking = True  # it stays so if anything is raised, wherever that is
+            try:
+                yield
+            except BaseException as error:
+                raise _lost(f"{type(error).__name__}: {error}") from error
+            self._is_asking = False
 
     def refuse_if_lost(self) -> None:
         """Raise StateChannelLostError if a question was interrupted; also when user code caught that."""

@@ -1,0 +1,33 @@
+"""Requests to the state store come one after another, whichever thread makes them."""
+
+from __future__ import annotations
+
+import threading
+
+from acktree.spark.worker.state_channel import Channel
+
+
+def test_threads_ask_one_after_another():
+    channel, said = Channel(), []
+    is_asking, may_end = threading.Event(), threading.Event()
+
+    def ask(name: str) -> None:
+        try:
+            with channel.question():
+                said.append(f"{name} asks")
+                is_asking.set()
+                may_end.wait(20)
+                said.append(f"{name} has an answer")
+        except BaseException as error:  # noqa: BLE001  # a lost channel is no Exception
+            said.append(repr(error))
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
+    threads[0].start()
+    is_asking.wait(20)
+    threads[1].start()
+    threads[1].join(0.05)  # without the lock it has been refused by now
+    may_end.set()
+    for thread in threads:
+        thread.join(20)
+    assert said == ["first asks", "first has an answer", "second asks", "second has an answer"]
+    channel.refuse_if_lost()
