@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +39,8 @@ def lent_home() -> Iterator[None]:
     if "SPARK_HOME" not in os.environ and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         import pyspark  # noqa: PLC0415  # only submit() needs it
 
-        home = lean_home(Path(pyspark.__file__).parent, _cache())
+        with suppress(RuntimeError):  # a user without a home
+            home = lean_home(Path(pyspark.__file__).parent, _cache())
     if home is None:
         yield
         return

@@ -36,7 +36,7 @@ PRELOADED: Final = (
 def preload() -> None:
     """Import what workers will need, and exempt it from garbage collection: it is there for good."""
     for module in PRELOADED:
-        with suppress(ImportError):
+        with suppress(Exception):  # two libraries that do not fit raise what they like
             import_module(module)
     gc.freeze()
 

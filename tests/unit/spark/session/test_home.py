@@ -66,3 +66,14 @@ def test_the_environment_is_as_before(monkeypatch, tmp_path):
     with lent_home():
         pass
     assert "SPARK_HOME" not in os.environ
+
+
+def test_a_user_without_a_home_has_sparks_own(monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")  # as pathlib says
+
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    with lent_home():
+        assert "SPARK_HOME" not in os.environ
