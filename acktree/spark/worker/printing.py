@@ -16,7 +16,7 @@ import io
 import logging
 import sys
 import threading
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 __all__ = ["LabelledStream", "finish_lines", "label", "label_output"]
 
@@ -78,6 +78,20 @@ class LabelledStream(io.TextIOBase):
     def fileno(self) -> int:
         """The file of the stream, for programs that write to it by themselves."""
         return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # read-only
+        """That of the stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]  # read-only
+        """That of the stream."""
+        return self._stream.errors
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the stream has it
+        """What else programs use: ``buffer``, whose bytes get no label, and ``reconfigure``."""
+        return getattr(self._stream, name)
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""

@@ -78,3 +78,13 @@ def test_threads_do_not_mix_their_lines():
     assert stream.writable()
     assert not stream.isatty()
     assert printing._Label.text == ""
+
+
+def test_a_program_finds_what_else_a_stream_of_text_has():
+    written = io.BytesIO()
+    stream = LabelledStream(io.TextIOWrapper(written, encoding="latin-1", errors="replace"))
+    assert (stream.encoding, stream.errors) == ("latin-1", "replace")
+    stream.reconfigure(line_buffering=True)
+    stream.buffer.write(b"bytes\n")
+    stream.buffer.flush()
+    assert written.getvalue() == b"bytes\n"
