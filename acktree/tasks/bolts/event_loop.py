@@ -16,8 +16,9 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
 __all__ = ["Host", "ThreadCall", "host"]
@@ -35,6 +36,7 @@ class Host:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(_Threads(self.start))
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._idle = 0
@@ -46,13 +48,12 @@ class Host:
         Where this thread runs another loop already (a notebook, an asynchronous test), it is run on a thread
         of its own, since a thread runs one loop at a time.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if not _runs_a_loop():
             return self._run(main)
         results: list[Callable[[], _T]] = []
+        here = copy_context()
         runner = threading.Thread(
-            target=lambda: results.append(_outcome(lambda: self._run(main))), daemon=True
+            target=lambda: results.append(_outcome(lambda: here.run(self._run, main))), daemon=True
         )
         runner.start()
         runner.join()
@@ -78,9 +79,9 @@ class Host:
         with self._lock:
             is_free = self._idle > 0
             self._idle -= is_free
-        self._jobs.put(job)
-        if not is_free:
+        if not is_free:  # before the job is there: if no thread can be started, nothing is left to be run
             threading.Thread(target=self._serve, name="acktree-call", daemon=True).start()
+        self._jobs.put(job)
 
     def _serve(self) -> None:
         while self._jobs.get()():
@@ -91,6 +92,32 @@ class Host:
         """Close the loop; called when the process ends."""
         if not self._loop.is_running():
             self._loop.close()
+
+
+class _Threads(ThreadPoolExecutor):
+    """The executor of ``asyncio.to_thread``: a thread for each call, as many as there are calls.
+
+    The loop's own has six on two cores. Each call that never returns would keep one of them from all
+    micro-batches that follow, and the last one would keep the process from ending.
+    """
+
+    def __init__(self, start: Callable[[_Job], None]) -> None:
+        super().__init__()
+        self._start = start
+
+    def submit(self, function: Callable[..., _T], /, *given: Any, **named: Any) -> Future[_T]:  # noqa: ANN401
+        called: Future[_T] = Future()
+
+        def run() -> bool:
+            if called.set_running_or_notify_cancel():
+                try:
+                    called.set_result(function(*given, **named))
+                except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
+                    called.set_exception(error)
+            return True
+
+        self._start(run)
+        return called
 
 
 class _Interrupted(SystemExit):
@@ -148,6 +175,10 @@ class ThreadCall:
             return
         if raised is None:
             self.result.set_result(None)
+        elif isinstance(raised, StopIteration):  # a future refuses it
+            told = RuntimeError("execute raised StopIteration")
+            told.__cause__ = raised
+            self.result.set_exception(told)
         else:
             self.result.set_exception(raised)
 
@@ -158,6 +189,15 @@ def host() -> Host:
     if pid not in _hosts:
         _hosts[pid] = Host()
     return _hosts[pid]
+
+
+def _runs_a_loop() -> bool:
+    """Whether a loop runs on this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _outcome(run: Callable[[], _T]) -> Callable[[], _T]:
