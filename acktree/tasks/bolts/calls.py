@@ -11,7 +11,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -35,6 +36,8 @@ __all__ = ["Call", "RecordingCollector", "RecordingHandCollector", "Unit", "curr
 
 current_call: Final[ContextVar[Call]] = ContextVar("acktree_call")
 """The call that this code belongs to. Tasks and ``asyncio.to_thread`` inherit it."""
+_current_hook: Final[ContextVar[object]] = ContextVar("acktree_hook")
+"""The hook that this code belongs to, inherited likewise."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +53,9 @@ class Call:
         spent_ms: How long it took.
         error: What it raised, or why it was given up.
         is_over: Whether it has ended or was given up.
+        has_returned: Whether ``execute`` has returned or raised on its thread.
+        waiting_since: Since when it waits for what the bolt remembers, in seconds as ``began``; None if not.
+        waited_secs: How long it has waited for that before.
     """
 
     unit: Unit
@@ -60,10 +66,13 @@ class Call:
     spent_ms: float = 0.0
     error: Exception | None = None
     is_over: bool = False
+    has_returned: bool = False
+    waiting_since: float | None = None
+    waited_secs: float = 0.0
 
     def refuse_if_over(self, did: str) -> None:
         """MisuseError once the call has ended: what it says could not count any more."""
-        if self.is_over:
+        if self.is_over or self.has_returned:
             raise MisuseError(
                 f"{did} after execute() had ended for this tuple",
                 f"{self.unit.rows.component}:{self.unit.rows.stream}",
@@ -110,50 +119,70 @@ class RecordingCollector(BasicOutputCollector):
         self._call, self._through, self._outlets, self._outputs = call, through, outlets, outputs
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
-        self._call.refuse_if_over("emitted a tuple")
+        self._refuse("emitted a tuple")
         checked = self._outlets.of(stream).checked(values)
         self._call.emits.append(lambda: self._through.emit(checked, stream))
 
     def emit_direct(self, task_id: int, values: Sequence[Any], *, stream: str = "default") -> None:
-        self._call.refuse_if_over("emitted a tuple")
+        self._refuse("emitted a tuple")
         checked = self._outlets.direct(stream, task_id).checked(values)
         self._call.emits.append(lambda: self._through.emit_direct(task_id, checked, stream=stream))
 
     def reset_timeout(self) -> None:
-        self._call.refuse_if_over("reset a timeout")
+        self._refuse("reset a timeout")
         roots = self._call.unit.rows.lineage.roots_of(np.array([self._call.row]))
         self._call.effects.append(lambda: self._outputs.reset(roots))
 
     def report_error(self, exception: BaseException) -> None:
-        self._call.refuse_if_over("reported an error")
+        self._refuse("reported an error")
         self._call.effects.append(lambda: self._through.report_error(exception))
+
+    def _refuse(self, did: str) -> None:
+        """MisuseError once the call is over, or where another call uses its collector."""
+        self._call.refuse_if_over(did)
+        if current_call.get(self._call) is not self._call:
+            raise MisuseError(
+                f"{did} with the collector of another tuple",
+                f"{self._call.unit.rows.component}:{self._call.unit.rows.stream}",
+                "use the collector that execute() was given with the tuple; do not keep it in an attribute",
+            )
 
 
 class RecordingHandCollector(TimingCollector):
-    """The collector of a ``Bolt`` whose calls run at once. Outside of a call it is the sequential one.
+    """The collector of a ``Bolt`` whose calls run at once. In its other hooks it is the sequential one.
 
     Attributes:
         is_sampled: Whether the time from execute to ack is measured.
-        is_executing: Whether calls run.
     """
 
     def __init__(
         self, component: Component, task: int, outlets: Outlets, outputs: Outputs, *, is_sampled: bool
     ) -> None:
         super().__init__(component, task, outlets, outputs)
-        self.is_sampled, self.is_executing = is_sampled, False
+        self.is_sampled = is_sampled
         self._at_hand: frozenset[InboundRows] = frozenset()
         self._decided: set[tuple[InboundRows, int]] = set()
+        self._hook: object = None
         self._lock = Lock()
 
     def begin(self, at_hand: Iterable[InboundRows]) -> None:
         """Called before calls run over these rows."""
-        self.is_executing, self._at_hand = True, frozenset(at_hand)
+        self._at_hand = frozenset(at_hand)
 
     def end(self) -> None:
         """Called when all calls have ended, before what they recorded is carried out."""
-        self.is_executing = False
         self._decided.clear()
+
+    @contextmanager
+    def in_hook(self) -> Iterator[None]:
+        """While a hook is called: it and what inherits its context may use the collector."""
+        self._hook = hook = object()
+        token = _current_hook.set(hook)
+        try:
+            yield
+        finally:
+            self._hook = None
+            _current_hook.reset(token)
 
     def emit(self, values: Sequence[Any], anchors: Anchors = None, stream: str = "default") -> None:
         call = self._call("emitted a tuple")
@@ -220,16 +249,13 @@ class RecordingHandCollector(TimingCollector):
         call.effects.append(lambda: HandCollector.report_error(self, exception))
 
     def _call(self, did: str) -> Call | None:
-        """The call that this code belongs to; None if no calls run. MisuseError if it cannot be told."""
-        if not self.is_executing:
-            call = current_call.get(None)
-            if call is not None:
-                call.refuse_if_over(did)
-            return None
+        """The call that this code belongs to; None for a hook. MisuseError if it belongs to neither."""
         call = current_call.get(None)
         if call is None:
+            if self._hook is not None and _current_hook.get(None) is self._hook:
+                return None
             raise MisuseError(
-                f"{did} from a thread that does not belong to a tuple",
+                f"{did} from a thread that does not belong to a tuple, or after its hook had ended",
                 f"component {self._component.id!r}, task {self._task}",
                 "start it with asyncio.to_thread(), or run it in contextvars.copy_context()",
             )

@@ -67,6 +67,7 @@ class _Worker:
         work = self._calls.work(self)
         coroutine = work if task.in_threads else MarkedSteps(work, self)
         self.running: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self.running.add_done_callback(self._calls.worker_ended)
 
     def resume(self) -> bool:
         call = self.call
@@ -103,9 +104,13 @@ class _Calls:
         try:
             while self._left:
                 await self._wait()
+                if self._done.done():
+                    self._done.result()
                 self.monitor.beat()
                 self._give_up_late()
         finally:
+            for call in self._running:  # only if something is raised here
+                call.is_over = True
             for worker in self._workers:
                 if worker.running.cancel():
                     host().keep(worker.running)
@@ -136,6 +141,9 @@ class _Calls:
                 return  # it was given up, and another worker has this one's place
             self._end(call, error)
             worker.task.check(call)
+            if worker.running.cancelling():  # what its call has not caught must not cancel the next one
+                self._workers.append(_Worker(self, worker.task, worker.queue))
+                return
 
     async def _wait(self) -> None:
         """Wait until all calls have ended, or until one may have to be given up."""
@@ -143,9 +151,8 @@ class _Calls:
         if secs is None:
             await asyncio.wait({self._done})
             return
-        oldest = next(iter(self._running.items()), None)
-        until_due = secs if oldest is None else secs - self._age_secs(*oldest)
-        pause = max(0.001, min(until_due, secs / _LOOKS_PER_TIMEOUT, _LONGEST_PAUSE_SECS))
+        oldest = max((self._age_secs(*running) for running in self._running.items()), default=0.0)
+        pause = max(0.001, min(secs - oldest, secs / _LOOKS_PER_TIMEOUT, _LONGEST_PAUSE_SECS))
         before = perf_counter()
         await asyncio.wait({self._done}, timeout=pause)
         late = perf_counter() - before - pause
@@ -153,20 +160,32 @@ class _Calls:
             self._stalled_secs += late
 
     def _age_secs(self, call: Call, worker: _Worker) -> float:
-        """How long a call runs, without the time in which a step has blocked the loop."""
-        return perf_counter() - call.began - (self._stalled_secs - worker.stalled_secs)
+        """How long a call runs, less the time in which it waited for memory or a step blocked the loop."""
+        now, since = perf_counter(), call.waiting_since
+        waited = call.waited_secs + (0.0 if since is None else now - since)
+        return now - call.began - waited - (self._stalled_secs - worker.stalled_secs)
 
     def _give_up_late(self) -> None:
         if self._timeout_secs is None:
             return
         for call, worker in list(self._running.items()):
             if self._age_secs(call, worker) < self._timeout_secs:
-                return
+                continue
             self._end(call, _took_too_long(worker.task, self._timeout_secs))
             worker.running.cancel()
             if not worker.task.give_up(call):
                 self.monitor.end_process(call.unit.names, call.row)
             self._workers.append(_Worker(self, worker.task, worker.queue))
+
+    def worker_ended(self, running: asyncio.Task[None]) -> None:
+        """Called when a worker has ended. What it raises is no tuple's: it ends the level.
+
+        Otherwise its call would never end.
+        """
+        raised = None if running.cancelled() else running.exception()
+        if raised is None or self._done.done() or isinstance(raised, KeyboardInterrupt | SystemExit):
+            return  # the loop itself raises the last two
+        self._done.set_exception(raised)
 
     def _end(self, call: Call, error: Exception | None) -> None:
         call.is_over, call.error = True, call.error or error

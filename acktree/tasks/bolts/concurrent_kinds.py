@@ -85,6 +85,7 @@ class ConcurrentTask(BoltTask):
         try:
             execute(*given)
         finally:
+            call.has_returned = True
             self.turns.give_back(call)
 
     def given(self, call: Call) -> Sequence[object]:
@@ -104,8 +105,7 @@ class ConcurrentTask(BoltTask):
         thread = self._threads.get(call)
         if thread is None:
             return True
-        if self.turns.owner is not call:
-            thread.interrupt()
+        if self.turns.leave_behind(call, thread.interrupt):
             return True
         self.unsavable = call.error
         self.turns.give_back(call)
@@ -184,6 +184,10 @@ class ConcurrentHandTask(ConcurrentTask, HandBoltTask):
             self.component, self.task, self.outlets, self.outputs, is_sampled=self.is_sampled()
         )
         return self.collector
+
+    def hook(self, hook: Callable[..., object], *given: object) -> None:
+        with self.collector.in_hook():
+            super().hook(hook, *given)
 
     def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
         rows = super()._account(frame, columns)

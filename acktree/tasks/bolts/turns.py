@@ -6,8 +6,9 @@ that it reads, changes and writes is changed by no other call meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from threading import Lock
+from collections.abc import Callable, Iterable
+from threading import Condition, Lock
+from time import perf_counter
 from typing import Any
 
 from acktree.errors import MisuseError
@@ -25,6 +26,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._is_free = Condition(self._lock)
         self._is_executing = False
         self.owner: Call | None = None
 
@@ -59,18 +61,35 @@ class Turns:
             return
         if self.owner is call:
             return
-        call.refuse_if_over(f"touched the remembered attribute {name!r}")
-        self._lock.acquire()
-        self.owner = call
-        if call.is_over:
-            self.give_back(call)
+        with self._lock:
             call.refuse_if_over(f"touched the remembered attribute {name!r}")
+            while self.owner is not None and self.owner is not call:
+                call.waiting_since = since = perf_counter()
+                self._is_free.wait()
+                call.waiting_since = None
+                call.waited_secs += perf_counter() - since
+                call.refuse_if_over(f"touched the remembered attribute {name!r}")
+            self.owner = call
 
     def give_back(self, call: Call) -> None:
         """End the turn of a call, if it has it."""
-        if self.owner is call:
-            self.owner = None
-            self._lock.release()
+        with self._lock:
+            if self.owner is call:
+                self.owner = None
+                self._is_free.notify_all()  # all: one that was given up meanwhile does not take it
+
+    def leave_behind(self, call: Call, interrupt: Callable[[], None]) -> bool:
+        """Interrupt the thread of a call that is over, unless it has the turn. Returns whether it has not.
+
+        A thread that waits for its turn is not interrupted: it is refused when the turn comes. An exception
+        at that moment would leave the turn with nobody to end it.
+        """
+        with self._lock:
+            if self.owner is call:
+                return False
+            if call.waiting_since is None:
+                interrupt()
+        return True
 
     def _attribute(self, name: str) -> property:
         def read(bolt: object) -> Any:  # noqa: ANN401  # what the user remembers
