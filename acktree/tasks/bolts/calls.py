@@ -32,7 +32,7 @@ from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.failures import failure_of
 from acktree.topology.model import Component
 
-__all__ = ["Call", "RecordingCollector", "RecordingHandCollector", "Unit", "current_call"]
+__all__ = ["Call", "LentCollector", "RecordingCollector", "RecordingHandCollector", "Unit", "current_call"]
 
 current_call: Final[ContextVar[Call]] = ContextVar("acktree_call")
 """The call that this code belongs to. Tasks and ``asyncio.to_thread`` inherit it."""
@@ -146,6 +146,48 @@ class RecordingCollector(BasicOutputCollector):
                 f"{self._call.unit.rows.component}:{self._call.unit.rows.stream}",
                 "use the collector that execute() was given with the tuple; do not keep it in an attribute",
             )
+
+
+class LentCollector(BasicOutputCollector):
+    """The collector of a ``BasicBolt`` in its other hooks: it is refused when the hook has ended.
+
+    The collector of the task emits for the tuple that it was turned to last.
+    """
+
+    def __init__(self, through: BasicCollector) -> None:
+        """Lend ``through``."""
+        self._through: BasicCollector | None = through
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """The hook has ended."""
+        with self._lock:
+            self._through = None
+
+    def emit(self, values: Sequence[Any], stream: str = "default") -> None:
+        with self._lock:
+            self._lent("emitted a tuple").emit(values, stream)
+
+    def emit_direct(self, task_id: int, values: Sequence[Any], *, stream: str = "default") -> None:
+        with self._lock:
+            self._lent("emitted a tuple").emit_direct(task_id, values, stream=stream)
+
+    def reset_timeout(self) -> None:
+        with self._lock:
+            self._lent("reset a timeout").reset_timeout()
+
+    def report_error(self, exception: BaseException) -> None:
+        with self._lock:
+            self._lent("reported an error").report_error(exception)
+
+    def _lent(self, did: str) -> BasicCollector:
+        if self._through is None:
+            raise MisuseError(
+                f"{did} after its hook had ended",
+                "the collector of tick() or flush()",
+                "await tasks and join threads that use the collector before the hook returns",
+            )
+        return self._through
 
 
 class RecordingHandCollector(TimingCollector):

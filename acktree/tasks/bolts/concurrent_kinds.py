@@ -18,7 +18,7 @@ from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.state.store import StateStore
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.calls import Call, RecordingCollector, RecordingHandCollector, Unit
+from acktree.tasks.bolts.calls import Call, LentCollector, RecordingCollector, RecordingHandCollector, Unit
 from acktree.tasks.bolts.concurrency import run_calls
 from acktree.tasks.bolts.event_loop import ThreadCall, host
 from acktree.tasks.bolts.kinds import BasicBoltTask, HandBoltTask
@@ -165,6 +165,13 @@ class ConcurrentTask(BoltTask):
 
 class ConcurrentBasicTask(ConcurrentTask, BasicBoltTask):
     """Runs a concurrent ``BasicBolt``."""
+
+    def hook(self, hook: Callable[..., object], *given: object) -> None:
+        lent = LentCollector(self.collector)
+        try:
+            super().hook(hook, *(lent if each is self.collector else each for each in given))
+        finally:
+            lent.close()
 
     def given(self, call: Call) -> Sequence[object]:
         recorder = RecordingCollector(call, self.collector, self.outlets, self.outputs)

@@ -230,3 +230,38 @@ def test_what_hangs_in_to_thread_fails_alone():
         running.feed(0, 1, 2)
         assert running.acked == [0, 2]
         assert running.failures[1].cause is FailureCause.HUNG
+
+
+def test_a_thread_that_a_tick_leaves_behind_emits_under_no_tuple():
+    class Ticks(BasicBolt):
+        outputs = ("value",)
+        threads = 1
+        tick_secs = 1
+
+        def tick(self, tup, collector):
+            def later() -> None:
+                wait_to_go()
+                try:
+                    collector.emit(["of the tick"])
+                except Exception as error:  # noqa: BLE001  # reported below
+                    note(type(error).__name__)
+
+            collector.emit(["in time"])
+            self.left = threading.Thread(target=later)
+            self.left.start()
+
+        def execute(self, tup, collector):
+            pass
+
+        def flush(self, collector):
+            go()
+            self.left.join()
+            self.left = None
+
+    def build(builder):
+        builder.set_bolt("b", Ticks()).global_grouping("source")
+
+    with bench(build=build) as running:
+        running.cluster.advance(1)
+        assert SEEN == ["MisuseError"]
+        assert running.tuples("b") == ["in time"]
