@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from acktree import Bolt, Config, OutputCollector, TaskContext, Tuple
-from acktree.connectors.kafka.client import client_log, connector_error, settings_of
+from acktree import Bolt, Config, MisuseError, OutputCollector, TaskContext, Tuple
+from acktree.connectors.kafka.client import client_log, connector_error, is_fatal, settings_of
 
 _DELIVERY_MS: Final = 30_000
 _FULL_SECS: Final = 0.1
@@ -43,7 +43,9 @@ class KafkaSink(Bolt):
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Take the producer, which stays with the process."""
-        self._kept = context.cached((self._where, context.task_id), _Kept)
+        # With all settings: one that was mended must not find the producer that was made before.
+        settings = tuple(sorted((name, repr(value)) for name, value in self._settings.items()))
+        self._kept = context.cached((self.topic, settings, context.task_id), _Kept)
         self._collector = collector
 
     def execute(self, tup: Tuple) -> None:
@@ -59,20 +61,30 @@ class KafkaSink(Bolt):
             except BufferError:  # what waits to be sent fills the client's queue
                 producer.poll(_FULL_SECS)
             except KafkaException as error:
+                self._let_go_if_fatal(error.args[0])
                 raise connector_error(error.args[0], self._where) from error
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
         """Wait until every record of this micro-batch is confirmed or given up."""
         producer = self._kept.producer(self._settings)
-        producer.flush()
+        try:
+            producer.flush()
+        except BaseException:  # such as a time limit: its tuples fail, and what it holds is nobody's
+            self._kept.drop()
+            raise
 
     def _delivered(self, tup: Tuple, error: KafkaError | None, _: object) -> None:
         """Called in ``flush`` and while the client's queue is full, once for each record."""
-        if error is None:
-            self._collector.ack(tup)
-            return
-        self._collector.fail(tup, str(connector_error(error, self._where)))
-        if error.fatal():
+        with suppress(MisuseError):  # `execute` raised after it had handed over the record: it has failed
+            if error is None:
+                self._collector.ack(tup)
+            else:
+                self._collector.fail(tup, str(connector_error(error, self._where)))
+        if error is not None:
+            self._let_go_if_fatal(error)
+
+    def _let_go_if_fatal(self, error: KafkaError) -> None:
+        if is_fatal(error):
             self._kept.drop()
 
 
