@@ -145,6 +145,11 @@ class LogReader:
             )
         return len(self._buffer)
 
+    def go_back(self, position: Position) -> None:
+        """Read on from a position that ``read`` was at before."""
+        self.close()
+        self.position = position
+
     def close(self) -> None:
         """Close the file; ``read`` would look for it again."""
         file, self._file, self._buffer = self._file, None, b""
