@@ -166,8 +166,8 @@ class FolderSpout(Spout):
 
     The folder is the queue: what is in it is not done. So a restart needs no list of what was read, and each
     file is processed until it is acked. Without a ``Retry`` a file that failed is emitted again at once. Give
-    each file a name of its own: a file that is replaced or changed while it is processed, also its mode, stays
-    and comes as a new message. Several tasks divide the files among them.
+    each file a name of its own: a file that is replaced or changed while it is processed (also its mode)
+    stays, and comes as a new message. Several tasks divide the files among them.
     """
 
     outputs = ["path", "content"]
