@@ -5,7 +5,8 @@ Rules of this file
 1. A tuple is acked when the transaction that holds its row is committed, and not before.
 2. A batch that the database refuses is halved until the refused row is alone. Only that row fails.
 3. What may pass (a lost connection, a deadlock) is tried again with growing pauses, the batch as a whole.
-4. No password, statement or row is part of an error. Of a driver's text only the first line is shown.
+4. No password or statement is part of an error. Of a driver's text only the first line is shown: it may quote
+   the value that was refused, and never the row.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
