@@ -265,3 +265,11 @@ def test_settings_that_were_mended_make_another_client(producers):
     for password in ("wrong", "right"):
         write({"sasl.password": password})
     assert [each.settings["sasl.password"] for each in producers] == ["wrong", "right"]
+
+
+def test_settings_that_the_client_does_not_take_are_told_without_them(monkeypatch):
+    monkeypatch.setattr("acktree.core.data.context._cached", {})
+    feeder = write({"sasl.pasword": "S3cr3t"}, fates=[None])
+    [(_, failure)] = feeder.failed
+    assert "refuses its settings" in failure.reason
+    assert "S3cr3t" not in failure.reason
