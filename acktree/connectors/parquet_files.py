@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -146,6 +147,9 @@ def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
     column = pa.array(values, field.type)
     if column.null_count and not field.nullable:
         raise ValueError(f"{field.name!r} is null, and the schema allows no null")
+    for value in values if pa.types.is_date(field.type) else ():
+        if isinstance(value, datetime) and value.time() != time.min:
+            raise ValueError(f"{field.name!r} has a time of day, which {field.type} cannot hold")
     ticks = _TICKS.get(getattr(field.type, "unit", ""), 1)
     for value in values if ticks > 1 else ():
         micros = getattr(value, "microsecond", getattr(value, "microseconds", 0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -288,7 +288,7 @@ class _Kept:
         name, schema, wanted = self._name, self._schema, set(self._key)
         unique: list[Sequence[str | None]] = [look.get_pk_constraint(name, schema)["constrained_columns"]]
         unique += [each["column_names"] for each in look.get_unique_constraints(name, schema)]
-        unique += [each["column_names"] for each in look.get_indexes(name, schema) if each["unique"]]
+        unique += [each["column_names"] for each in look.get_indexes(name, schema) if _is_whole(each)]
         if wanted not in [set(columns) for columns in unique]:
             columns = ", ".join(self._key)
             what = f"the table has neither a primary key nor a unique index of exactly {columns}"
@@ -300,6 +300,14 @@ class _Kept:
         if self._mode == "insert":
             return sa.insert(table)
         return upsert(table, self._key, others if self._mode == "upsert" else (), dialect)
+
+
+def _is_whole(index: Mapping[str, Any]) -> bool:
+    """Whether an index makes its columns unique in all rows, not in those of a WHERE alone."""
+    options = index.get("dialect_options", {})
+    return bool(index["unique"]) and not any(
+        options[name] is not None for name in options if "_where" in name
+    )
 
 
 def upsert(table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str) -> sa.Executable:

@@ -359,6 +359,15 @@ def test_a_tuple_that_does_not_fit_fails_alone(cluster, tmp_path: Path, schema) 
 NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), ("at", pa.timestamp("ms", "UTC"))])
 
 
+def test_a_time_of_day_is_not_cut_off_for_a_column_of_days(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=pa.schema([("day", pa.date32())])), ["day"])
+    sink.write(
+        (date(2020, 1, 1),), (datetime(2020, 1, 2, 3, tzinfo=UTC),), (datetime(2020, 1, 3, tzinfo=UTC),)
+    )
+    assert sink.rows() == [(date(2020, 1, 1),), (date(2020, 1, 3),)]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1]
+
+
 def test_a_null_and_a_time_that_the_schema_cannot_hold_fail_alone(cluster, tmp_path: Path) -> None:
     sink = Sink(cluster, ParquetSink(tmp_path, schema=NARROW), ["id", "at"])
     whole, finer = (datetime(2020, 1, 1, microsecond=micros, tzinfo=UTC) for micros in (5000, 5))
