@@ -436,7 +436,9 @@ class DataFrameSpout(Spout):
         message_id: The column whose value is the message id, told in the verdict; or several columns, and the
             id is the tuple of their values. None: the rows are untracked, as any tuple that a spout emits
             without an id.
-        acknowledger: Is told the verdicts, by message id. None: nobody is.
+        acknowledger: Is told the verdicts, by message id. None: nobody is. An id that Python cannot represent
+            is told as the bytes of a text that is not UTF-8, and as Arrow's text of a date or time that is
+            out of range. Columns of arrays, maps and structs are refused.
         ends: The source ends: once a micro-batch finds nothing new in it, the spout has ended, and with the
             last verdict the topology ends by itself. For files and tables that are there when it starts.
             With several DataFrames, all of them end together. False: rows may come at any time.

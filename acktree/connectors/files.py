@@ -15,6 +15,7 @@ import os
 import time
 import zlib
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -39,8 +40,11 @@ __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
 _MOST_LINES: Final = 1000
 """One ``next_tuple`` of a FollowFileSpout emits at most so many lines."""
 
-_FileId = tuple[str, int, int]
-"""(name, time of the last change in nanoseconds, bytes)"""
+_FileId = tuple[str, int, int, int]
+"""(name, time of the last change in nanoseconds, bytes, time of the last change of the file's own record)
+
+The last is the system's and cannot be set: a file that takes another's name, bytes and time has another one.
+"""
 
 
 class FollowFileSpout(Spout):
@@ -105,6 +109,7 @@ class FollowFileSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the lines that are there, as one batch."""
+        before = self._reader.position
         room = _MOST_LINES if self._limit is None else self._limit - self._collector.pending_count
         try:
             with told(f"the log {self.path}", may_appear=True):
@@ -115,11 +120,18 @@ class FollowFileSpout(Spout):
         while self._reader.reports:
             self._collector.report_error(self._reader.reports.pop())
         if placed:
+            self._emit(placed, before)
+
+    def _emit(self, placed: Sequence[tuple[int, bytes]], before: Position) -> None:
+        try:
             lines = [line.removesuffix(b"\r").decode(self.encoding, "backslashreplace") for _, line in placed]
             places = np.array([place for place, _ in placed], dtype=np.int64)
             self._collector.emit_batch(pa.record_batch({"line": pa.array(lines, pa.string())}), places)
-            self.position = tuple(self._reader.position)
-            self._line_bytes = sum(len(line) + 1 for _, line in placed) / len(placed)
+        except BaseException:  # they are read again by the next call
+            self._reader.go_back(before)
+            raise
+        self.position = tuple(self._reader.position)
+        self._line_bytes = sum(len(line) + 1 for _, line in placed) / len(placed)
 
     def lag(self) -> int | None:
         """Estimate how many lines of the file are not read: its bytes, by the length of the last lines."""
@@ -154,8 +166,8 @@ class FolderSpout(Spout):
 
     The folder is the queue: what is in it is not done. So a restart needs no list of what was read, and each
     file is processed until it is acked. Without a ``Retry`` a file that failed is emitted again at once. Give
-    each file a name of its own: a file that is replaced while it is processed stays, and comes as a new
-    message. Several tasks divide the files among them.
+    each file a name of its own: a file that is replaced or changed while it is processed (also its mode)
+    stays, and comes as a new message. Several tasks divide the files among them.
     """
 
     outputs = ["path", "content"]
@@ -232,7 +244,7 @@ class FolderSpout(Spout):
                 with suppress(FileNotFoundError):  # somebody else took it
                     if self._is_mine(entry.name) and entry.is_file():
                         stat = entry.stat()
-                        file_id = (entry.name, stat.st_mtime_ns, stat.st_size)
+                        file_id = _file_id(entry.name, stat)
                         if stat.st_mtime_ns <= newest and file_id not in self._open:
                             found.append(file_id)
         self._ahead.extend(sorted(found, key=lambda each: (each[1], each[0])))
@@ -250,22 +262,27 @@ class FolderSpout(Spout):
         path = self.folder / file_id[0]
         with suppress(FileNotFoundError), path.open("rb") as file:  # somebody else took it
             content, stat = file.read(), os.fstat(file.fileno())
-            if (stat.st_mtime_ns, stat.st_size) != file_id[1:]:
+            if _file_id(file_id[0], stat) != file_id:
                 return  # it has changed; whoever looks next sees the new one
-            self._open.add(file_id)
-            attempt = self._attempts.pop(file_id, 1)
+            attempt = self._attempts.get(file_id, 1)
             self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
+            self._attempts.pop(file_id, None)
+            self._open.add(file_id)
 
     def _take_away(self, file_id: _FileId, where_to: Path | None) -> None:
         path = self.folder / file_id[0]
         with told(self._where), suppress(FileNotFoundError):
             stat = path.stat()
-            if (stat.st_mtime_ns, stat.st_size) == file_id[1:]:
+            if _file_id(file_id[0], stat) == file_id:
                 if where_to is None:
                     path.unlink()
                 else:
                     path.rename(_free_name(where_to, file_id[0]))
         self._open.discard(file_id)
+
+
+def _file_id(name: str, stat: os.stat_result) -> _FileId:
+    return name, stat.st_mtime_ns, stat.st_size, stat.st_ctime_ns
 
 
 def _free_name(folder: Path, name: str) -> Path:

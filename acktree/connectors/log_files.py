@@ -18,6 +18,7 @@ import gzip
 import os
 import re
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +35,8 @@ _READ_BYTES: Final = 1 << 18
 _ROTATED: Final = r"[._-]\d[\d._:T-]*(\.gz)?"
 """What logrotate and others append: ``.1``, ``-20240501``, ``.2024-05-01_12``, ``.2.gz``."""
 _MOST_DONE: Final = 32
+_DAMAGES: Final = (gzip.BadGzipFile, EOFError, zlib.error)
+"""What a compressed file raises that is cut off, or is none."""
 
 
 class Position(NamedTuple):
@@ -64,7 +67,7 @@ class Position(NamedTuple):
 
     def is_in(self, path: Path) -> bool:
         """Whether a file has the content that was read up to here."""
-        with suppress(OSError, EOFError), _opened(path) as file:
+        with suppress(OSError, EOFError, zlib.error), _opened(path) as file:
             if file.read(len(self.head)) != self.head:
                 return False
             file.seek(self.offset - len(self.tail))
@@ -111,6 +114,7 @@ class LogReader:
         self._replaced_at: float | None = None
         self._changed_ns = 0
         self._done: deque[Position] = deque(maxlen=_MOST_DONE)
+        self._damaged: deque[tuple[int, int]] = deque(maxlen=_MOST_DONE)  # inode and bytes
 
     def read(self, most: int) -> list[tuple[int, bytes]]:
         """Up to so many lines, without their ends, each with its place in the log; none if there is none yet.
@@ -144,6 +148,11 @@ class LogReader:
                 else len(self._buffer)
             )
         return len(self._buffer)
+
+    def go_back(self, position: Position) -> None:
+        """Read on from a position that ``read`` was at before."""
+        self.close()
+        self.position = position
 
     def close(self) -> None:
         """Close the file; ``read`` would look for it again."""
@@ -181,21 +190,40 @@ class LogReader:
         """Read ahead. Whether there was anything; a file that was truncated is read anew, or its copy."""
         assert self._file is not None
         if not self._is_at_path:
-            read = self._file.read(_READ_BYTES)
-            self._buffer += read
-            return bool(read)
+            return self._fill_from_rotated(self._file)
         if self._was_emptied_unread():
             self._open(self._next_path(), self.position)
             return True
-        # With the last known bytes: others in their place mean that it was truncated, even if it has grown.
+        # With the known bytes: others in their place mean that it was truncated, even if it has grown.
+        self._file.seek(0)
+        is_same = self._file.read(len(self.position.head)) == self.position.head
         known = (self.position.tail + self._buffer)[-_SIGN_BYTES:]
         self._file.seek(self.position.offset + len(self._buffer) - len(known))
         read = self._file.read(len(known) + _READ_BYTES)
-        if read.startswith(known):
+        if is_same and read.startswith(known):
             self._buffer += read[len(known) :]
             return len(read) > len(known)
         self._find_copy()
         return True
+
+    def _fill_from_rotated(self, file: BinaryIO) -> bool:
+        """Read ahead in a rotated file; one that is damaged ends there, if nobody is writing it."""
+        stat = _stat_of(file)
+        try:
+            # `read` of a compressed file would throw away what lies before the damage.
+            read: bytes = getattr(file, "read1", file.read)(_READ_BYTES)
+        except _DAMAGES:
+            if time.time() - stat.st_mtime < self._wait_secs:
+                raise
+            self._note_damage(stat, "the rotated file that is read")
+            return False
+        self._buffer += read
+        return bool(read)
+
+    def _note_damage(self, stat: os.stat_result, which: str) -> None:
+        if (stat.st_ino, stat.st_size) not in self._damaged:
+            self._damaged.append((stat.st_ino, stat.st_size))
+            self._report(f"{which} is damaged, and lines of it that cannot be read are left out")
 
     def _was_emptied_unread(self) -> bool:
         """Whether the log was changed and copied away before anything of it was read."""
@@ -271,13 +299,25 @@ class LogReader:
         newer = [
             (path.stat().st_mtime_ns, path)
             for path in self._siblings()
-            if path.stat().st_mtime_ns >= self.position.mtime_ns and not _is_empty(path)
+            if path.stat().st_mtime_ns >= self.position.mtime_ns and self._has_lines(path)
         ]
         seen = [self.position, *self._done]
         for _, path in sorted(newer):
             if not any(each.was_read_from(path) for each in seen):
                 return path
         return self.path
+
+    def _has_lines(self, path: Path) -> bool:
+        """Whether anything can be read of a rotated file."""
+        stat = path.stat()
+        if (stat.st_ino, stat.st_size) in self._damaged:
+            return False
+        try:
+            return not _is_empty(path)
+        except _DAMAGES:
+            if time.time() - stat.st_mtime >= self._wait_secs:
+                self._note_damage(stat, f"the rotated file {path.name}")
+            return False
 
     def _siblings(self) -> list[Path]:
         """The rotated files, the newest first; none that is compressed beside itself."""

@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -75,14 +76,22 @@ class ParquetSink(Bolt):
         for tuples in by_fields.values():
             table, fitting = self._table_of(tuples)
             if fitting:
-                with told(f"the folder {self.path}"):
-                    _write(table, self.path / f"{self._name}-{_digest_of(fitting)}.parquet")
+                path = self.path / f"{self._name}-{_digest_of(fitting)}.parquet"
+                try:
+                    with told(f"the folder {self.path}"):
+                        _write(table, path)
+                except pa.ArrowException as error:
+                    fix = "give the sink a schema of types that Parquet has, or leave the field out"
+                    what = f"Parquet cannot hold a column: {error!s:.200}"
+                    raise ConnectorError(what, f"ParquetSink, {self.path}", fix) from error
             for tup in fitting:
                 collector.ack(tup)
 
     def _table_of(self, tuples: list[Tuple]) -> tuple[pa.Table, list[Tuple]]:
         """The tuples that fit, and a table of them; the others fail."""
-        rows = [tup.as_dict() for tup in tuples]
+        rows, tuples = self._readable(tuples)
+        if not tuples:
+            return pa.table({}), []
         names = tuples[0].fields if self.schema is None else tuple(self.schema.names)
         missing = [name for name in names if name not in tuples[0].fields]
         if missing:
@@ -98,14 +107,27 @@ class ParquetSink(Bolt):
             try:
                 _as_table([row], names, schema)
             except _UNFIT as error:
-                fix = "mend the value, or give the sink a schema that it fits"
-                told = ConnectorError(
-                    f"the values do not fit: {error!s:.200}", f"ParquetSink, {self.path}", fix
-                )
-                self._collector.fail(tuples[number], str(told))
+                self._refuse(tuples[number], error)
             else:
                 good.append(number)
         return _as_table([rows[n] for n in good], names, schema), [tuples[n] for n in good]
+
+    def _readable(self, tuples: Sequence[Tuple]) -> tuple[list[dict[str, Any]], list[Tuple]]:
+        """The tuples that have a value in Python, with their values; the others fail."""
+        rows, kept = [], []
+        for tup in tuples:
+            try:
+                rows.append(tup.as_dict())
+            except Exception as error:  # noqa: BLE001  # a date beyond 9999, or the user's own unpickling
+                self._refuse(tup, error)
+            else:
+                kept.append(tup)
+        return rows, kept
+
+    def _refuse(self, tup: Tuple, error: Exception) -> None:
+        fix = "mend the value, or give the sink a schema that it fits"
+        what = f"the values do not fit: {error!s:.200}"
+        self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
 
 
 _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -113,8 +135,31 @@ _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.Schema | None) -> pa.Table:
-    columns = [pa.array([row[name] for row in rows], schema and schema.field(name).type) for name in names]
-    return pa.table(columns, schema=schema) if schema else pa.table(dict(zip(names, columns, strict=True)))
+    values = [[row[name] for row in rows] for name in names]
+    if schema is None:
+        return pa.table({name: pa.array(column) for name, column in zip(names, values, strict=True)})
+    columns = [_as_column(column, schema.field(name)) for name, column in zip(names, values, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
+    """A column of a declared type. Raises one of _UNFIT, also where Arrow alone would cut a value."""
+    column = pa.array(values, field.type)
+    if column.null_count and not field.nullable:
+        raise ValueError(f"{field.name!r} is null, and the schema allows no null")
+    for value in values if pa.types.is_date(field.type) else ():
+        if isinstance(value, datetime) and value.time() != time.min:
+            raise ValueError(f"{field.name!r} has a time of day, which {field.type} cannot hold")
+    ticks = _TICKS.get(getattr(field.type, "unit", ""), 1)
+    for value in values if ticks > 1 else ():
+        micros = getattr(value, "microsecond", getattr(value, "microseconds", 0))
+        if micros % ticks:
+            raise ValueError(f"{field.name!r} has {micros} microseconds, which {field.type} cannot hold")
+    return column
+
+
+_TICKS: Final = {"s": 1_000_000, "ms": 1000}
+"""Microseconds in a unit of time of Arrow's that is coarser than Python's."""
 
 
 def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:
@@ -136,7 +181,7 @@ def _digest_of(tuples: Sequence[Tuple]) -> str:
 
 def _write(table: pa.Table, path: Path) -> None:
     """Write a file as a whole and onto the disk, in the place of one that may be there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with beside.open("wb") as file:
@@ -147,11 +192,25 @@ def _write(table: pa.Table, path: Path) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync_folder(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each on the disk in the one above."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ Rules of this file
 1. A tuple is acked when the transaction that holds its row is committed, and not before.
 2. A batch that the database refuses is halved until the refused row is alone. Only that row fails.
 3. What may pass (a lost connection, a deadlock) is tried again with growing pauses, the batch as a whole.
-4. No password, statement or row is part of an error. Of a driver's text only the first line is shown.
+4. No password or statement is part of an error. Of a driver's text only the first line is shown: it may quote
+   the value that was refused, and never the row.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -287,7 +288,7 @@ class _Kept:
         name, schema, wanted = self._name, self._schema, set(self._key)
         unique: list[Sequence[str | None]] = [look.get_pk_constraint(name, schema)["constrained_columns"]]
         unique += [each["column_names"] for each in look.get_unique_constraints(name, schema)]
-        unique += [each["column_names"] for each in look.get_indexes(name, schema) if each["unique"]]
+        unique += [each["column_names"] for each in look.get_indexes(name, schema) if _is_whole(each)]
         if wanted not in [set(columns) for columns in unique]:
             columns = ", ".join(self._key)
             what = f"the table has neither a primary key nor a unique index of exactly {columns}"
@@ -299,6 +300,14 @@ class _Kept:
         if self._mode == "insert":
             return sa.insert(table)
         return upsert(table, self._key, others if self._mode == "upsert" else (), dialect)
+
+
+def _is_whole(index: Mapping[str, Any]) -> bool:
+    """Whether an index makes its columns unique in all rows, not in those of a WHERE alone."""
+    options = index.get("dialect_options", {})
+    return bool(index["unique"]) and not any(
+        options[name] is not None for name in options if "_where" in name
+    )
 
 
 def upsert(table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str) -> sa.Executable:

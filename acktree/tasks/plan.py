@@ -6,6 +6,7 @@ so that nothing is shared by accident, in ``LocalCluster`` as on a cluster.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -130,7 +131,15 @@ class Plan:
     def context(self, component: Component, task: int, clock: Clock) -> TaskContext:
         """What a task is told about itself."""
         index = component.task_ids.index(task)
-        return TaskContext(self.topology.name, component.id, task, index, self.topology.tasks, _clock=clock)
+        tasks, mark = self.topology.tasks, self._checkpoint_id
+        return TaskContext(
+            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, _clock=clock
+        )
+
+    @cached_property
+    def _checkpoint_id(self) -> str:
+        """Made of the run salt, which cannot be computed from it: whoever knew that could choose roots."""
+        return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
 
 
 def _tick_secs(bolt: Component, config: Config) -> float | None:

@@ -263,6 +263,22 @@ def test_without_uncommitted_a_commit_counts_only_once_this_checkpoint_has_read(
         assert arrive(harness, 1) == [b"1"]
 
 
+def test_a_partition_that_goes_to_another_task_of_the_checkpoint_goes_on_at_its_commit(orders) -> None:
+    orders.put([b"%d" % n for n in range(20)])
+    with SpoutHarness(orders.make_spout(first_poll="earliest")) as first:
+        arrive(first, 20)
+        first.ack(first.arrived[1:])
+        with SpoutHarness(orders.make_spout(first_poll="earliest")) as second:
+
+            def is_shared():
+                first.step()
+                return len(second.spout._member.partitions) == 1 == len(first.spout._member.partitions)
+
+            second.until(is_shared, 20, "the partitions are shared")
+            second.rest(0.5)
+            assert len(second.arrived) <= 1
+
+
 @pytest.mark.parametrize("guarantee", ["at_most_once", "no_guarantee"])
 def test_without_a_guarantee_records_are_untracked_and_committed_without_their_verdicts(
     orders, guarantee

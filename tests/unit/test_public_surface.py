@@ -189,8 +189,8 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
-    TaskContext: cached component_id max_spout_pending now_ms open_message_ids task_id task_ids task_index
-            tasks topology_name
+    TaskContext: cached checkpoint_id component_id max_spout_pending now_ms open_message_ids task_id
+            task_ids task_index tasks topology_name
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout

@@ -63,7 +63,7 @@ def connector_error(error: KafkaError, where: str) -> ConnectorError:
     if code in UNKNOWN_TOPIC:
         fix = "make the topic, or mend its name, and submit again"
         return ConnectorError(f"there is no such topic: {words:.200}", where, fix)
-    if error.fatal():
+    if is_fatal(error):
         fix = "see what the server says, and submit again"
         return ConnectorError(f"Kafka's client cannot go on: {words:.200}", where, fix)
     fix = "see whether the servers run and can be reached; it is tried again until then"
@@ -76,6 +76,11 @@ def is_other_protocol(error: KafkaError) -> bool:
     A server that stops does so too: it is a mistake only where no connection was ever made.
     """
     return "PLAINTEXT broker listener?" in error.str() or "SSL listener?" in error.str()
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client can do nothing more; what a delivery reports of it is not marked as fatal."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001
 
 
 def is_final(error: KafkaError) -> bool:

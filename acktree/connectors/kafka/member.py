@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from acktree import ConfigError, ConnectorError
@@ -33,9 +33,10 @@ from acktree.connectors.kafka.client import (
     is_final,
     is_other_protocol,
 )
-from acktree.connectors.kafka.progress import OpenRuns, Partition, decode_done
+from acktree.connectors.kafka.progress import OpenRuns, Partition, decode_done, encode_done
+from acktree.connectors.kafka.start import Key, Start
 
-__all__ = ["Key", "Member", "Start"]
+__all__ = ["Member"]
 
 _COMMIT_SECS: Final = 1.0
 _PROBE_SECS: Final = 1.0
@@ -43,24 +44,6 @@ _MEET_SECS: Final = 0.5
 _CALLBACKS: Final = 20
 _MISSING_SECS: Final = 2.0
 """A topic that is unknown for so long is gone; a server that starts may not know its topics yet."""
-
-Key: TypeAlias = tuple[str, int]
-"""(topic, partition number)"""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a partition begins.
-
-    Attributes:
-        first_poll: As given to the spout.
-        timestamp_ms: For ``first_poll`` with a timestamp.
-        has_begun: Whether this checkpoint has read from a partition.
-    """
-
-    first_poll: str
-    timestamp_ms: int | None
-    has_begun: Callable[[Key], bool]
 
 
 class Member:
@@ -104,6 +87,7 @@ class Member:
         self._on_lost, self._report = on_lost, report
         self._seeks: dict[Key, int] = {}
         self._unbegun: set[Key] = set()
+        self._gone: set[Key] = set()  # whose next offset is not there
         self._assigned_now: set[Key] = set()
         self._errors: list[KafkaError] = []
         self._is_paused = self._is_closing = False
@@ -164,11 +148,11 @@ class Member:
             if found.error is not None:
                 raise KafkaException(found.error)
             key = found.topic, found.partition
-            is_anew = not self._start.first_poll.startswith("uncommitted") and not self._start.has_begun(key)
-            if found.offset >= 0 and not is_anew:
-                begun.append(Partition(*key, found.offset, decode_done(found.offset, found.metadata)))
+            if found.offset >= 0 and self._start.counts(key, found.metadata):
+                done = decode_done(found.offset, found.metadata)
+                begun.append(Partition(*key, found.offset, done, self._start.mark))
             else:
-                begun.append(Partition(*key, self._first_offset(consumer, *key)))
+                begun.append(Partition(*key, self._start.first_offset(consumer, key), mark=self._start.mark))
         self.partitions.update({(each.topic, each.number): each for each in begun})
         self._commit_now(consumer, begun)  # at once: after a crash the latest offset is another one
         return [TopicPartition(each.topic, each.number, each.position) for each in begun]
@@ -183,18 +167,6 @@ class Member:
             raise connector_error(error.args[0], self._where) from error
         self._seeks |= {(each.topic, each.partition): each.offset for each in starts}
         self._unbegun.clear()
-
-    def _first_offset(self, consumer: Any, topic: str, number: int) -> int:  # noqa: ANN401
-        """Where a partition begins that is begun anew."""
-        place = TopicPartition(topic, number)
-        low, high = consumer.get_watermark_offsets(place, timeout=CONNECT_SECS)
-        if self._start.first_poll.endswith("earliest"):
-            return int(low)
-        if self._start.timestamp_ms is None:
-            return int(high)
-        place = TopicPartition(topic, number, self._start.timestamp_ms)
-        [found] = consumer.offsets_for_times([place], timeout=CONNECT_SECS)
-        return int(found.offset if found.offset >= 0 else high)
 
     def _revoke(self, consumer: Any, taken: Sequence[TopicPartition]) -> None:  # noqa: ANN401
         """Another member reads these partitions next: commit how far they are done."""
@@ -212,6 +184,7 @@ class Member:
             lost += partition.open_ids()
             self.runs.forget(partition)
             self._seeks.pop(key, None)
+            self._gone.discard(key)
         self.ahead = deque(each for each in self.ahead if (each.topic(), each.partition()) not in keys)
         if lost and not self._is_closing:
             self._on_lost(lost)
@@ -237,7 +210,7 @@ class Member:
         old = {(each.topic(), each.partition()) for each in messages} if self._assigned_now else set()
         for key in old & self._assigned_now & self.partitions.keys():
             self._seeks[key] = self.partitions[key].position
-        self.ahead.extend(each for each in messages if not self._is_error(each))
+        self.ahead.extend([each for each in messages if not self._is_error(each)])
 
     def _seek(self) -> None:
         """Let partitions be read from elsewhere: they are assigned anew, which always takes effect."""
@@ -259,16 +232,23 @@ class Member:
         error = message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             return False
-        partition = self.partitions.get((message.topic() or "", message.partition() or 0))
         if error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
             self._errors.append(error)
-        elif partition is not None:
-            self._jump(partition)
+        else:
+            self._gone.add((message.topic() or "", message.partition() or 0))
         return True
 
-    def _jump(self, partition: Partition) -> None:
-        """The offset to be read next is not there: go on at the first that is."""
-        key = partition.topic, partition.number
+    def _jump_all(self) -> None:
+        """Go on in partitions in which the next offset is not there. Raises a ConnectorError if it cannot."""
+        for key in sorted(self._gone):
+            try:
+                if key in self.partitions:
+                    self._jump(key, self.partitions[key])
+            except KafkaException as error:
+                raise connector_error(error.args[0], self._where) from error
+            self._gone.discard(key)
+
+    def _jump(self, key: Key, partition: Partition) -> None:
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=CONNECT_SECS)
         where = f"partition {partition.number} of topic {partition.topic!r}, {self._where}"
         if partition.position > high:
@@ -280,7 +260,7 @@ class Member:
         fix = f"it goes on at offset {low}; let the topic keep its records for longer (retention.ms)"
         self._report(ConnectorError(what, where, fix, can_retry=True))
         self.runs.forget(partition)  # verdicts of what is open change nothing any more
-        self.partitions[key] = Partition(*key, low)
+        self.partitions[key] = Partition(*key, low, mark=partition.mark)
         self._seeks[key] = low
 
     def is_moving(self, key: Key) -> bool:
@@ -302,6 +282,7 @@ class Member:
             self._see_topics(_PROBE_SECS)
             self.is_down = False
         self._begin_late()
+        self._jump_all()
 
     def _meet_servers(self) -> None:
         """See that the topics are there, before anything is subscribed to."""
@@ -359,19 +340,24 @@ class Member:
         if not offsets:
             return
         try:
-            consumer.commit(offsets=offsets, asynchronous=False)
+            told = consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
-            for each in mine:
-                each.committed = None
+            told = None
+        done = {(each.topic, each.partition) for each in told or () if each.error is None}
+        asked = {(each.topic, each.partition) for each in offsets}
+        for partition in mine:
+            if (partition.topic, partition.number) in asked - done:
+                partition.committed = None
 
     def commit_through(self, partition: Partition, end: int) -> None:
         """Commit what is emitted next. Raises where that fails."""
-        offsets = [TopicPartition(partition.topic, partition.number, end)]
+        metadata = encode_done(end, np.zeros(0, dtype=np.int64), partition.mark)
+        offsets = [TopicPartition(partition.topic, partition.number, end, metadata)]
         try:
             self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
             raise connector_error(error.args[0], self._where) from error
-        partition.committed = (end, "")
+        partition.committed = (end, metadata)
 
     def _to_commit(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
         found = []

@@ -101,7 +101,8 @@ def kafka_dataframe_spout(
             or the topic was made anew. ``"stop"``: stop with an error that names the offsets. ``"go_on"``: go
             on with the records that there are.
         options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id``
-            those that begin with ``kafka.`` are given to the client that commits, where it knows them.
+            those of security are given to the client that commits, where it knows them: user and password of
+            ``kafka.sasl.jaas.config`` too, but no Java trust store. Name ``kafka.ssl.ca.location`` for it.
 
     Returns:
         A spout that emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; a record's
@@ -141,12 +142,29 @@ def kafka_dataframe_spout(
     assert tuple(frame.columns) == FIELDS, "the promised fields"
     if group_id is None:
         return DataFrameSpout(frame, list(_ID))
+    frontier = GroupFrontier(bootstrap_servers, group_id, client_settings(options or {}))
+    return DataFrameSpout(frame, list(_ID), frontier)
+
+
+def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """What a connection needs of the options of Spark's source, as librdkafka calls it.
+
+    Java's client is given user and password in ``sasl.jaas.config``, and its trust store is not read here.
+    """
     given = {
         name.removeprefix("kafka."): value
-        for name, value in (options or {}).items()
-        if name.startswith("kafka.s")  # security.protocol, sasl.*, ssl.*: what a connection needs
+        for name, value in options.items()
+        if name.startswith(("kafka.security.", "kafka.sasl.", "kafka.ssl."))
     }
-    return DataFrameSpout(frame, list(_ID), GroupFrontier(bootstrap_servers, group_id, given))
+    login = given.pop("sasl.jaas.config", "")
+    if "PlainLoginModule" in login or "ScramLoginModule" in login:
+        named = {name: value for name, value in _OF_JAAS.findall(login) if name in ("username", "password")}
+        given = {f"sasl.{name}": value for name, value in named.items()} | given
+    return {name: value for name, value in given.items() if not name.startswith("ssl.truststore.")}
+
+
+_OF_JAAS: Final = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_UNKNOWN: Final = re.compile(r'No such configuration property: "([^"]*)"')
 
 
 class Frontier:
@@ -199,12 +217,15 @@ class GroupFrontier(Acknowledger):
         """Take note of what an earlier run left open."""
         self._frontier, self._committed = Frontier(), {}
         self._frontier.note_open(context.open_message_ids)
-        try:
-            self._consumer = Consumer(self._settings | {"enable.auto.commit": False}, logger=client_log)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(
-                f"Kafka's client refuses its settings: {error}", self._where, "mend options"
-            ) from None
+        while True:
+            try:
+                self._consumer = Consumer(self._settings | {"enable.auto.commit": False}, logger=client_log)
+                return
+            except (KafkaException, TypeError, ValueError) as error:
+                unknown = _UNKNOWN.search(str(error))
+                if unknown is None or self._settings.pop(unknown[1], None) is None:
+                    what = f"Kafka's client refuses its settings: {error}"
+                    raise ConfigError(what, self._where, "mend options") from None
 
     def open_batch(self, message_ids: Sequence[Hashable]) -> None:
         """Hold the frontier at these."""

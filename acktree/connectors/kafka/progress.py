@@ -14,7 +14,6 @@ Source: Storm's ``OffsetManager``; the metadata is ours, as in Confluent's paral
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,12 +65,14 @@ class Partition:
         committed: The frontier and metadata of the last commit; None: to be committed.
     """
 
-    def __init__(self, topic: str, number: int, start: int, done: Int64s = _NONE) -> None:
+    def __init__(self, topic: str, number: int, start: int, done: Int64s = _NONE, mark: str = "") -> None:
         """Begin at an offset.
 
         Args:
             done: Offsets from the start on that are done already, ascending.
+            mark: Who commits, as :func:`is_marked` looks for it; "" for nobody in particular.
         """
+        self.mark = mark
         self.topic, self.number, self.position = topic, number, start
         self.committed: tuple[int, str] | None = None
         self._done_before = done
@@ -115,7 +116,7 @@ class Partition:
         parts = [run.offsets[run.is_done] for run in self._runs]
         self._done_before = self._done_before[self._done_before >= frontier]
         done = np.concatenate([self._done_before, *parts])
-        return frontier, encode_done(frontier, np.sort(done[done > frontier]))
+        return frontier, encode_done(frontier, np.sort(done[done > frontier]), self.mark)
 
     def open_ids(self) -> Iterator[int]:
         """The ids of the messages that are not done."""
@@ -137,12 +138,13 @@ class OpenRuns:
     def __init__(self) -> None:
         """Nothing is open."""
         self._runs: dict[int, Run] = {}  # by first id, ascending
-        self._next_id = 0
+        self.next_id = 0
+        """The id that the next message gets."""
 
     def open(self, partition: Partition, offsets: Int64s, batch: pa.RecordBatch) -> Run:
         """Give messages their ids."""
-        run = Run(partition, self._next_id, offsets, batch)
-        self._next_id += len(offsets)
+        run = Run(partition, self.next_id, offsets, batch)
+        self.next_id += len(offsets)
         self._runs[run.first_id] = run
         partition.add(run)
         return run
@@ -176,8 +178,11 @@ class OpenRuns:
             self._runs.pop(run.first_id, None)
 
 
-def encode_done(frontier: int, done: Int64s) -> str:
+def encode_done(frontier: int, done: Int64s, mark: str = "") -> str:
     """Offsets above a frontier, ascending, as text of at most MOST_METADATA characters; the lowest first.
+
+    Args:
+        mark: A word that is written behind them, also where there are none.
 
     >>> decode_done(7, encode_done(7, np.array([9, 12])))
     array([ 9, 12])
@@ -185,11 +190,20 @@ def encode_done(frontier: int, done: Int64s) -> str:
     while len(done):
         bits = np.zeros(int(done[-1]) - frontier, dtype=np.bool_)
         bits[done - frontier - 1] = True
-        text = _MARK + base64.b64encode(zlib.compress(np.packbits(bits).tobytes())).decode()
+        text = _marked(base64.b64encode(zlib.compress(np.packbits(bits).tobytes())).decode(), mark)
         if len(text) <= MOST_METADATA:
             return text
         done = done[: len(done) // 2]
-    return ""
+    return _marked("", mark) if mark else ""
+
+
+def _marked(text: str, mark: str) -> str:
+    return f"{_MARK}{text} {mark}".rstrip()
+
+
+def is_marked(metadata: str | None, mark: str) -> bool:
+    """Whether :func:`encode_done` wrote this metadata with this mark."""
+    return bool(metadata and mark) and str(metadata).startswith(_MARK) and str(metadata).endswith(f" {mark}")
 
 
 def decode_done(frontier: int, metadata: str | None) -> Int64s:
@@ -197,8 +211,8 @@ def decode_done(frontier: int, metadata: str | None) -> Int64s:
     if not metadata or not metadata.startswith(_MARK):
         return _NONE
     try:
-        packed = zlib.decompress(base64.b64decode(metadata[len(_MARK) :], validate=True))
-    except (binascii.Error, zlib.error):
+        packed = zlib.decompress(base64.b64decode(metadata[len(_MARK) :].partition(" ")[0], validate=True))
+    except (ValueError, zlib.error):  # no base64, or not even ASCII
         return _NONE
     bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8))
     return frontier + 1 + np.flatnonzero(bits).astype(np.int64)

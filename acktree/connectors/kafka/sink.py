@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from acktree import Bolt, Config, OutputCollector, TaskContext, Tuple
-from acktree.connectors.kafka.client import client_log, connector_error, settings_of
+from acktree import Bolt, Config, ConfigError, MisuseError, OutputCollector, TaskContext, Tuple
+from acktree.connectors.kafka.client import client_log, connector_error, is_fatal, settings_of
 
 _DELIVERY_MS: Final = 30_000
 _FULL_SECS: Final = 0.1
@@ -43,8 +43,9 @@ class KafkaSink(Bolt):
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Take the producer, which stays with the process."""
-        self._kept = context.cached((self._where, context.task_id), _Kept)
+        self._kept = context.cached((self._where, context.task_id), lambda: _Kept(self._where))
         self._collector = collector
+        self._is_spent = False
 
     def execute(self, tup: Tuple) -> None:
         """Hand the record to the client."""
@@ -59,36 +60,55 @@ class KafkaSink(Bolt):
             except BufferError:  # what waits to be sent fills the client's queue
                 producer.poll(_FULL_SECS)
             except KafkaException as error:
+                self._is_spent |= is_fatal(error.args[0])
                 raise connector_error(error.args[0], self._where) from error
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
         """Wait until every record of this micro-batch is confirmed or given up."""
-        producer = self._kept.producer(self._settings)
-        producer.flush()
+        producer = self._kept.made
+        if producer is None:  # no record came
+            return
+        try:
+            producer.flush()
+        except BaseException:  # such as a time limit: its tuples fail, and what it holds is nobody's
+            self._is_spent = True
+            raise
+        finally:
+            if self._is_spent:
+                self._kept.made = None
 
     def _delivered(self, tup: Tuple, error: KafkaError | None, _: object) -> None:
         """Called in ``flush`` and while the client's queue is full, once for each record."""
-        if error is None:
-            self._collector.ack(tup)
-            return
-        self._collector.fail(tup, str(connector_error(error, self._where)))
-        if error.fatal():
-            self._kept.drop()
+        with suppress(MisuseError):  # `execute` raised after it had handed over the record: it has failed
+            if error is None:
+                self._collector.ack(tup)
+            else:
+                self._collector.fail(tup, str(connector_error(error, self._where)))
+        self._is_spent |= error is not None and is_fatal(error)
 
 
 class _Kept:
-    """A producer that outlives the bolt, which lives for one micro-batch."""
+    """A producer that outlives the bolt, which lives for one micro-batch.
 
-    def __init__(self) -> None:
-        self._producer: Any = None
+    Attributes:
+        made: The producer, if there is one.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.made: Any = None
+        self._where = where
+        self._plain: dict[str, object] = {}
 
     def producer(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the client's
-        """The producer, connected at its first record."""
-        if self._producer is None:
-            self._producer = Producer(dict(settings), logger=client_log)
-        return self._producer
-
-    def drop(self) -> None:
-        """Let go of a producer that can send no more."""
-        with suppress(KafkaException):
-            self._producer = None
+        """The producer, connected at its first record; another one where settings were mended."""
+        plain: dict[str, object] = {
+            name: each for name, each in settings.items() if isinstance(each, str | int | float)
+        }
+        if self.made is None or plain != self._plain:
+            try:
+                self.made = Producer(dict(settings), logger=client_log)
+            except (KafkaException, TypeError, ValueError) as error:
+                what = f"Kafka's client refuses its settings: {error}"
+                raise ConfigError(what, self._where, "mend config") from None
+            self._plain = plain
+        return self.made

@@ -25,7 +25,6 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from acktree import (
     Config,
     ConfigError,
-    ConnectorError,
     Failure,
     OpenMessages,
     Spout,
@@ -33,8 +32,9 @@ from acktree import (
     TaskContext,
 )
 from acktree.connectors.kafka.client import FIELDS, settings_of
-from acktree.connectors.kafka.member import Key, Member, Start
+from acktree.connectors.kafka.member import Member
 from acktree.connectors.kafka.progress import Int64s, Partition, Run
+from acktree.connectors.kafka.start import Key, Start
 
 __all__ = ["FirstPoll", "Guarantee", "KafkaSpout"]
 
@@ -111,7 +111,7 @@ class KafkaSpout(Spout):
         self.guarantee, self.first_poll, self.start_timestamp_ms = guarantee, first_poll, start_timestamp_ms
         self.max_uncommitted_offsets, self.group_id = max_uncommitted_offsets, group_id
         self.begun: frozenset[Key] = frozenset()
-        """Partitions that this checkpoint has read from."""
+        """Partitions that this task has read from; what its checkpoint's other tasks read, commits say."""
         ours = {"group.id": group_id, "session.timeout.ms": 45_000}
         if (config or {}).get("group.protocol", "classic") == "classic":
             ours["partition.assignment.strategy"] = "cooperative-sticky"
@@ -134,7 +134,8 @@ class KafkaSpout(Spout):
         self._most = context.max_spout_pending
         self._again: deque[tuple[Run, int, int]] = deque()  # (run, place, attempt) of what failed
         self._was_asked = False
-        start = Start(self.first_poll, self.start_timestamp_ms, lambda key: key in self.begun)
+        mark = "" if self.first_poll.startswith("uncommitted") else context.checkpoint_id
+        start = Start(self.first_poll, self.start_timestamp_ms, lambda key: key in self.begun, mark)
         self._member = Member(
             self._settings, self.topics, start, self._where, collector.lost, collector.report_error
         )
@@ -204,7 +205,7 @@ class KafkaSpout(Spout):
                 continue
             try:
                 self._emit_records(member, partition, group)
-            except ConnectorError:  # nothing of these records was emitted
+            except BaseException:  # nothing of these records was emitted: else a later commit would pass them
                 member.ahead.extend(each for *_, left in received[place:] for each in left)
                 raise
 
@@ -216,18 +217,19 @@ class KafkaSpout(Spout):
         end = int(offsets[-1]) + 1
         if self.guarantee == "at_most_once":
             member.commit_through(partition, end)
-        partition.read_through(end - 1)
         if not records:
+            partition.read_through(end - 1)
             return
         key = partition.topic, partition.number
         if key not in self.begun:
             self.begun |= {key}
         batch = batch_of(*key, offsets[is_new], records)
-        if self.guarantee != "at_least_once":
+        if self.guarantee == "at_least_once":
+            self._collector.emit_batch(batch, member.runs.next_id + np.arange(len(records)))
+            member.runs.open(partition, offsets[is_new], batch)
+        else:
             self._collector.emit_batch(batch)
-            return
-        run = member.runs.open(partition, offsets[is_new], batch)
-        self._collector.emit_batch(batch, run.first_id + np.arange(len(run.offsets)))
+        partition.read_through(end - 1)
 
     def _emit_again(self, member: Member) -> None:
         """Emit what failed once more, unless its partition is gone."""

@@ -47,6 +47,8 @@ class TaskContext:
         open_message_ids: Of a spout with ``redelivers = False``: the ids of the messages that an earlier run
             left open. acktree brings them back and tells their verdicts; the spout must not emit them again.
         max_spout_pending: Of a spout: how many messages of this task may be open; None: any number.
+        checkpoint_id: The same for all tasks of a checkpoint and in each run on it, another for another
+            checkpoint: what a task leaves at a server can be told by it from what others leave.
     """
 
     topology_name: str
@@ -56,6 +58,7 @@ class TaskContext:
     tasks: Mapping[str, tuple[int, ...]]
     open_message_ids: tuple[Hashable, ...] = ()
     max_spout_pending: int | None = None
+    checkpoint_id: str = ""
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
 
     def now_ms(self) -> int:

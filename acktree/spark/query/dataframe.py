@@ -6,7 +6,7 @@ With a ``Retry``, the driver reads the values of the rows that failed or stay op
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -33,6 +33,9 @@ _UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalTyp
 """Types of Spark that pyarrow has no arrays for, or that Spark does not convert to Arrow."""
 
 
+_NESTED_TYPES: Final = frozenset({"ArrayType", "MapType", "StructType"})
+
+
 def refuse_unknown_types(component: str, schema: StructType) -> None:
     """Check, before the query starts, that Spark can pass all columns of a DataFrame to Python.
 
@@ -47,6 +50,22 @@ def refuse_unknown_types(component: str, schema: StructType) -> None:
                 "which Spark cannot pass to Python",
                 f"spout {component!r}",
                 f"cast it: df.withColumn({field.name!r}, col.cast('string')), or leave it out",
+            )
+
+
+def refuse_nested_ids(component: str, schema: StructType, id_columns: Sequence[str]) -> None:
+    """Check, before the query starts, that an ``Acknowledger`` can be told the ids: they must be hashable.
+
+    Raises:
+        TopologyError: Names the column.
+    """
+    for name in id_columns:
+        kind = schema[name].dataType
+        if set(_type_names(kind)) & _NESTED_TYPES:
+            raise TopologyError(
+                f"the message id {name!r} has the type {kind.simpleString()}, whose values are not hashable",
+                f"spout {component!r}, which has an acknowledger",
+                'name columns of plain values; of a struct its parts: df.withColumn("id", col("key.id"))',
             )
 
 

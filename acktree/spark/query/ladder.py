@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
-from acktree.spark.query.dataframe import refuse_unknown_types, rows_as_wire
+from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
 from acktree.spark.query.keys import partition_keys
 from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.query.source import FORMAT, InboxSource
@@ -56,6 +56,8 @@ def ladder(
     for name, spout in spouts.items():
         frame: Any = spout.streaming_df
         refuse_unknown_types(name, frame.schema)
+        if spout.acknowledger is not None:
+            refuse_nested_ids(name, frame.schema, spout.id_columns)
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
         # mapInArrow looks columns up by name and takes a dot in one for a struct's field: they go by number.
         frame = frame.toDF(*map(str, range(len(frame.columns))))

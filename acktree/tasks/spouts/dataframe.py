@@ -7,6 +7,7 @@ message like any other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -18,6 +19,7 @@ from acktree.core import durable
 from acktree.core.data.batches import alone
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.reading import decoded
+from acktree.core.data.values import batch_to_bytes
 from acktree.core.spouts.retry import Retry, RetryAt
 from acktree.core.stats.counters import What
 from acktree.core.tracking.verdicts import Failure, FailureKind
@@ -203,15 +205,28 @@ def _values_of(column: pa.Array) -> Sequence[object]:
 
 
 def _value(column: pa.Array, place: int) -> object:
-    """A value of a column of which Python cannot represent some."""
+    """A value of a column of which Python cannot represent some: never an object of the engine's own."""
+    cell = column.slice(place, 1)
     try:
-        return decoded(column.slice(place, 1), "the message id")[0]
+        return decoded(cell, "the message id")[0]
     except MisuseError:  # a date beyond the year 9999: Arrow's own words name the row as well
-        return str(column.cast(pa.string())[place]) if _is_shown(column.type) else Redriven(NO_CHUNK)
+        return _named_by_arrow(cell)
 
 
-def _is_shown(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(kind))
+def _named_by_arrow(cell: pa.Array) -> object:
+    """What stands for one value that Python cannot represent; different for different values of a column."""
+    kind = cell.type
+    if pa.types.is_dictionary(kind):
+        return _named_by_arrow(cell.dictionary_decode())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):  # its bytes are not UTF-8
+        return cell.cast(pa.large_binary())[0].as_py()
+    if not pa.types.is_temporal(kind):  # nested: an acknowledger is given no such ids
+        packed = batch_to_bytes(pa.record_batch([cell], ["id"]))
+        return f"{kind} {hashlib.blake2b(packed, digest_size=16).hexdigest()}"
+    try:
+        return str(cell.cast(pa.string())[0])
+    except pa.ArrowException:  # a time zone that Arrow does not know
+        return f"{kind} {cell.cast(pa.int64())[0]}"
 
 
 def _failed_rows(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +15,10 @@ from acktree import (
     Config,
     ConfigError,
     ConnectorError,
+    EndOfStream,
     IterableSpout,
     Retry,
+    Spout,
     SpoutError,
     TopologyBuilder,
     bolt,
@@ -238,6 +242,44 @@ def test_a_file_that_was_replaced_while_it_was_open_is_not_taken_away_and_comes_
         assert harness.arrived[1].values[1] == b"the newer"
 
 
+def test_a_file_is_not_taken_for_one_of_its_name_size_and_time(folder: Folder) -> None:
+    file, beside = folder.folder / "a", folder.done / "beside"
+    for path, body in ((file, b"older"), (beside, b"newer")):
+        path.write_bytes(body)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    with SpoutHarness(FolderSpout(folder.folder, done=None, settle_secs=0)) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")
+        time.sleep(0.02)  # the system's clock for files is coarse
+        beside.rename(file)
+        harness.ack(harness.arrived)
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the new file comes")
+        assert harness.arrived[1].values[1] == b"newer"
+
+
+def raise_once(harness: SpoutHarness, method: str) -> None:
+    """Let the collector of a spout refuse what is emitted next."""
+    emit, raised = getattr(harness.spout._collector, method), [MemoryError("no room")]
+
+    def refuse(*given, **named):
+        if raised:
+            raise raised.pop()
+        emit(*given, **named)
+
+    setattr(harness.spout._collector, method, refuse)
+
+
+def test_what_could_not_be_emitted_is_emitted_by_the_next_try(folder: Folder, log: Path) -> None:
+    folder.put([b"one"])
+    with SpoutHarness(folder.make_spout()) as harness:
+        raise_once(harness, "emit")
+        harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")
+    log.write_text("one\ntwo\n")
+    with SpoutHarness(FollowFileSpout(log)) as harness:
+        raise_once(harness, "emit_batch")
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the lines come")
+        assert [each.message_id for each in harness.arrived] == [0, 4]
+
+
 def test_only_files_that_are_complete_and_match_are_taken(folder: Folder) -> None:
     for name in ("a.csv", "b.txt", ".c.csv", "_d.csv", "young.csv"):
         (folder.folder / name).write_bytes(b"x")
@@ -312,6 +354,77 @@ def test_a_tuple_that_does_not_fit_fails_alone(cluster, tmp_path: Path, schema) 
     assert all("do not fit" in failure.reason for _, failure in sink.feeder.failed)
     if schema:
         assert pq.read_schema(next(tmp_path.iterdir())) == schema
+
+
+NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), ("at", pa.timestamp("ms", "UTC"))])
+
+
+def test_a_time_of_day_is_not_cut_off_for_a_column_of_days(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=pa.schema([("day", pa.date32())])), ["day"])
+    sink.write(
+        (date(2020, 1, 1),), (datetime(2020, 1, 2, 3, tzinfo=UTC),), (datetime(2020, 1, 3, tzinfo=UTC),)
+    )
+    assert sink.rows() == [(date(2020, 1, 1),), (date(2020, 1, 3),)]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1]
+
+
+def test_a_null_and_a_time_that_the_schema_cannot_hold_fail_alone(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=NARROW), ["id", "at"])
+    whole, finer = (datetime(2020, 1, 1, microsecond=micros, tzinfo=UTC) for micros in (5000, 5))
+    sink.write((1, whole), (None, whole), (3, finer), (4, None))
+    assert sink.rows() == [(1, whole), (4, None)]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1, 2]
+
+
+class Dates(Spout):
+    outputs = ["day"]
+
+    def open(self, config, context, collector):
+        self.collector, self.acked, self.failed = collector, [], []
+
+    def next_tuple(self):
+        days = pa.array([1, 3_000_000, 2], pa.int32()).cast(pa.date32())
+        self.collector.emit_batch(pa.record_batch({"day": days}), [0, 1, 2])
+        raise EndOfStream
+
+    def fail(self, message_id, failure):
+        assert message_id == 1, failure.reason
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def test_a_value_that_python_cannot_represent_fails_alone(cluster, tmp_path: Path) -> None:
+    builder = TopologyBuilder("dates")
+    builder.set_spout("dates", Dates())
+    builder.set_bolt("sink", ParquetSink(tmp_path)).shuffle_grouping("dates")
+    cluster.submit(builder.create_topology())
+    cluster.advance()
+    assert pq.read_table(tmp_path)["day"].to_pylist() == [date(1970, 1, 2), date(1970, 1, 3)]
+
+
+def test_a_type_that_parquet_does_not_have_is_told_with_what_to_mend(cluster, tmp_path: Path) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path), ["id"])
+    sink.write(({},), ({},))
+    assert [message_id for message_id, _ in sink.feeder.failed] == [0, 1]
+    assert "Parquet cannot hold" in sink.feeder.failed[0][1].reason
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_the_sink_makes_are_on_the_disk_before_a_tuple_is_acked(
+    cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = [], os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.stat(descriptor).st_ino)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    sink = Sink(cluster, ParquetSink(tmp_path / "made" / "out"))
+    sink.write((1, "one"))
+    folders = [tmp_path, tmp_path / "made", tmp_path / "made" / "out"]
+    assert {folder.stat().st_ino for folder in folders} <= set(synced)
 
 
 def test_a_schema_that_names_no_field_of_the_tuples_fails_them_all(cluster, tmp_path: Path) -> None:

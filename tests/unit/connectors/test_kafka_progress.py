@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from acktree.connectors.kafka.native import SOURCE_JARS, Frontier, kafka_packages
+from acktree import Config
+from acktree.connectors.kafka.native import (
+    SOURCE_JARS,
+    Frontier,
+    GroupFrontier,
+    client_settings,
+    kafka_packages,
+)
 from acktree.connectors.kafka.progress import MOST_METADATA, OpenRuns, Partition, decode_done, encode_done
+from acktree.core.data.context import TaskContext
 from acktree.errors import ConfigError
 from tests.services.kafka import SOURCE_JARS as TESTED_JARS
 
@@ -124,6 +132,27 @@ def test_of_spark_s_records_the_frontier_is_below_the_lowest_open_one_and_else_b
     assert frontier.offsets() == {("t", 0): 5, ("t", 1): 4}
     frontier.note_done([("t", 0, 5), ("t", 0, 2)])
     assert frontier.offsets() == {("t", 0): 10, ("t", 1): 4}
+
+
+def test_a_login_as_spark_s_source_takes_it_is_taken_by_the_client_that_commits():
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f'{module} required username="me" password="S3cr=t";',
+        "kafka.sasl.login.refresh.buffer.seconds": "5",
+        "kafka.ssl.truststore.location": "/nowhere.jks",
+        "kafka.session.timeout.ms": "9",
+    }
+    given = client_settings(options)
+    assert (given["sasl.username"], given["sasl.password"]) == ("me", "S3cr=t")
+    frontier = GroupFrontier("127.0.0.1:1", "lag", given)
+    frontier.open(Config(), TaskContext("t", "s", 1, 0, {"s": (1,)}))
+    frontier.close()
+    with pytest.raises(ConfigError, match=r"security\.protocol"):
+        GroupFrontier("127.0.0.1:1", "lag", {"security.protocol": "none"}).open(
+            Config(), TaskContext("t", "s", 1, 0, {"s": (1,)})
+        )
 
 
 def test_jars_are_named_for_each_spark():

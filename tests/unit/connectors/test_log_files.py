@@ -287,3 +287,30 @@ def test_a_rotated_file_that_has_just_changed_is_waited_for_after_a_restart(log:
         file.write(b"late\n")
     assert all_of(reader) == [b"late"]
     reader.close()
+
+
+def test_a_truncated_log_that_ends_alike_is_known_by_its_beginning(log: Log) -> None:
+    same = b"".join([b"alive\n"] * 100)
+    log.path.write_bytes(b"run 1\n" + same)
+    reader = reader_of(log)
+    assert len(all_of(reader)) == 101
+    log.path.write_bytes(b"run 2\n" + same)
+    assert len(all_of(reader)) == 101
+    assert len(reader.reports) == 1
+    reader.close()
+
+
+@pytest.mark.parametrize("packed", [b"none", gzip.compress(os.urandom(300_000))[:200_000]], ids=["no", "cut"])
+def test_a_damaged_rotated_file_is_reported_and_what_comes_after_it_is_read(log: Log, packed: bytes) -> None:
+    log.write(b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    log.rename()
+    log.path.with_name("app.log.2.gz").write_bytes(packed)
+    log.write(b"two\n")
+    found = all_of(reader)
+    assert found[-1] == b"two"
+    assert packed == b"none" or len(b"\n".join(found)) > 100_000
+    assert [told.what.split(",")[0][-10:] for told in reader.reports] == ["is damaged"]
+    assert all_of(reader) == []
+    reader.close()

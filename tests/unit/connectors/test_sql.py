@@ -213,3 +213,11 @@ def test_arguments_that_cannot_be_used_are_refused_and_no_secret_is_shown(argume
 
 def test_a_sink_travels_to_the_workers(file):
     assert pickle.loads(pickle.dumps(sink_of(file))).key == ("id",)
+
+
+def test_an_index_of_some_rows_alone_is_no_key(cluster, file):
+    execute(file, "CREATE UNIQUE INDEX some ON orders (name) WHERE n > 5")
+    sink = Sink(cluster, sink_of(file, key="name"))
+    sink.write((1, "one", 1), (2, "two", 9))
+    assert all("neither a primary key nor a unique index" in reason for reason in sink.reasons.values())
+    assert len(sink.reasons) == 2
