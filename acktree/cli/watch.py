@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _list(given: Namespace) -> Answer:
-    forget_gone()
+    forget_gone(lambda entry: DoorClient(entry).is_answering())
     known = map(_line_of, found_topologies())
     lines = [line for line in known if line and (given.all or line["is_listed"])]
     for line in lines:

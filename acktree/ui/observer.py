@@ -76,7 +76,9 @@ class Observer:
         self._batch_ms, self._keep = batch_ms, keep
         self._windows = Windows(_LENGTHS, _steady_ms())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
-        self._is_closed, self._asked = Event(), Event()
+        self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
+        self._forgotten_at = -1e9
+        self._fails = False
         self._made = Condition()
         self._latest: tuple[float, Snapshot, bytes] | None = None
         self._stopped_by: BaseException | None = None
@@ -116,6 +118,7 @@ class Observer:
         """An order was given: what is asked next shows its effect."""
         self._letters_at = -_LETTERS_SECS
         with self._made:
+            self._forgotten_at = time.monotonic()
             if self._latest is not None:
                 self._latest = (-1e9, *self._latest[1:])
 
@@ -129,6 +132,7 @@ class Observer:
         self._asked.set()
         with suppress(RuntimeError):  # it was not begun
             self._thread.join(_CLOSE_SECS)
+        self._is_late.set()  # what the thread still makes is not stored: the next run may have begun
 
     def _observe(self) -> None:
         kept_at = time.monotonic()
@@ -152,15 +156,21 @@ class Observer:
             made = self._snapshot(is_over=is_over)
             packed = made.to_json()
         except Exception:
-            log.exception("topology=%s no snapshot could be made", self._run.name)
+            if not self._fails:  # once, and not at each question
+                log.exception("topology=%s no snapshot could be made", self._run.name)
+            self._fails = True
             return
+        self._fails = False
         with self._made:
-            self._latest = began, made, packed
+            # One that was begun before the last order may not show its effect: it is old at once.
+            self._latest = began if began > self._forgotten_at else -1e9, made, packed
             self._made.notify_all()
         if is_over:
             self._keep_one(made)
 
     def _keep_one(self, made: Snapshot) -> None:
+        if self._is_late.is_set():
+            return
         try:
             self._keep(made)
         except (OSError, AcktreeError) as error:  # a full disk stops the topology by itself
