@@ -34,7 +34,7 @@ from acktree.ui.snapshot import (
 )
 from acktree.ui.windows import Windows
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "user_name"]
 
 log = logger("acktree")
 
@@ -191,7 +191,7 @@ class Observer:
             began_ms=self._began_ms,
             host=socket.gethostname(),
             pid=os.getpid(),
-            user=_user(),
+            user=user_name(),
             version=self._version,
             config=plan.config.without_secrets().to_mapping(),
             graph=run.describe().data,
@@ -250,7 +250,8 @@ def _steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _user() -> str:
+def user_name() -> str:
+    """The name of this process's user, or else the number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
