@@ -75,6 +75,8 @@ class DoorClient:
             connection.settimeout(min(2.0, self.timeout_secs))
             try:
                 connection.connect(self.entry.socket)
+            except BlockingIOError:  # so many wait already
+                return True
             except OSError:
                 return False
         return True
@@ -125,7 +127,7 @@ class DoorClient:
                 connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             said = answer.read(_MOST_ANSWER)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:  # the latter where too many wait already
             raise TimeoutError(f"no answer from {self.entry.id} in {self.timeout_secs:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             raise nobody_runs(self.entry, error) from error

@@ -293,6 +293,23 @@ def test_what_the_driver_cannot_answer_is_said_and_not_called_a_driver_that_is_g
     assert refused.value.status == 500
 
 
+def test_a_driver_that_takes_no_further_connection_now_is_said_to_run(running):
+    (entry,) = entries()
+    Path(entry.socket).unlink()
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(entry.socket)
+        busy.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for connection in waiting:
+            connection.settimeout(0)
+            connection.connect_ex(entry.socket)
+        assert find("numbers").is_running
+        with pytest.raises(TimeoutError):
+            DoorClient(entry, 0.05).snapshot()
+        for connection in waiting:
+            connection.close()
+
+
 def test_half_an_answer_is_no_traceback(running, monkeypatch):
     monkeypatch.setattr(DoorClient, "_ask", lambda *_: b'{"done"')
     with pytest.raises(NobodyRunsError):
