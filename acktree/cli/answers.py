@@ -48,11 +48,13 @@ class Answer:
         data: What ``--json`` prints; None for nothing.
         text: What is printed without it.
         code: The exit code, if this is the last answer.
+        error: Raised when this was printed; None for none.
     """
 
     data: Any
     text: str
     code: int = DONE
+    error: BaseException | None = None
 
 
 Answers: TypeAlias = Answer | Iterable[Answer]

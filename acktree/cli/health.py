@@ -20,6 +20,7 @@ from typing import Final
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
+from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
 from acktree.ui.snapshot import Snapshot
 
@@ -213,7 +214,7 @@ def _checkpoint(named: str) -> Iterator[Check]:
 
 
 def _version(_: Namespace) -> Answer:
-    found = {"acktree": version("acktree"), "python": sys.version.split()[0]}
+    found = {"acktree": own_version(), "python": sys.version.split()[0]}
     for package in (*_PACKAGES, *_OF_SPARK):
         try:
             found[package] = version(package)

@@ -165,9 +165,7 @@ def _run(given: Namespace) -> Iterable[Answer]:
     start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
     with _page() if given.ui else nullcontext():
         running, error = _run_to_end(start, given)
-    yield _account(running, error)
-    if error is not None:
-        raise error
+    yield replace(_account(running, error), error=error)
 
 
 def _need_checkpoint(given: Namespace) -> None:

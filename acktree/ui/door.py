@@ -79,7 +79,7 @@ class Door:
         self._server: _Server | None = None
         self._socket: Path | None = None
         self._folder: Path | None = None
-        self._is_closing = False
+        self._is_serving = self._is_closing = False
 
     def open(
         self, running: SubmittedTopology, run: Run, batch_ms: Callable[[], Mapping[str, int]] = dict
@@ -92,13 +92,15 @@ class Door:
             batch_ms: Gives where the time of the last micro-batch went, in milliseconds by phase.
         """
         self._folder = run.checkpoint.folder if self._disk is not None else None
-        self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
-        self._observer.begin()
-        self._desk = _Desk(running, run, self._observer)
         try:
+            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
+            self._observer.begin()
+            self._desk = _Desk(running, run, self._observer)
             self._listen(run, self._desk)
-        except (OSError, AcktreeError) as error:
+        except Exception as error:  # noqa: BLE001  # no more threads, for example: the topology runs all the same
             log.warning("topology=%s has no door for operators: %s", run.name, error)
+            if self._server is not None and not self._is_serving:
+                self._server.server_close()
 
     def close(self, stopped_by: BaseException | None) -> None:
         """Keep the last snapshot, then answer no more. Never raises."""
@@ -106,7 +108,8 @@ class Door:
         if self._observer is not None:
             self._observer.close(stopped_by)
         if self._server is not None:
-            self._server.shutdown()
+            if self._is_serving:
+                self._server.shutdown()
             self._server.server_close()
         if self._socket is not None:
             with suppress(OSError):
@@ -123,6 +126,7 @@ class Door:
         self._socket = path
         serve = partial(self._server.serve_forever, _LOOK_SECS)
         Thread(target=serve, name=f"door {run.name}", daemon=True).start()
+        self._is_serving = True
         entry = Entry(run.name, desk.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms)
         write_entry(entry, folder / f"{key}.json", Disk())
         if self._folder is not None and self._disk is not None:

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from threading import Condition, Event, Thread
 from typing import Final
 
@@ -34,7 +35,7 @@ from acktree.ui.snapshot import (
 )
 from acktree.ui.windows import Windows
 
-__all__ = ["Observer", "user_name"]
+__all__ = ["Observer", "own_version", "user_name"]
 
 log = logger("acktree")
 
@@ -248,6 +249,14 @@ def _final_status(run: Run, stopped_by: BaseException | None) -> Status:
 
 def _steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def own_version() -> str:
+    """The version of acktree; "unknown" where its code was copied, and not installed."""
+    try:
+        return version("acktree")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def user_name() -> str:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ import uvicorn
 
 from acktree.errors import ConfigError, ConnectorError
 from acktree.private_files import write_private
+from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
 from acktree.ui.web.guard import Guard
 from acktree.ui.web.sources import Sources
@@ -93,7 +93,7 @@ def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Confi
     page_secret = secrets.token_urlsafe(32)
     usual = _USUAL_PORTS[_scheme(options)]
     app = application(
-        Sources(options.checkpoints), version("acktree"), page_secret, (host, port),
+        Sources(options.checkpoints), own_version(), page_secret, (host, port),
         is_read_only=options.is_read_only,
     )  # fmt: skip
     guarded = Guard(

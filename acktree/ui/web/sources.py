@@ -31,15 +31,19 @@ class Seen:
 
     Attributes:
         is_running: Whether its driver answered.
+        is_silent: Whether a driver listens, and did not answer in time.
     """
 
     found: Found
     snapshot: Snapshot
     is_running: bool
+    is_silent: bool = False
 
     @property
     def status(self) -> str:
-        """Storm's word; DIED for a driver that was killed."""
+        """Storm's word; DIED for a driver that was killed, UNKNOWN for one that does not answer."""
+        if self.is_silent:
+            return "UNKNOWN"
         return "DIED" if not self.is_running and self.snapshot.is_running else self.snapshot.status
 
 
@@ -110,11 +114,14 @@ class Sources:
 
 
 def _seen(found: Found) -> Seen | None:
+    is_silent = False
     if found.is_running:
         try:
             door = replace(found.door, timeout_secs=_DOOR_SECS)
             return Seen(found, door.snapshot(), is_running=True)
-        except (NobodyRunsError, DoorError, TimeoutError):
+        except (DoorError, TimeoutError):
+            is_silent = True
+        except NobodyRunsError:  # it has just stopped
             pass
     last = found.last_snapshot()
-    return None if last is None else Seen(found, last, is_running=False)
+    return None if last is None else Seen(found, last, is_running=False, is_silent=is_silent)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from acktree.core.stats.counters import Counters
 from acktree.driver.supervisor import Run
 from acktree.errors import ConfigError
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
+from acktree.ui.observer import own_version
 from acktree.ui.places import POINTER, SNAPSHOT, entries, forget_gone, read_entry, runtime_folder
 from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.dead_letters.letters import LETTER
@@ -363,3 +365,25 @@ def test_a_snapshot_that_cannot_be_made_is_logged_once(running, monkeypatch, cap
 )
 def test_a_snapshot_holds_what_json_has(value, shown):
     assert plain({"lag": value}) == {"lag": shown}
+
+
+def test_a_topology_runs_and_stops_where_its_door_cannot_have_a_thread(tmp_path, monkeypatch):
+    def refused(*_):
+        raise RuntimeError("can't start new thread")
+
+    topology = Started(tmp_path / "cp")
+    with monkeypatch.context() as full:
+        full.setattr("acktree.ui.door.Thread.start", refused)
+        topology.door.open(topology.handle, topology.run)
+    monkeypatch.setattr(topology.door, "open", lambda *_: None)
+    topology.begin()
+    assert topology.handle.is_running
+    topology.handle.kill(wait_secs=0)
+
+
+def test_code_that_was_not_installed_has_a_door_too(monkeypatch):
+    def missing(_):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr("acktree.ui.observer.version", missing)
+    assert own_version() == "unknown"

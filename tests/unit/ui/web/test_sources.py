@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("starlette")
 
 from acktree.errors import MisuseError
+from acktree.ui.snapshot import Snapshot
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from tests.unit.ui.driver_without_spark import started
 
@@ -35,3 +38,12 @@ def test_a_name_that_one_running_topology_has_means_that_one(running, tmp_path):
     sources = Sources()
     assert any(not seen.is_running for seen in sources.all())
     assert sources.one("numbers").is_running
+
+
+def test_a_driver_that_does_not_answer_is_not_said_to_have_died(running, tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.ui.web.sources._DOOR_SECS", 0.05)
+    with started(tmp_path / "other", "silent") as other:
+        other.door._keep(Snapshot.from_json(other.door._observer.latest()))
+        monkeypatch.setattr(other.door._observer, "latest", lambda *_: time.sleep(1))
+        assert Sources().one("silent").status == "UNKNOWN"
+    assert Sources().one("silent").status == "STOPPED"
