@@ -18,6 +18,7 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,6 +45,7 @@ from acktree.ui.places import (
     Entry,
     key_of,
     peer_user,
+    read_entry,
     runtime_folder,
     socket_path,
     write_entry,
@@ -112,16 +114,16 @@ class Door:
                 self._server.shutdown()
             self._server.server_close()
         if self._socket is not None:
-            with suppress(OSError):
-                self._socket.unlink()
-                if self._socket.name == "s":  # in a folder made for it alone
-                    self._socket.parent.rmdir()
+            _remove(self._socket)
 
     def _listen(self, run: Run, desk: _Desk) -> None:
         place = str(run.checkpoint.place)
         folder, key = runtime_folder(), key_of(place)
+        before = read_entry(folder / f"{key}.json")
+        if before is not None and before.checkpoint == place:
+            _remove(Path(before.socket))  # of a driver that died: this one holds the checkpoint's lock
         path = socket_path(folder, key)
-        path.unlink(missing_ok=True)  # of a driver that died: this one holds the checkpoint's lock
+        path.unlink(missing_ok=True)
         self._server = _Server(path, desk)
         self._socket = path
         serve = partial(self._server.serve_forever, _LOOK_SECS)
@@ -323,6 +325,15 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(given, dict):
             raise TypeError("an order is a JSON object")
         return given
+
+
+def _remove(path: Path) -> None:
+    """Delete a socket, and the folder that was made for it alone."""
+    with suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+            if path.name == "s":
+                path.parent.rmdir()
 
 
 def _open_message(message: OpenMessage) -> dict[str, Any]:

@@ -387,3 +387,18 @@ def test_code_that_was_not_installed_has_a_door_too(monkeypatch):
 
     monkeypatch.setattr("acktree.ui.observer.version", missing)
     assert own_version() == "unknown"
+
+
+def test_the_folder_of_a_socket_whose_driver_died_is_removed_by_the_next_driver(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with started(tmp_path / "cp"):
+        (entry,) = entries()
+    left = Path(entry.socket)
+    left.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left))
+    with started(tmp_path / "cp"):
+        assert not left.parent.exists()
+        assert find("numbers").is_running
