@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from acktree.errors import AcktreeError
 from acktree.texts import printable, printable_lines
+from acktree.ui.client import DoorClient, Found
 from acktree.ui.web.storm_rows import duration
 
 __all__ = [
@@ -23,8 +24,10 @@ __all__ = [
     "Commands",
     "as_json",
     "as_text",
+    "door_of",
     "duration",
     "new_command",
+    "seconds",
     "table",
 ]
 
@@ -33,6 +36,8 @@ FAILED: Final = 1
 USAGE: Final = 2
 NOBODY_RUNS: Final = 3
 TIME_OVER: Final = 4
+_MOST_SECS: Final = 1e9
+_LEAST_WAIT: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +48,13 @@ class Answer:
         data: What ``--json`` prints; None for nothing.
         text: What is printed without it.
         code: The exit code, if this is the last answer.
+        error: Raised when this was printed; None for none.
     """
 
     data: Any
     text: str
     code: int = DONE
+    error: BaseException | None = None
 
 
 Answers: TypeAlias = Answer | Iterable[Answer]
@@ -78,10 +85,24 @@ def new_command(
         parser.add_argument("topology", help="its name, its id, or its checkpoint")
     parser.add_argument("--json", action="store_true", help="print JSON, one value a line")
     parser.add_argument(
-        "--timeout", type=float, metavar="SECS", help="the longest wait; exit code 4 when it is over"
+        "--timeout", type=seconds, metavar="SECS", help="the longest wait; exit code 4 when it is over"
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def seconds(text: str) -> float:
+    """A time of the command line. ValueError, which argparse tells, for what is none."""
+    secs = float(text)
+    if not 0 <= secs < _MOST_SECS:  # no number is refused too
+        raise ValueError("a time is 0 or more")
+    return secs
+
+
+def door_of(found: Found, given: Namespace) -> DoorClient:
+    """A driver's socket, with the wait that ``--timeout`` gives. NobodyRunsError where there is none."""
+    door = found.door
+    return door if given.timeout is None else replace(door, timeout_secs=max(_LEAST_WAIT, given.timeout))
 
 
 def as_text(answer: Answer) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
-from acktree.cli.answers import Answer, Commands, new_command
+from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds
 from acktree.ui.client import Found, NobodyRunsError, find
+from acktree.ui.stopped import is_held
 
 __all__ = ["add_to"]
 
@@ -21,7 +22,7 @@ def add_to(commands: Commands) -> None:
     new_command(commands, "deactivate", "stop asking the spouts; what is open goes on", _deactivate)
     to_kill = new_command(commands, "kill", "deactivate, wait for open messages, stop", _kill)
     to_kill.add_argument(
-        "-w", "--wait", type=float, metavar="SECS",
+        "-w", "--wait", type=seconds, metavar="SECS",
         help="how long to wait for open messages (default: the message timeout)",
     )  # fmt: skip
 
@@ -35,8 +36,7 @@ def _deactivate(given: Namespace) -> Answer:
 
 
 def _ordered(given: Namespace, order: str, done: str) -> Answer:
-    found = find(given.topology)
-    door = found.door
+    door = door_of(find(given.topology), given)
     door.order(order)
     return Answer(
         {"topology": door.entry.topology, "id": door.entry.id, "done": order}, f"{door.entry.id}: {done}"
@@ -44,7 +44,7 @@ def _ordered(given: Namespace, order: str, done: str) -> Answer:
 
 
 def _kill(given: Namespace) -> Answer:
-    """Order it, and wait until the driver is gone.
+    """Order it, and wait until the driver is gone and another one may have the checkpoint.
 
     Raises:
         TimeoutError: It still runs after ``--timeout``.
@@ -54,7 +54,7 @@ def _kill(given: Namespace) -> Answer:
     wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
     most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
     deadline = time.monotonic() + most_secs
-    while door.is_answering():
+    while door.is_answering() or (found.folder is not None and is_held(found.folder)):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{door.entry.id} still runs after {most_secs:g} s; it goes on stopping")
         time.sleep(_LOOK_SECS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, new_command, table
+from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import MisuseError
 from acktree.texts import bounded
@@ -80,7 +80,7 @@ def _asked(
     """Ask the driver, or where nobody runs the topology look into the store."""
     found = find(given.topology)
     if found.is_running and getattr(given, "store", None) is None:
-        return found.door.get(path, query)
+        return door_of(found, given).get(path, query)
     with letters_of(found, getattr(given, "store", None)) as store:
         return look(store)
 
@@ -111,7 +111,7 @@ def _show(given: Namespace) -> Answer:
 
 
 def _redrive(given: Namespace) -> Answer:
-    door = find(given.topology).door
+    door = door_of(find(given.topology), given)
     order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again")
     done = door.order("dead-letters/redrive", order)
     return Answer(done, f"{done['redriven']:,} sent again")
@@ -121,7 +121,7 @@ def _purge(given: Namespace) -> Answer:
     found = find(given.topology)
     question = "delete {} for ever"
     if found.is_running and given.store is None:
-        door = found.door
+        door = door_of(found, given)
         order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), question)
         done = door.order("dead-letters/purge", order)
     else:

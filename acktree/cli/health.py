@@ -17,9 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
+from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.errors import AcktreeError, ConfigError
-from acktree.ui.client import DoorClient, DoorError, find, found_topologies
+from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
+from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
 from acktree.ui.snapshot import Snapshot
 
@@ -56,13 +57,19 @@ def add_to(commands: Commands) -> None:
 
 
 def _health(given: Namespace) -> Answer:
-    if given.topology is None:
-        doors = [found.door for found in found_topologies() if found.is_running]
-    else:
-        doors = [find(given.topology).door]
+    is_named = given.topology is not None
+    all_found = (
+        [find(given.topology)] if is_named else [each for each in found_topologies() if each.is_running]
+    )
     checks: dict[str, list[Check]] = {}
-    for door in doors:
-        checks[door.entry.id] = list(_checks_of(DoorClient(door.entry, given.timeout or 10.0)))
+    for door in [door_of(found, given) for found in all_found]:
+        try:
+            checks[door.entry.id] = list(_checks_of(door))
+        except (NobodyRunsError, TimeoutError) as error:
+            if is_named:
+                raise
+            said = error.what if isinstance(error, NobodyRunsError) else str(error)
+            checks[door.entry.id] = [Check("driver", is_ok=False, found=said, fix="see the driver's log")]
     data = {name: [asdict(check) for check in each] for name, each in checks.items()}
     lines = [line for name, each in checks.items() for line in (name, *map(_line, each))]
     is_ok = all(check.is_ok for each in checks.values() for check in each)
@@ -188,8 +195,14 @@ def _checkpoint(named: str) -> Iterator[Check]:
     if found.folder is None:
         yield Check("checkpoint", is_ok=True, found=f"{found.checkpoint} is at a URL, which is not looked at")
         return
-    mode = stat.S_IMODE(found.folder.stat().st_mode)
-    is_mine = found.folder.stat().st_uid == os.getuid()
+    try:
+        rights = found.folder.stat()
+    except OSError as error:
+        yield Check(
+            "checkpoint", is_ok=False, found=f"{found.folder}: {error.strerror}", fix="see where it is now"
+        )
+        return
+    mode, is_mine = stat.S_IMODE(rights.st_mode), rights.st_uid == os.getuid()
     yield Check(
         "rights", is_mine and not mode & 0o077, f"{found.folder} has {mode:04o}",
         f"only its owner may look there: chmod 700 {found.folder}",
@@ -201,7 +214,7 @@ def _checkpoint(named: str) -> Iterator[Check]:
 
 
 def _version(_: Namespace) -> Answer:
-    found = {"acktree": version("acktree"), "python": sys.version.split()[0]}
+    found = {"acktree": own_version(), "python": sys.version.split()[0]}
     for package in (*_PACKAGES, *_OF_SPARK):
         try:
             found[package] = version(package)

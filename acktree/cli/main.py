@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TimeoutError as error:
         over = AcktreeError(str(error), f"acktree {given.command}", "ask again, or give a longer --timeout")
         return _refuse(over, answers.TIME_OVER, is_json=given.json)
-    except BrokenPipeError:  # the reader of a pipe has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # as below
+        _drop_output()
         return answers.DONE
 
 
@@ -56,10 +56,22 @@ def _print(said: Answers, *, is_json: bool) -> int:
     code = answers.DONE
     for answer in _each(said):
         shown = answers.as_json(answer.data) if is_json else answers.as_text(answer)
-        if (answer.data is not None) if is_json else answer.text:
-            print(shown, flush=True)
         code = answer.code
+        try:
+            if (answer.data is not None) if is_json else answer.text:
+                print(shown, flush=True)
+        except BrokenPipeError:  # the reader of a pipe has enough; what was done stays done, or failed
+            _drop_output()
+            if answer.error is None:
+                return code
+        if answer.error is not None:
+            raise answer.error
     return code
+
+
+def _drop_output() -> None:
+    """What is still printed goes nowhere: Python would raise again when it flushes stdout at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _each(said: Answers) -> Iterable[Answer]:

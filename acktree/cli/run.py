@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import time
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -75,7 +76,8 @@ def topology_of(target: str) -> Topology:
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
     found = getattr(module, name)
     if callable(found):
-        found = found()
+        with _users_errors(f"{name}() of module {place!r} raises", target):
+            found = found()
     if isinstance(found, TopologyBuilder):
         found = found.create_topology()
     if not isinstance(found, Topology):
@@ -96,7 +98,8 @@ def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module
         sys.path.insert(0, str(file.absolute().parent))
         place = file.stem
     try:
-        return importlib.import_module(place)
+        with _users_errors(f"{place or 'nothing'} cannot be imported", target):
+            return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise ConfigError(
@@ -107,6 +110,22 @@ def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module
         ) from error
     except ImportError as error:
         raise ConfigError(f"{place} cannot be imported: {error}", target, "see the error") from error
+
+
+@contextmanager
+def _users_errors(what: str, target: str) -> Iterator[None]:
+    """Make errors of the user's code a ConfigError with their traceback; ``sys.exit`` is one too."""
+    try:
+        yield
+    except (AcktreeError, ImportError, StoppedBySignal):  # they say enough
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        users = [each for each in frames if not each.filename.startswith("<frozen")]
+        users = [each for each in users if each.filename not in (__file__, importlib.__file__)]
+        shown = "".join([*traceback.format_list(users), *traceback.format_exception_only(error)])
+        lines = "\n".join(f"    {line}" for line in shown.rstrip().splitlines())
+        raise ConfigError(f"{what}:\n{lines}", target, "mend what the traceback shows") from error
 
 
 def config_of(settings: Iterable[str]) -> Config:
@@ -146,9 +165,7 @@ def _run(given: Namespace) -> Iterable[Answer]:
     start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
     with _page() if given.ui else nullcontext():
         running, error = _run_to_end(start, given)
-    yield _account(running, error)
-    if error is not None:
-        raise error
+    yield replace(_account(running, error), error=error)
 
 
 def _need_checkpoint(given: Namespace) -> None:
@@ -228,7 +245,13 @@ def _status(running: SubmittedTopology, error: BaseException | None) -> str:
 
 def _submit(given: Namespace) -> Answer:
     _need_checkpoint(given)
-    config_of(given.settings)  # refused here rather than in the log
+    if not config_of(given.settings).control:  # refused here rather than in the log
+        raise ConfigError(
+            "submit waits until the driver answers, and control=False gives it no socket",
+            "-c control=false",
+            "leave that out, or start `acktree run` by a service manager of yours",
+        )
+    runtime_folder()
     place = location_of(given.checkpoint)
     _refuse_running(str(place))
     log = _log_file(place)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, duration, new_command, table
+from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies
@@ -39,7 +39,7 @@ def add_to(commands: Commands) -> None:
     to_monitor.add_argument("-s", "--stream", default="default")
     to_monitor.add_argument("-w", "--watch", choices=WHATS, default="emitted")
     for parser, secs in ((to_top, 2.0), (to_monitor, 4.0)):
-        parser.add_argument("-i", "--interval", type=float, default=secs, metavar="SECS")
+        parser.add_argument("-i", "--interval", type=seconds, default=secs, metavar="SECS")
         parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N lines or screens")
     new_command(commands, "get-errors", "the last errors of each component", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
@@ -47,7 +47,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _list(given: Namespace) -> Answer:
-    forget_gone()
+    forget_gone(lambda entry: DoorClient(entry).is_answering())
     known = map(_line_of, found_topologies())
     lines = [line for line in known if line and (given.all or line["is_listed"])]
     for line in lines:
@@ -95,8 +95,8 @@ def _seen(given: Namespace) -> tuple[Found, Snapshot]:
         CheckpointError: It has none.
     """
     found = find(given.topology)
-    if found.is_running and found.entry is not None:
-        return found, DoorClient(found.entry, given.timeout or 10.0).snapshot(0)
+    if found.is_running:
+        return found, door_of(found, given).snapshot(0)
     last = found.last_snapshot()
     if last is None:
         raise CheckpointError(
@@ -169,7 +169,7 @@ def _snapshots(given: Namespace) -> Iterator[Snapshot]:
     Raises:
         NobodyRunsError: The driver is gone.
     """
-    door, seen = find(given.topology).door, 0
+    door, seen = door_of(find(given.topology), given), 0
     while True:
         yield door.snapshot(min(1.0, given.interval / 2))
         seen += 1
@@ -218,8 +218,7 @@ def _monitor(given: Namespace) -> Iterable[Answer]:
             raise ConfigError(
                 f"there is no component {name!r}", "-m", nearest(name, snapshot.stats.components)
             )
-        numbers = snapshot.stats[name].streams.get(given.stream)
-        count = 0 if numbers is None else getattr(numbers, given.watch)
+        count = _counted(snapshot, name, given.stream, given.watch)
         if before is None:
             yield Answer(None, head.format(given.watch))
         diff_ms, grown = (0, 0) if before is None else (snapshot.taken_ms - before[0], count - before[1])
@@ -232,6 +231,25 @@ def _monitor(given: Namespace) -> Iterable[Answer]:
         }  # fmt: skip
         line = f"{snapshot.topology}\t{name}\t{parallelism}\t{given.stream}\t{diff_ms}\t{grown}\t{rate:.3f}"
         yield Answer(row, line.expandtabs(12))
+
+
+def _counted(snapshot: Snapshot, component: str, stream: str, what: str) -> int:
+    """One count of a component: of what it emits to a stream, and of what a bolt reads from it.
+
+    Raises:
+        ConfigError: It neither emits to such a stream nor reads one.
+    """
+    found = snapshot.stats[component]
+    if what == "errors":  # they belong to no stream
+        return found.total.errors
+    read = (each for each in snapshot.graph["subscriptions"] if each["subscriber"] == component)
+    known = {*snapshot.graph["components"][component]["streams"], *(each["stream"] for each in read)}
+    if stream not in known:
+        raise ConfigError(
+            f"component {component!r} has no stream {stream!r}", "-s", nearest(stream, sorted(known))
+        )
+    mine = (numbers for name, numbers in found.streams.items() if name.rpartition(":")[2] == stream)
+    return sum(int(getattr(numbers, what)) for numbers in mine)
 
 
 def _errors(given: Namespace) -> Answer:
@@ -249,8 +267,7 @@ def _errors(given: Namespace) -> Answer:
 
 
 def _open(given: Namespace) -> Answer:
-    found = find(given.topology)
-    messages = found.door.get("open", {"limit": given.limit})["open"]
+    messages = door_of(find(given.topology), given).get("open", {"limit": given.limit})["open"]
     head = ("age s", "spout", "task", "message id", "root", "attempt", "state")
     names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
     rows = [tuple(message[name] for name in names) for message in messages]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable
+from typing import Final
 
 from acktree.cli.answers import Answer, Commands, new_command
 from acktree.errors import ConfigError
 
 __all__ = ["add_to"]
+
+_MOST_PORT: Final = 65_535
 
 
 def add_to(commands: Commands) -> None:
@@ -51,7 +54,7 @@ def _ui(given: Namespace) -> Iterable[Answer]:
             f"{error.name} is not installed, and the page needs it", "acktree ui", "pip install 'acktree[ui]'"
         ) from error
     host, _, port = given.listen.rpartition(":")
-    if not port.isdigit():
+    if not port.isdecimal() or int(port) > _MOST_PORT:
         raise ConfigError(f"{given.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
     options = Options(
         host=host.strip("[]") or "127.0.0.1", port=int(port), is_read_only=given.read_only,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -62,6 +61,7 @@ from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.ui.door import Door
+from acktree.ui.observer import own_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -272,7 +272,7 @@ def _start(
 
 def _door(held: Checkpoint) -> Door:
     """The run's door for operators, not open yet."""
-    return Door(held.files.disk if held.files.is_seen else None, version("acktree"))
+    return Door(held.files.disk if held.files.is_seen else None, own_version())
 
 
 def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:

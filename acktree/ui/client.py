@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -74,6 +75,8 @@ class DoorClient:
             connection.settimeout(min(2.0, self.timeout_secs))
             try:
                 connection.connect(self.entry.socket)
+            except BlockingIOError:  # so many wait already
+                return True
             except OSError:
                 return False
         return True
@@ -95,7 +98,7 @@ class DoorClient:
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Ask a question."""
-        return dict(json.loads(self._ask("GET", f"/v1/{path}", query or {})))
+        return self._read(self._ask("GET", f"/v1/{path}", query or {}))
 
     def order(self, order: str, given: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Give an order; returns what came of it.
@@ -104,7 +107,14 @@ class DoorClient:
             NobodyRunsError: No driver answers.
             DoorError: It refused.
         """
-        return dict(json.loads(self._ask("POST", f"/v1/{order}", given or {})))
+        return self._read(self._ask("POST", f"/v1/{order}", given or {}))
+
+    def _read(self, said: bytes) -> dict[str, Any]:
+        """An answer. NobodyRunsError for half of one: the driver ended while it sent it."""
+        try:
+            return dict(json.loads(said))
+        except (ValueError, TypeError) as error:
+            raise nobody_runs(self.entry, error) from error
 
     def _ask(self, method: str, path: str, given: Mapping[str, object]) -> bytes:
         connection = _UnixConnection(self.entry.socket, self.timeout_secs)
@@ -117,7 +127,7 @@ class DoorClient:
                 connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             said = answer.read(_MOST_ANSWER)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:  # the latter where too many wait already
             raise TimeoutError(f"no answer from {self.entry.id} in {self.timeout_secs:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             raise nobody_runs(self.entry, error) from error
@@ -215,17 +225,36 @@ def _checkpoint_at(named: str) -> Path | None:
         where = location_of(named)
     except ConfigError:
         return None
-    if isinstance(where, Path) and (where / "acktree.json").is_file():
-        return where
-    return None
+    if not isinstance(where, Path):
+        return None
+    try:
+        return where if (where / "acktree.json").is_file() else None
+    except OSError as error:
+        if error.errno == errno.EACCES:
+            raise ConfigError(
+                f"a checkpoint cannot be looked at: {error.strerror}", str(where), "ask as the driver's user"
+            ) from error
+        return None  # such a path there cannot be
 
 
 def _found_in(folder: Path) -> Found:
     """What runs on a checkpoint, by the entry in it."""
     entry = read_entry(folder / POINTER)
+    if entry is not None and not _is_of(entry, folder):
+        entry = None
     if entry is not None and entry.host != socket.gethostname():
         return Found(entry, folder, is_running=False)
     return Found(entry, folder, entry is not None and DoorClient(entry).is_answering())
+
+
+def _is_of(entry: Entry, folder: Path) -> bool:
+    """Whether an entry is of the checkpoint that it is in: a copy of a checkpoint has the original's."""
+    if entry.host != socket.gethostname():  # its paths are that machine's
+        return True
+    try:
+        return Path(entry.checkpoint).samefile(folder)
+    except OSError:  # it was moved
+        return False
 
 
 def nobody_runs(

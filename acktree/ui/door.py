@@ -18,9 +18,11 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
@@ -34,7 +36,7 @@ from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.tasks.spouts.task import OpenMessage
-from acktree.texts import short_repr
+from acktree.texts import error_text, short_repr
 from acktree.ui import letters
 from acktree.ui.observer import Observer
 from acktree.ui.places import (
@@ -43,6 +45,7 @@ from acktree.ui.places import (
     Entry,
     key_of,
     peer_user,
+    read_entry,
     runtime_folder,
     socket_path,
     write_entry,
@@ -58,6 +61,8 @@ _MOST_REQUESTS: Final = 32
 _QUIET_SECS: Final = 10.0
 """How long a connection may say nothing."""
 _MOST_OPEN: Final = 1000
+_LOOK_SECS: Final = 0.1
+"""How often it is looked whether the topology stops, which waits for that."""
 
 
 class Door:
@@ -72,9 +77,11 @@ class Door:
         self._disk, self._version = disk, version
         self._began_ms = time.time_ns() // 1_000_000
         self._observer: Observer | None = None
+        self._desk: _Desk | None = None
         self._server: _Server | None = None
         self._socket: Path | None = None
         self._folder: Path | None = None
+        self._is_serving = self._is_closing = False
 
     def open(
         self, running: SubmittedTopology, run: Run, batch_ms: Callable[[], Mapping[str, int]] = dict
@@ -87,43 +94,66 @@ class Door:
             batch_ms: Gives where the time of the last micro-batch went, in milliseconds by phase.
         """
         self._folder = run.checkpoint.folder if self._disk is not None else None
-        self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
-        self._observer.begin()
         try:
-            self._listen(running, run, self._observer)
-        except (OSError, AcktreeError) as error:
+            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
+            self._observer.begin()
+            self._desk = _Desk(running, run, self._observer)
+            self._listen(run, self._desk)
+        except Exception as error:  # noqa: BLE001  # no more threads, for example: the topology runs all the same
             log.warning("topology=%s has no door for operators: %s", run.name, error)
+            if self._server is not None and not self._is_serving:
+                self._server.server_close()
 
     def close(self, stopped_by: BaseException | None) -> None:
         """Keep the last snapshot, then answer no more. Never raises."""
+        self._is_closing = True
         if self._observer is not None:
             self._observer.close(stopped_by)
         if self._server is not None:
-            self._server.shutdown()
+            if self._is_serving:
+                self._server.shutdown()
             self._server.server_close()
         if self._socket is not None:
-            with suppress(OSError):
-                self._socket.unlink()
-                if self._socket.name == "s":  # in a folder made for it alone
-                    self._socket.parent.rmdir()
+            _remove(self._socket)
 
-    def _listen(self, running: SubmittedTopology, run: Run, observer: Observer) -> None:
+    def _listen(self, run: Run, desk: _Desk) -> None:
         place = str(run.checkpoint.place)
         folder, key = runtime_folder(), key_of(place)
+        before = read_entry(folder / f"{key}.json")
+        if before is not None and before.checkpoint == place:
+            _remove(Path(before.socket))  # of a driver that died: this one holds the checkpoint's lock
         path = socket_path(folder, key)
-        path.unlink(missing_ok=True)  # of a driver that died: this one holds the checkpoint's lock
-        self._server = _Server(path, _Desk(running, run, observer))
+        path.unlink(missing_ok=True)
+        self._server = _Server(path, desk)
         self._socket = path
-        Thread(target=self._server.serve_forever, name=f"door {run.name}", daemon=True).start()
-        entry = Entry(
-            run.name, observer.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms
-        )
+        serve = partial(self._server.serve_forever, _LOOK_SECS)
+        Thread(target=serve, name=f"door {run.name}", daemon=True).start()
+        self._is_serving = True
+        entry = Entry(run.name, desk.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms)
         write_entry(entry, folder / f"{key}.json", Disk())
         if self._folder is not None and self._disk is not None:
             write_entry(entry, self._folder / POINTER, self._disk)
 
+    def _listen_again(self, desk: _Desk) -> None:
+        """Make the socket anew where it was deleted: logout empties a user's runtime folder."""
+        old, path = self._server, self._socket
+        if old is None or path is None:
+            return
+        try:
+            if self._is_closing or path.exists():
+                return
+            log.warning("topology=%s the socket %s is gone; another one is made", desk.run.name, path)
+            self._listen(desk.run, desk)
+        except (OSError, AcktreeError) as error:
+            log.warning("topology=%s has no door for operators: %s", desk.run.name, error)
+        if self._server is not old:
+            old.shutdown()
+            old.server_close()
+
     def _keep(self, snapshot: Snapshot) -> None:
-        """Write the last snapshot into the checkpoint."""
+        """See that the socket is there, and write the last snapshot into the checkpoint."""
+        if self._desk is not None:
+            self._listen_again(self._desk)
         if self._folder is not None and self._disk is not None:
             new = self._folder / f"new-{SNAPSHOT}"
             self._disk.write(new, snapshot.to_json())
@@ -147,7 +177,12 @@ class _Desk:
     """What is asked for and ordered, by method and path."""
 
     def __init__(self, running: SubmittedTopology, run: Run, observer: Observer) -> None:
-        self._running, self._run, self._observer = running, run, observer
+        self._running, self.run, self._observer = running, run, observer
+
+    @property
+    def id(self) -> str:
+        """The topology's id in this run."""
+        return self._observer.id
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The answer to a question."""
@@ -155,16 +190,16 @@ class _Desk:
             return self._observer.latest(float(query.get("most_age_secs", 1.0)))
         if path == "/v1/open":
             most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
-            return _json({"open": [_open_message(each) for each in self._run.oldest_open(most)]})
+            return _json({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
         if path == "/v1/dead-letters":
-            return _json(letters.page(self._run.dead_letters, query))
+            return _json(letters.page(self.run.dead_letters, query))
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
-            return _json(letters.whole(self._run.dead_letters, int(found[1])))
+            return _json(letters.whole(self.run.dead_letters, int(found[1])))
         raise _unknown(path)
 
     def post(self, path: str, given: Mapping[str, Any]) -> bytes:
         """Carry out an order; returns what came of it."""
-        log.info("topology=%s order=%s given=%s", self._run.name, path.removeprefix("/v1/"), given)
+        log.info("topology=%s order=%s given=%s", self.run.name, path.removeprefix("/v1/"), given)
         try:
             return _json(self._order(path, given))
         finally:
@@ -180,22 +215,22 @@ class _Desk:
             case "/v1/kill":
                 wait_secs = given.get("wait_secs")
                 secs = None if wait_secs is None else max(0.0, float(wait_secs))
-                self._run.kill_waits.set()
+                self.run.kill_waits.set()
                 Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
                 shown = self._running.message_timeout_secs if secs is None else secs
                 return {"done": True, "wait_secs": shown}
             case "/v1/dead-letters/redrive":
-                return letters.redrive(self._run.dead_letters, given)
+                return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":
-                return letters.purge(self._run.dead_letters, given)
+                return letters.purge(self.run.dead_letters, given)
             case _:
                 raise _unknown(path)
         return {"done": True}
 
     def _refuse_if_killed(self) -> None:
-        if self._run.kill_waits.is_set():
+        if self.run.kill_waits.is_set():
             raise _RefusedError(
-                409, "the topology is being killed", f"topology {self._run.name!r}",
+                409, "the topology is being killed", f"topology {self.run.name!r}",
                 "wait for its end and submit it again",
             )  # fmt: skip
 
@@ -266,6 +301,12 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, TypeError) as error:
             status = 400
             body = _json({"error": f"the request cannot be read: {error}", "where": self.path, "fix": ""})
+        except (ConnectionError, TimeoutError):  # the peer hung up, or said nothing for too long
+            raise
+        except Exception as error:
+            log.exception("door: %s could not be answered", self.path)
+            status = 500
+            body = _json({"error": error_text(error), "where": self.path, "fix": "see the driver's log"})
         with suppress(OSError):  # it may have hung up
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -277,10 +318,22 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= _MOST_BODY:
             raise ValueError(f"a body of {length} bytes")
-        given = json.loads(self.rfile.read(length) or b"{}")
+        try:
+            given = json.loads(self.rfile.read(length) or b"{}")
+        except RecursionError as error:
+            raise ValueError("its JSON is nested too deep") from error
         if not isinstance(given, dict):
             raise TypeError("an order is a JSON object")
         return given
+
+
+def _remove(path: Path) -> None:
+    """Delete a socket, and the folder that was made for it alone."""
+    with suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+            if path.name == "s":
+                path.parent.rmdir()
 
 
 def _open_message(message: OpenMessage) -> dict[str, Any]:

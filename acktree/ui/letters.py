@@ -23,7 +23,10 @@ from acktree.ui.snapshot import plain
 
 __all__ = ["CountChangedError", "filters_of", "page", "purge", "redrive", "shown", "whole"]
 
+_USUAL_PAGE: Final = 50
 _MOST_PAGE: Final = 500
+_MOST_NUMBER: Final = (1 << 63) - 1
+"""The largest number that a database takes."""
 _MOST_ORDERED: Final = 100_000
 _MOST_VALUE: Final = 2_000
 _TEXTS: Final = ("topology", "spout", "component", "kind", "cause")
@@ -43,7 +46,7 @@ def filters_of(given: Mapping[str, Any]) -> Filters:
     """
     found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if given.get(name)}
     try:
-        found |= {name: int(given[name]) for name in _TIMES if given.get(name)}
+        found |= {name: _number(given, name, 0) for name in _TIMES if given.get(name)}
         found |= {
             name: _TRUTHS[given[name]]
             for name in ("redriven", "settled")
@@ -61,6 +64,14 @@ def filters_of(given: Mapping[str, Any]) -> Filters:
     return cast("Filters", found)
 
 
+def _number(given: Mapping[str, Any], name: str, usual: int) -> int:
+    """A number of a request, within what a database takes. ConfigError for what is none."""
+    try:
+        return max(-_MOST_NUMBER, min(_MOST_NUMBER, int(given.get(name) or usual)))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"{given[name]!r:.60} is no number", f"{name}=", "give a whole number") from error
+
+
 def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     """Some letters that match, lowest id first, and how many match in all.
 
@@ -68,7 +79,7 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
         given: Filters; ``after``: only ids above this one; ``limit``: at most so many.
     """
     filters = filters_of(given)
-    after, limit = int(given.get("after") or 0), int(given.get("limit") or 50)
+    after, limit = _number(given, "after", 0), _number(given, "limit", _USUAL_PAGE)
     limit = max(1, min(_MOST_PAGE, limit))
     found = store.page(after, limit, **filters)
     return {

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from threading import Condition, Event, Thread
 from typing import Final
 
@@ -34,7 +35,7 @@ from acktree.ui.snapshot import (
 )
 from acktree.ui.windows import Windows
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "own_version", "user_name"]
 
 log = logger("acktree")
 
@@ -76,7 +77,9 @@ class Observer:
         self._batch_ms, self._keep = batch_ms, keep
         self._windows = Windows(_LENGTHS, _steady_ms())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
-        self._is_closed, self._asked = Event(), Event()
+        self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
+        self._forgotten_at = -1e9
+        self._fails = False
         self._made = Condition()
         self._latest: tuple[float, Snapshot, bytes] | None = None
         self._stopped_by: BaseException | None = None
@@ -116,6 +119,7 @@ class Observer:
         """An order was given: what is asked next shows its effect."""
         self._letters_at = -_LETTERS_SECS
         with self._made:
+            self._forgotten_at = time.monotonic()
             if self._latest is not None:
                 self._latest = (-1e9, *self._latest[1:])
 
@@ -129,6 +133,7 @@ class Observer:
         self._asked.set()
         with suppress(RuntimeError):  # it was not begun
             self._thread.join(_CLOSE_SECS)
+        self._is_late.set()  # what the thread still makes is not stored: the next run may have begun
 
     def _observe(self) -> None:
         kept_at = time.monotonic()
@@ -152,15 +157,21 @@ class Observer:
             made = self._snapshot(is_over=is_over)
             packed = made.to_json()
         except Exception:
-            log.exception("topology=%s no snapshot could be made", self._run.name)
+            if not self._fails:  # once, and not at each question
+                log.exception("topology=%s no snapshot could be made", self._run.name)
+            self._fails = True
             return
+        self._fails = False
         with self._made:
-            self._latest = began, made, packed
+            # One that was begun before the last order may not show its effect: it is old at once.
+            self._latest = began if began > self._forgotten_at else -1e9, made, packed
             self._made.notify_all()
         if is_over:
             self._keep_one(made)
 
     def _keep_one(self, made: Snapshot) -> None:
+        if self._is_late.is_set():
+            return
         try:
             self._keep(made)
         except (OSError, AcktreeError) as error:  # a full disk stops the topology by itself
@@ -181,7 +192,7 @@ class Observer:
             began_ms=self._began_ms,
             host=socket.gethostname(),
             pid=os.getpid(),
-            user=_user(),
+            user=user_name(),
             version=self._version,
             config=plan.config.without_secrets().to_mapping(),
             graph=run.describe().data,
@@ -240,7 +251,16 @@ def _steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-def _user() -> str:
+def own_version() -> str:
+    """The version of acktree; "unknown" where its code was copied, and not installed."""
+    try:
+        return version("acktree")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def user_name() -> str:
+    """The name of this process's user, or else the number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
@@ -49,6 +50,8 @@ SNAPSHOT: Final = "snapshot.json"
 _LONGEST_SOCKET: Final = 100
 """Linux takes 107 bytes, macOS 103."""
 _MOST_BYTES: Final = 65_536
+_ENTRY: Final = re.compile(r"[0-9a-f]{16}\.json")
+"""The files of entries in the runtime folder; one that is being written has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,14 @@ def runtime_folder(environment: Mapping[str, str] = os.environ) -> Path:
     folder = _wanted_folder(environment)
     try:
         make_private_folder(folder)
-        found = folder.stat()
+        is_private = _is_private(folder)
     except OSError as error:
         raise ConfigError(
             f"the folder for sockets cannot be made: {error}",
             str(folder),
             "set XDG_RUNTIME_DIR to a folder of your own, or Config(control=False)",
         ) from error
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if not is_private:
         raise ConfigError(
             "other users have rights in the folder for sockets",
             str(folder),
@@ -107,18 +110,34 @@ def runtime_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return folder
 
 
+def _is_private(folder: Path) -> bool:
+    """Whether nobody but this user has rights in a folder. OSError if it is not there."""
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
 def _wanted_folder(environment: Mapping[str, str]) -> Path:
-    runtime, state = environment.get("XDG_RUNTIME_DIR"), environment.get("XDG_STATE_HOME")
-    if runtime and Path(runtime).is_dir():
-        return Path(runtime) / "acktree"
-    if state:
-        return Path(state) / "acktree"
-    try:
-        return Path.home() / ".local" / "state" / "acktree"
-    except RuntimeError as error:
+    possible = _possible_folders(environment)
+    if not possible:
         raise ConfigError(
             "there is no place for sockets: this user has no home", "HOME", "set XDG_RUNTIME_DIR"
-        ) from error
+        )
+    return possible[0]
+
+
+def _possible_folders(environment: Mapping[str, str]) -> list[Path]:
+    """Where the runtime folder may be, the one to use first.
+
+    A driver that cron or a service started has no ``XDG_RUNTIME_DIR``, and the shell of its user has one.
+    """
+    runtime, state = environment.get("XDG_RUNTIME_DIR"), environment.get("XDG_STATE_HOME")
+    found = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
+    if state:
+        found.append(Path(state))
+    else:
+        with suppress(RuntimeError):  # there is no home
+            found.append(Path.home() / ".local" / "state")
+    return [folder / "acktree" for folder in found]
 
 
 def key_of(checkpoint: str) -> str:
@@ -172,16 +191,32 @@ def read_entry(file: Path) -> Entry | None:
 
 def entries() -> Iterator[Entry]:
     """The entries of this user's topologies, running or not, in the order of their names."""
-    found: list[Entry] = []
-    with suppress(OSError):
-        found = [entry for file in runtime_folder().glob("*.json") if (entry := read_entry(file)) is not None]
-    yield from sorted(found, key=lambda entry: (entry.topology, entry.checkpoint))
+    newest: dict[str, Entry] = {}
+    for file in _entry_files():
+        entry = read_entry(file)
+        if entry is not None:
+            other = newest.get(entry.checkpoint, entry)
+            newest[entry.checkpoint] = max(entry, other, key=lambda each: each.began_ms)
+    yield from sorted(newest.values(), key=lambda entry: (entry.topology, entry.checkpoint))
 
 
-def forget_gone() -> None:
-    """Delete the entries of checkpoints that are not there any more."""
-    with suppress(OSError):
-        for file in runtime_folder().glob("*.json"):
+def forget_gone(is_answering: Callable[[Entry], bool]) -> None:
+    """Delete the entries of checkpoints that are not there any more, if no driver answers."""
+    for file in _entry_files():
+        with suppress(OSError):
             entry = read_entry(file)
-            if entry is None or (entry.folder is not None and not entry.folder.is_dir()):
+            if entry is None or (
+                entry.folder is not None and not entry.folder.is_dir() and not is_answering(entry)
+            ):
                 file.unlink(missing_ok=True)
+
+
+def _entry_files() -> Iterator[Path]:
+    """The files of all entries, in each of the folders that a driver of this user may have chosen."""
+    chosen = runtime_folder()
+    for folder in _possible_folders(os.environ):
+        files: list[Path] = []
+        with suppress(OSError):
+            if folder == chosen or _is_private(folder):
+                files = [file for file in folder.iterdir() if _ENTRY.fullmatch(file.name)]
+        yield from files

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import isfinite
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
@@ -234,7 +236,18 @@ def plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
         return {plain(str(key)): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    return value if isinstance(value, int | float) or value is None else plain(str(value))
+    if isinstance(value, int | Real):
+        return _plain_number(value)
+    return None if value is None else plain(str(value))
+
+
+def _plain_number(value: int | Real) -> int | float | None:
+    """A number, numpy's too, as JSON has it: None for infinity and for what is no number."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isfinite(value) else None
 
 
 def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:

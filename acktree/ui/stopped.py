@@ -1,15 +1,33 @@
-"""What can be read of a topology without its driver: its dead letters."""
+"""What can be read of a topology without its driver: its dead letters, and whether its lock is held."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.errors import ConfigError
 from acktree.ui.client import Found
 
-__all__ = ["letters_of"]
+__all__ = ["is_held", "letters_of"]
+
+_LOCKS: Final = Path("/proc/locks")
+
+
+def is_held(checkpoint: Path) -> bool:
+    """Whether a process of this machine holds the lock of a checkpoint, which is not taken for that.
+
+    False too where the system does not tell: it is Linux that does, and not on every file system.
+    """
+    try:
+        lock = (checkpoint / "lock").stat()
+        listed = _LOCKS.read_text()
+    except OSError:
+        return False
+    return f" {os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino} " in listed
 
 
 @contextmanager

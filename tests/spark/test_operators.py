@@ -53,6 +53,7 @@ class Pass(BasicBolt):
 def runtime(tmp_path, monkeypatch):
     (tmp_path / "runtime").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_it(

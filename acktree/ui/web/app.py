@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Final
 
@@ -24,10 +24,11 @@ from acktree.errors import AcktreeError, MisuseError
 from acktree.logs import logger
 from acktree.ui import letters
 from acktree.ui.client import DoorError, NobodyRunsError
+from acktree.ui.observer import user_name
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
 from acktree.ui.stopped import letters_of
 from acktree.ui.web import metrics, ours, storm, storm_components
-from acktree.ui.web.guard import COOKIE
+from acktree.ui.web.guard import COOKIE, NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
 __all__ = ["application"]
@@ -36,6 +37,7 @@ log = logger("acktree")
 
 _MOST_BODY: Final = 1 << 20
 _STREAM_SECS: Final = 1.0
+_NUMBER_SETTINGS: Final = ("topology.message.timeout.secs", "topology.debug")
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
@@ -194,7 +196,7 @@ class _Handlers:
 
     def _cluster(self, _: Request) -> Response:
         seen = self._sources.running()
-        return JSONResponse(storm.cluster_summary(seen, self._version, getpass.getuser(), self._uptime()))
+        return JSONResponse(storm.cluster_summary(seen, self._version, user_name(), self._uptime()))
 
     def _configuration(self, _: Request) -> Response:
         return JSONResponse(Config().to_mapping())
@@ -326,10 +328,22 @@ class _Handlers:
             self._sources.forget()
 
     def _one(self, request: Request) -> Seen:
-        return self._sources.one(request.path_params["id"])
+        """The topology that a request names; without errors and settings for one without the token."""
+        seen = self._sources.one(request.path_params["id"])
+        if request.scope.get(NUMBERS_ALONE):
+            shown = replace(
+                seen.snapshot, errors=(), stopped_by=None, config=_numbers_of(seen.snapshot.config)
+            )
+            return replace(seen, snapshot=shown)
+        return seen
 
     def _uptime(self) -> int:
         return int(time.monotonic() - self._began)
+
+
+def _numbers_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that answers of numbers contain."""
+    return {name: config[name] for name in _NUMBER_SETTINGS if name in config}
 
 
 def _window(request: Request) -> str:

@@ -25,9 +25,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "Guard"]
+__all__ = ["COOKIE", "NUMBERS_ALONE", "Guard"]
 
 COOKIE: Final = "acktree_page"
+NUMBERS_ALONE: Final = "acktree.numbers_alone"
+"""True in the scope of a request that came without the token: its answer holds no text of an error."""
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -80,6 +82,7 @@ class Guard:
                     headers[name] = value
             await send(message)
 
+        scope[NUMBERS_ALONE] = False
         refused = self._refusal(scope)
         await (self._app if refused is None else refused)(scope, receive, send_guarded)
 
@@ -130,6 +133,7 @@ class Guard:
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
             return _equal(given, self._token) or _equal(_cookie(headers), self._page_secret)
         if self._has_open_numbers and path.startswith(_NUMBERS):
+            scope[NUMBERS_ALONE] = True
             return not any(part in _NO_NUMBERS for part in path.split("/"))
         return False
 

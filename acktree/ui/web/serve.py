@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
 import stat
@@ -10,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ import uvicorn
 
 from acktree.errors import ConfigError, ConnectorError
 from acktree.private_files import write_private
+from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
 from acktree.ui.web.guard import Guard
 from acktree.ui.web.sources import Sources
@@ -27,6 +28,7 @@ __all__ = ["Options", "Started", "serve"]
 _LOOK_SECS: Final = 0.2
 _STOP_SECS: Final = 3.0
 _LEAST_TOKEN: Final = 16
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +79,11 @@ def serve(options: Options) -> Iterator[Started]:
         try:
             while not server.started and thread.is_alive():
                 time.sleep(_LOOK_SECS / 10)
-            scheme = "http" if options.certificate is None else "https"
-            yield Started(f"{scheme}://{_in_url(host)}:{port}", token)
+            if thread.is_alive():
+                yield Started(f"{_scheme(options)}://{_in_url(host)}:{port}", token)
             while thread.is_alive():
                 thread.join(_LOOK_SECS)
+            raise ConnectorError("the page's server has stopped", f"{host}:{port}", "see the log above")
         finally:
             server.should_exit = True
             thread.join(_STOP_SECS)
@@ -88,25 +91,40 @@ def serve(options: Options) -> Iterator[Started]:
 
 def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Config:
     page_secret = secrets.token_urlsafe(32)
+    usual = _USUAL_PORTS[_scheme(options)]
     app = application(
-        Sources(options.checkpoints), version("acktree"), page_secret, (host, port),
+        Sources(options.checkpoints), own_version(), page_secret, (host, port),
         is_read_only=options.is_read_only,
     )  # fmt: skip
     guarded = Guard(
-        app, token, page_secret, _hosts(options.host, host, port), is_read_only=options.is_read_only,
+        app, token, page_secret, _hosts(options.host, host, port, usual), is_read_only=options.is_read_only,
         has_open_numbers=options.has_open_numbers,
     )  # fmt: skip
-    return uvicorn.Config(
+    config = uvicorn.Config(
         guarded, log_config=None, access_log=False, server_header=False, lifespan="off", ws="none",
         timeout_graceful_shutdown=1, limit_concurrency=200, proxy_headers=False,
         ssl_certfile=options.certificate, ssl_keyfile=options.key,
     )  # fmt: skip
+    try:
+        config.load()
+    except OSError as error:  # an ssl.SSLError too
+        raise ConfigError(
+            f"the certificate or its key cannot be read: {error.strerror or error}",
+            f"--tls-cert {options.certificate} --tls-key {options.key}",
+            "give a certificate and its key as PEM files that you can read",
+        ) from error
+    return config
 
 
-def _hosts(asked: str, host: str, port: int) -> set[str]:
-    """The values of ``Host`` that name this server."""
+def _scheme(options: Options) -> str:
+    return "http" if options.certificate is None else "https"
+
+
+def _hosts(asked: str, host: str, port: int, usual_port: int) -> set[str]:
+    """The values of ``Host`` that name this server; browsers leave the scheme's usual port out."""
     names = {asked, host, "localhost"} if _is_loopback(host) else {asked, host, socket.getfqdn()}
-    return {f"{_in_url(name)}:{port}" for name in names if name}
+    hosts = {_in_url(name) for name in names if name}
+    return {f"{name}:{port}" for name in hosts} | (hosts if port == usual_port else set())
 
 
 def _in_url(host: str) -> str:
@@ -134,13 +152,27 @@ def _refuse_unsafe(options: Options) -> None:
 
 
 def _token_in(file: Path) -> str:
-    """The token of a private file, which is made if it is missing."""
+    """The token of a private file, which is made if it is missing.
+
+    Raises:
+        ConfigError: It cannot be read or made, others can read it, or it holds no token.
+    """
+    try:
+        return _read_token(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"the token cannot be read: {error}", str(file), "name a file that you can read, or can make"
+        ) from error
+
+
+def _read_token(file: Path) -> str:
     if not file.exists():
         token = secrets.token_urlsafe(32)
         write_private(file, f"{token}\n".encode())
         return token
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        raise ConfigError("other users can read the token", str(file), f"chmod 600 {file}")
+    found = file.stat()
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigError("other users can read the token", str(file), f"make it yours: chmod 600 {file}")
     token = file.read_text().strip()
     if len(token) < _LEAST_TOKEN:
         raise ConfigError(

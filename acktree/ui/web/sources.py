@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from threading import Lock
 
+from acktree.errors import AcktreeError, MisuseError
+from acktree.logs import logger
 from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies
 from acktree.ui.snapshot import Snapshot
 
 __all__ = ["Seen", "Sources", "UnknownTopologyError"]
+
+log = logger("acktree")
 
 _FRESH_SECS = 0.9
 _DOOR_SECS = 3.0
@@ -27,15 +31,19 @@ class Seen:
 
     Attributes:
         is_running: Whether its driver answered.
+        is_silent: Whether a driver listens, and did not answer in time.
     """
 
     found: Found
     snapshot: Snapshot
     is_running: bool
+    is_silent: bool = False
 
     @property
     def status(self) -> str:
-        """Storm's word; DIED for a driver that was killed."""
+        """Storm's word; DIED for a driver that was killed, UNKNOWN for one that does not answer."""
+        if self.is_silent:
+            return "UNKNOWN"
         return "DIED" if not self.is_running and self.snapshot.is_running else self.snapshot.status
 
 
@@ -49,16 +57,17 @@ class Sources:
     def __init__(self, checkpoints: Iterable[str] = ()) -> None:
         self._checkpoints = tuple(checkpoints)
         self._lock = Lock()
-        self._seen: dict[str, Seen] = {}
+        self._seen: list[Seen] = []
+        self._not_found: set[str] = set()
         self._at = -_FRESH_SECS
 
     def all(self) -> list[Seen]:
         """All that are known, those that run first, then by name. Asks drivers at most once a second."""
         with self._lock:
             if time.monotonic() - self._at >= _FRESH_SECS:
-                self._seen = {seen.snapshot.id: seen for seen in map(_seen, self._found()) if seen}
+                self._seen = [seen for seen in map(_seen, self._found()) if seen]
                 self._at = time.monotonic()
-            return sorted(self._seen.values(), key=lambda seen: (not seen.is_running, seen.snapshot.topology))
+            return sorted(self._seen, key=lambda seen: (not seen.is_running, seen.snapshot.topology))
 
     def running(self) -> list[Seen]:
         """Those whose driver answers."""
@@ -69,11 +78,21 @@ class Sources:
 
         Raises:
             UnknownTopologyError: There is none.
+            MisuseError: There are several.
         """
-        for seen in self.all():
-            if named in (seen.snapshot.id, seen.snapshot.topology):
-                return seen
-        raise UnknownTopologyError(f"there is no topology {named!r}")
+        known = self.all()
+        matching = [seen for seen in known if seen.snapshot.id == named]
+        matching = matching or [seen for seen in known if seen.snapshot.topology == named]
+        chosen = [seen for seen in matching if seen.is_running] or matching
+        if not chosen:
+            raise UnknownTopologyError(f"there is no topology {named!r}")
+        if len(chosen) > 1:
+            raise MisuseError(
+                f"{len(chosen)} topologies are called {named!r}",
+                ", ".join(seen.snapshot.checkpoint for seen in chosen),
+                "name one by its id, or on the command line by its checkpoint",
+            )
+        return chosen[0]
 
     def forget(self) -> None:
         """An order was given: what is asked next is asked of the drivers."""
@@ -83,17 +102,26 @@ class Sources:
     def _found(self) -> list[Found]:
         known = {found.checkpoint: found for found in found_topologies()}
         for named in self._checkpoints:
-            found = find(named)
+            try:
+                found = find(named)
+            except AcktreeError as error:  # it is shown as soon as it is there; all others are shown now
+                if named not in self._not_found:
+                    log.warning("page: %s", error)
+                self._not_found.add(named)
+                continue
             known.setdefault(found.checkpoint, found)
         return list(known.values())
 
 
 def _seen(found: Found) -> Seen | None:
+    is_silent = False
     if found.is_running:
         try:
             door = replace(found.door, timeout_secs=_DOOR_SECS)
             return Seen(found, door.snapshot(), is_running=True)
-        except (NobodyRunsError, DoorError, TimeoutError):
+        except (DoorError, TimeoutError):
+            is_silent = True
+        except NobodyRunsError:  # it has just stopped
             pass
     last = found.last_snapshot()
-    return None if last is None else Seen(found, last, is_running=False)
+    return None if last is None else Seen(found, last, is_running=False, is_silent=is_silent)

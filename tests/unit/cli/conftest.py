@@ -10,6 +10,7 @@ def runtime(tmp_path_factory, monkeypatch):
     """A runtime folder of the test's own."""
     folder = tmp_path_factory.mktemp("r")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     return folder / "acktree"
 
 

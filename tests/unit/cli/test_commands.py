@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from acktree.cli.main import main
+from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.dead_letters.store import DeadLetters
+from acktree.private_files import Disk
+from acktree.ui.places import entries
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
 
@@ -33,6 +39,12 @@ def made():
 
 topology = made().create_topology()
 number = 7
+
+def raises():
+    raise ValueError("no \\x1b[31m file")
+
+def needs_one(argument):
+    return made()
 """
 
 
@@ -133,6 +145,11 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
         ("program:topolgy", 1, "did you mean 'topology'"),
         ("absent:topology", 1, "there is no module 'absent'"),
         ("absent.py", 1, "there is no file absent.py"),
+        (":topology", 1, "nothing cannot be imported"),
+        (".program", 1, "cannot be imported"),
+        ("program:Double.outputs", 1, "has no 'Double.outputs'"),
+        ("program:raises", 1, ", in raises"),
+        ("program:needs_one", 1, "missing 1 required positional argument"),
     ],
 )
 def test_a_dry_run_validates_and_starts_nothing(target, code, told, tmp_path, capsys, monkeypatch):
@@ -210,3 +227,125 @@ os.kill(os.getpid(), signal.SIGKILL)
     with started(tmp_path / "cp"):
         assert said(capsys, "list")["topologies"][0]["status"] == "ACTIVE"
         assert said(capsys, "stats", "numbers")["id"].startswith("numbers-2-")
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("def (", "SyntaxError"),
+    ],
+)
+def test_a_module_that_raises_is_an_error_with_its_traceback_and_an_object_for_json(
+    program, told, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "broken.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["run", "broken.py", "--dry-run", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    refused = json.loads(printed.err)
+    assert "broken cannot be imported" in refused["error"]
+    assert told in refused["error"]
+    assert "broken.py" in refused["error"]
+    assert "importlib" not in refused["error"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["top", "x", "-i", "-1"],
+        ["monitor", "x", "-i", "nan"],
+        ["stats", "x", "--timeout", "-1"],
+        ["kill", "x", "-w", "nan"],
+        ["kill", "x", "-w", "soon"],
+    ],
+)
+def test_a_time_that_is_none_is_usage(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    assert "invalid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/b" * 2000])
+def test_a_name_that_no_file_can_have_is_not_found(name, capsys):
+    assert main(["stats", name]) == 1
+    assert "there is no topology and no checkpoint" in capsys.readouterr().err
+
+
+def test_the_longest_wait_is_kept_by_each_command_that_asks_a_driver(running, capsys):
+    (listed,) = said(capsys, "list")["topologies"]
+    (entry,) = entries()
+    live = Path(entry.socket).rename(f"{entry.socket}.live")
+    with socket.socket(socket.AF_UNIX) as silent:  # accepts, and never answers
+        silent.bind(entry.socket)
+        silent.listen(100)
+        for command in (
+            ["stats", "numbers"],
+            ["show", listed["id"]],
+            ["open", "numbers"],
+            ["top", "numbers"],
+            ["monitor", "numbers"],
+            ["activate", "numbers"],
+            ["health", "numbers"],
+            ["dead-letters", "list", "numbers"],
+            ["dead-letters", "redrive", "numbers", "--all", "--yes"],
+            ["dead-letters", "purge", "numbers", "--all", "--yes"],
+        ):
+            assert main([*command, "--timeout", "0.05"]) == 4, command
+        capsys.readouterr()
+        assert main(["health", "--timeout", "0.05", "--json"]) == 1
+        (checks,) = json.loads(capsys.readouterr().out)["topologies"].values()
+        assert "no answer" in checks[0]["found"]
+    live.rename(entry.socket)
+
+
+def test_monitor_counts_what_a_bolt_reads_and_refuses_a_stream_that_there_is_not(
+    running, capsys, monkeypatch
+):
+    def counted(executed):
+        counters = Counters()
+        counters.add("double", 1, "source:default", "executed", executed)
+        counters.add("double", 1, NO_STREAM, "errors", executed)
+        running.count(counters)
+
+    monkeypatch.setattr("acktree.cli.watch.time.sleep", lambda _: counted(7))
+    for what in ("executed", "errors"):
+        command = ["monitor", "numbers", "-m", "double", "-w", what, "-n", "2", "-i", "0"]
+        assert said(capsys, *command)[what] == 7
+    assert main(["monitor", "numbers", "-n", "1", "-s", "defualt"]) == 1
+    assert "did you mean 'default'" in capsys.readouterr().err
+
+
+def test_a_doctor_of_a_checkpoint_that_is_gone_says_so(tmp_path, capsys):
+    with started(tmp_path / "cp"):
+        pass
+    shutil.rmtree(tmp_path / "cp")
+    assert main(["doctor", "numbers", "--json"]) == 1
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert "No such file" in checks["checkpoint"]["found"]
+
+
+def test_a_kill_returns_when_the_next_driver_may_have_the_checkpoint(running, monkeypatch, tmp_path):
+    drop = running.held.drop_scratch_folder
+    monkeypatch.setattr(running.held, "drop_scratch_folder", lambda: (time.sleep(0.6), drop()))
+    assert main(["kill", "numbers", "-w", "0"]) == 0
+    disk = Disk()
+    disk.unlock(disk.lock(tmp_path / "cp" / "lock"))
+
+
+def test_a_submit_that_could_not_see_its_driver_starts_none(tmp_path, capsys):
+    command = ["submit", "program", "--checkpoint", str(tmp_path / "cp"), "-c", "control=false"]
+    assert main([*command, "--timeout", "0.1"]) == 1
+    assert "gives it no socket" in capsys.readouterr().err
+    assert not (tmp_path / "cp").exists()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "²", "127.0.0.1:http"])
+def test_a_page_at_no_address_is_refused(address, capsys):
+    pytest.importorskip("starlette")
+    assert main(["ui", "--listen", address]) == 1
+    assert "is no address" in capsys.readouterr().err

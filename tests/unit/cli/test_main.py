@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,24 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "rebalance" in done.stdout
     assert done.stdout.endswith("False\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [("Answer(1, 'bad', FAILED)", 1), ("[Answer(1, 'x', error=NobodyRunsError('a', 'b', 'c'))]", 3)],
+)
+def test_a_reader_that_has_enough_makes_no_success_of_a_failure(answer, code) -> None:
+    program = f"""
+import sys
+from acktree.cli import main
+from acktree.cli.answers import FAILED, Answer
+from acktree.ui.client import NobodyRunsError
+main._parser = lambda: type("", (), {{"parse_args": lambda *_: given}})
+given = type("", (), {{"run": lambda *_: {answer}, "json": False}})
+sys.exit(main.main([]))
+"""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writes, stderr=subprocess.PIPE, check=False)
+    os.close(writes)
+    assert done.returncode == code, done.stderr

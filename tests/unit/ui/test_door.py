@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import socket
 import stat
 import subprocess
@@ -13,17 +14,21 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from acktree.core.stats.counters import Counters
+from acktree.driver.supervisor import Run
 from acktree.errors import ConfigError
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
-from acktree.ui.places import POINTER, SNAPSHOT, entries, read_entry, runtime_folder
-from acktree.ui.snapshot import Snapshot
+from acktree.ui.observer import own_version
+from acktree.ui.places import POINTER, SNAPSHOT, entries, forget_gone, read_entry, runtime_folder
+from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.dead_letters.letters import LETTER
-from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.driver_without_spark import Started, started
 
 
 def test_what_the_door_says_is_what_stats_says(running):
@@ -224,3 +229,176 @@ def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long
     assert Snapshot.from_json(observer.latest(0, wait_secs=0.2)).topology == "numbers"
     assert time.monotonic() - began < 10
     slow.set()
+
+
+def test_a_driver_that_has_no_place_in_the_runtime_folder_is_found_from_a_shell_that_has_one(
+    tmp_path, monkeypatch, runtime
+):
+    with monkeypatch.context() as as_cron:
+        as_cron.delenv("XDG_RUNTIME_DIR")
+        topology = Started(tmp_path / "cp")
+        topology.begin()
+    try:
+        assert find("numbers").is_running
+    finally:
+        topology.handle.kill(wait_secs=0)
+
+
+def test_a_socket_that_was_deleted_at_logout_is_made_anew(running, runtime, tmp_path):
+    shutil.rmtree(runtime)
+    running.door._keep(Snapshot.from_json(running.door._observer.latest()))
+    assert find("numbers").door.snapshot().topology == "numbers"
+    assert find(str(tmp_path / "cp")).door.order("deactivate") == {"done": True}
+
+
+def test_an_entry_that_is_being_written_is_neither_read_nor_deleted(running, runtime):
+    (file,) = runtime.glob("*.json")
+    half = runtime / f"new-{file.name}"
+    half.write_bytes(file.read_bytes()[:20])
+    other = runtime / "not-ours.json"
+    other.write_text("{}")
+    forget_gone(lambda _: True)
+    assert half.exists()
+    assert other.exists()
+    half.write_bytes(file.read_bytes())
+    assert len(list(entries())) == 1
+
+
+def test_a_topology_whose_checkpoint_cannot_be_seen_stays_known_while_its_driver_answers(running, tmp_path):
+    (tmp_path / "cp").rename(tmp_path / "hidden")
+    forget_gone(lambda entry: DoorClient(entry).is_answering())
+    assert [entry.topology for entry in entries()] == ["numbers"]
+    forget_gone(lambda _: False)
+    assert list(entries()) == []
+    (tmp_path / "hidden").rename(tmp_path / "cp")
+
+
+def test_a_copy_of_a_checkpoint_does_not_name_the_topology_that_runs_on_the_original(running, tmp_path):
+    copy = shutil.copytree(tmp_path / "cp", tmp_path / "backup", ignore=shutil.ignore_patterns("wake"))
+    found = find(str(copy))
+    assert not found.is_running
+    assert found.checkpoint == str(copy)
+
+
+def test_what_the_driver_cannot_answer_is_said_and_not_called_a_driver_that_is_gone(running, monkeypatch):
+    (entry,) = entries()
+    with pytest.raises(DoorError, match="is no number"):
+        find("numbers").door.get("dead-letters", {"after": "many"})
+    assert find("numbers").door.get("dead-letters", {"after": 10**30, "before": 10**30})["count"] == 0
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(entry.socket)
+        connection.sendall(b"POST /v1/kill HTTP/1.0\r\nContent-Length: 99999\r\n\r\n" + b"[" * 99999)
+        assert connection.recv(1000).startswith(b"HTTP/1.0 400")
+    monkeypatch.setattr(Run, "oldest_open", lambda *_: {}["bug"])
+    with pytest.raises(DoorError, match="KeyError") as refused:
+        find("numbers").door.get("open")
+    assert refused.value.status == 500
+
+
+def test_a_driver_that_takes_no_further_connection_now_is_said_to_run(running):
+    (entry,) = entries()
+    Path(entry.socket).unlink()
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(entry.socket)
+        busy.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for connection in waiting:
+            connection.settimeout(0)
+            connection.connect_ex(entry.socket)
+        assert find("numbers").is_running
+        with pytest.raises(TimeoutError):
+            DoorClient(entry, 0.05).snapshot()
+        for connection in waiting:
+            connection.close()
+
+
+def test_half_an_answer_is_no_traceback(running, monkeypatch):
+    monkeypatch.setattr(DoorClient, "_ask", lambda *_: b'{"done"')
+    with pytest.raises(NobodyRunsError):
+        find("numbers").door.order("activate")
+
+
+def test_a_snapshot_that_was_begun_before_an_order_is_not_shown_after_it(running, monkeypatch):
+    observer = running.door._observer
+    begun, go_on = threading.Event(), threading.Event()
+    letters = observer._letters_now
+
+    def slow():
+        begun.set()
+        assert go_on.wait(10)
+        return letters()
+
+    monkeypatch.setattr(observer, "_letters_now", slow)  # the status is taken before
+    asking = threading.Thread(target=observer.latest, args=(0,))
+    asking.start()
+    assert begun.wait(10)
+    running.handle.deactivate()
+    observer.forget()
+    go_on.set()
+    asking.join()
+    assert Snapshot.from_json(observer.latest(1.0, wait_secs=10)).status == "INACTIVE"
+
+
+def test_a_snapshot_that_comes_too_late_is_not_stored(running, monkeypatch, tmp_path):
+    observer = running.door._observer
+    made = Snapshot.from_json(observer.latest())
+    monkeypatch.setattr("acktree.ui.observer._CLOSE_SECS", 0.01)
+    go_on = threading.Event()
+    monkeypatch.setattr(observer, "_letters_now", lambda: go_on.wait(10) and made.dead_letters)
+    observer.close(None)
+    go_on.set()
+    observer._thread.join(10)
+    assert not (tmp_path / "cp" / SNAPSHOT).exists()
+
+
+def test_a_snapshot_that_cannot_be_made_is_logged_once(running, monkeypatch, caplog):
+    observer = running.door._observer
+    monkeypatch.setattr(observer, "_windows_now", lambda: {}["bug"])
+    for _ in range(3):
+        observer._make()
+    assert caplog.text.count("no snapshot could be made") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(float("nan"), None), (float("-inf"), None), (np.int64(5), 5), (True, True), (0.5, 0.5)],
+)
+def test_a_snapshot_holds_what_json_has(value, shown):
+    assert plain({"lag": value}) == {"lag": shown}
+
+
+def test_a_topology_runs_and_stops_where_its_door_cannot_have_a_thread(tmp_path, monkeypatch):
+    def refused(*_):
+        raise RuntimeError("can't start new thread")
+
+    topology = Started(tmp_path / "cp")
+    with monkeypatch.context() as full:
+        full.setattr("acktree.ui.door.Thread.start", refused)
+        topology.door.open(topology.handle, topology.run)
+    monkeypatch.setattr(topology.door, "open", lambda *_: None)
+    topology.begin()
+    assert topology.handle.is_running
+    topology.handle.kill(wait_secs=0)
+
+
+def test_code_that_was_not_installed_has_a_door_too(monkeypatch):
+    def missing(_):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr("acktree.ui.observer.version", missing)
+    assert own_version() == "unknown"
+
+
+def test_the_folder_of_a_socket_whose_driver_died_is_removed_by_the_next_driver(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 120)
+    long.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with started(tmp_path / "cp"):
+        (entry,) = entries()
+    left = Path(entry.socket)
+    left.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left))
+    with started(tmp_path / "cp"):
+        assert not left.parent.exists()
+        assert find("numbers").is_running

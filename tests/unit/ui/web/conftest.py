@@ -17,6 +17,7 @@ def runtime(tmp_path_factory):
     folder = tmp_path_factory.mktemp("r")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", str(folder))
+        patched.setenv("XDG_STATE_HOME", str(folder / "state"))
         yield folder / "acktree"
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import time
 
 import pytest
 
 pytest.importorskip("starlette")
 
-from acktree.errors import ConfigError
-from acktree.ui.web.serve import Options, serve
+from acktree.core.stats.statistics import ReportedError
+from acktree.errors import ConfigError, ConnectorError
+from acktree.ui.web.serve import Options, _hosts, serve
 from tests.unit.ui.web.asking import page_at
 
 ROUTES = [
@@ -74,7 +77,7 @@ def test_an_order_from_another_site_is_refused(page, running, topology_id, heade
         f"/api/v1/topology/{topology_id}/deactivate",
         f"/api/acktree/v1/topologies/{topology_id}/kill",
     ):
-        assert page.ask(f"/api/{path}", "POST", b"{}", **headers)[0] == 403
+        assert page.ask(path, "POST", b"{}", **headers)[0] == 403
     assert running.run.is_active
     assert running.handle.is_running
 
@@ -106,10 +109,29 @@ def test_a_read_only_page_refuses_orders(running, topology_id):
             f"/api/v1/topology/{topology_id}/deactivate",
             f"/api/acktree/v1/topologies/{topology_id}/kill",
         ):
-            assert page.ask(f"/api/{path}", "POST", b"{}", X_Acktree="1")[0] == 403
+            assert page.ask(path, "POST", b"{}", X_Acktree="1")[0] == 403
     finally:
         serving.close()
     assert running.run.is_active
+
+
+def test_open_numbers_hold_no_text_of_an_error_and_no_setting_but_the_timeout(running, topology_id):
+    running.run.errors.add(ReportedError("double", 1, "card 4711 refused", time.time_ns() // 1_000_000))
+    running.door._observer.forget()
+    serving = serve(Options(has_open_numbers=True))
+    try:
+        page = page_at(next(serving))
+        path = f"/api/v1/topology/{topology_id}"
+        assert b"4711" in page.ask(path)[2]
+        for below in ("", "/metrics", "/visualization", "/lag"):
+            status, _, said = page.ask(f"{path}{below}", token=None)
+            assert status == 200
+            assert b"4711" not in said
+        given = json.loads(page.ask(path, token=None)[2])
+        assert set(given["configuration"]) == {"topology.message.timeout.secs", "topology.debug"}
+        assert given["bolts"][0]["lastError"] == ""
+    finally:
+        serving.close()
 
 
 def test_open_numbers_are_numbers_alone(running, topology_id):
@@ -183,3 +205,35 @@ def test_beyond_loopback_a_token_file_and_tls_are_asked_for(tmp_path):
     serving = serve(Options(token_file=str(file)))
     assert next(serving).token == "a token that others can read"
     serving.close()
+
+
+def test_the_schemes_usual_port_may_be_left_out_of_host():
+    assert "127.0.0.1" in _hosts("127.0.0.1", "127.0.0.1", 80, 80)
+    assert "127.0.0.1" not in _hosts("127.0.0.1", "127.0.0.1", 8080, 80)
+
+
+@pytest.mark.parametrize("name", ["missing/token", "folder", "binary", "of-another-user"])
+def test_a_token_file_that_cannot_be_used_is_said(tmp_path, name):
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for file in ("binary", "of-another-user"):
+        (tmp_path / file).write_bytes(b"\xff" * 40 if file == "binary" else b"x" * 40)
+        (tmp_path / file).chmod(0o600)
+    if name == "of-another-user":
+        if os.geteuid() != 0:
+            pytest.skip("only root gives a file away")
+        os.chown(tmp_path / name, 65534, -1)
+    with pytest.raises(ConfigError, match="the token"):
+        next(serve(Options(token_file=str(tmp_path / name))))
+
+
+def test_a_certificate_that_cannot_be_used_is_said_before_an_address_is(tmp_path):
+    (tmp_path / "cert").write_text("no certificate")
+    for cert in ("missing", "cert"):
+        with pytest.raises(ConfigError, match="certificate"):
+            next(serve(Options(certificate=str(tmp_path / cert), key=str(tmp_path / cert))))
+
+
+def test_a_page_whose_server_has_stopped_is_an_error(monkeypatch):
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    with pytest.raises(ConnectorError, match="has stopped"):
+        list(serve(Options()))

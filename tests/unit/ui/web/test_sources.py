@@ -1,0 +1,49 @@
+"""Which topologies the page shows, and which one is meant."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from acktree.errors import MisuseError
+from acktree.ui.snapshot import Snapshot
+from acktree.ui.web.sources import Sources, UnknownTopologyError
+from tests.unit.ui.driver_without_spark import started
+
+
+def test_a_checkpoint_that_is_not_there_hides_no_other_and_is_said_once(running, tmp_path, caplog):
+    sources = Sources([str(tmp_path / "gone")])
+    for _ in range(2):
+        assert [seen.snapshot.topology for seen in sources.all()] == ["numbers"]
+        sources.forget()
+    assert caplog.text.count("there is no topology and no checkpoint") == 1
+
+
+def test_a_name_that_several_have_names_none_of_them(running, tmp_path):
+    with started(tmp_path / "other"):
+        sources = Sources()
+        assert len(sources.all()) == 2
+        with pytest.raises(MisuseError, match="2 topologies are called 'numbers'"):
+            sources.one("numbers")
+    with pytest.raises(UnknownTopologyError):
+        Sources().one("nobody")
+
+
+def test_a_name_that_one_running_topology_has_means_that_one(running, tmp_path):
+    with started(tmp_path / "other"):
+        pass
+    sources = Sources()
+    assert any(not seen.is_running for seen in sources.all())
+    assert sources.one("numbers").is_running
+
+
+def test_a_driver_that_does_not_answer_is_not_said_to_have_died(running, tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.ui.web.sources._DOOR_SECS", 0.05)
+    with started(tmp_path / "other", "silent") as other:
+        other.door._keep(Snapshot.from_json(other.door._observer.latest()))
+        monkeypatch.setattr(other.door._observer, "latest", lambda *_: time.sleep(1))
+        assert Sources().one("silent").status == "UNKNOWN"
+    assert Sources().one("silent").status == "STOPPED"
