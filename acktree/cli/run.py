@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import subprocess
 import sys
 import time
@@ -160,8 +159,6 @@ def _run(given: Namespace) -> Iterable[Answer]:
     with needing_spark("acktree run"):
         from acktree import submit  # noqa: PLC0415  # --dry-run needs no Spark
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("acktree").setLevel(logging.INFO)
     start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
     with _page() if given.ui else nullcontext():
         running, error = _run_to_end(start, given)

@@ -125,15 +125,3 @@ def test_what_cannot_be_a_bolt_is_refused_where_it_is_decorated(decorate, says):
         decorate()
     assert says in caught.value.what
     assert len(str(caught.value).splitlines()) == 3
-
-
-def test_an_async_function_is_refused_for_nobody_would_await_it():
-    async def later(tup):
-        return None
-
-    async def later_still(tup):
-        yield [1]
-
-    for function in (later, later_still):
-        with pytest.raises(TopologyError, match="is never awaited"):
-            bolt()(function)

@@ -140,4 +140,7 @@ def test_each_spout_may_have_a_message_timeout_of_its_own():
         assert secs * 1000 <= late_ms[name] <= secs * 1125 + 100, name
         [(_, failure)] = feeders[name].failed
         assert failure.kind is FailureKind.TIMED_OUT
-        assert failure.reason == f"no verdict within message_timeout_secs={secs}"
+        assert failure.reason == (
+            f"no verdict within message_timeout_secs={secs}: "
+            "bolt 'forget' neither acked, failed nor kept a tuple"
+        )
