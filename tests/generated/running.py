@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from acktree import Config, Topology, TopologyBuilder
 from acktree.core.stats.statistics import Stats
+from acktree.core.tracking.verdicts import FailureKind
 from acktree.testing import LocalCluster
 from acktree.testing.local_cluster import LocalTopology
 from tests.generated.scripted import (
@@ -108,7 +109,8 @@ def seen(drawn: Drawn, spouts: Spouts, stats: Stats, tuples: Counter[tuple[str, 
         for number, verdict in told:
             verdicts[number] = f"{verdicts[number]} and {verdict}" if number in verdicts else verdict
         for number, failure in spout.failed:
-            if failure.component is not None:
+            # Of a message that times out the first bolt that forgot a tuple is named, if any did.
+            if failure.component is not None and failure.kind is FailureKind.FAILED:
                 blamed[number] = frozenset({failure.component})
     counts = {
         (component, what): getattr(stats[component].total, what)

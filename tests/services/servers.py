@@ -22,17 +22,17 @@ _READY_SECS = 90
 _STOP_SECS = 30
 
 
-def free_port(below: int = 65536) -> int:
-    """A port of the loopback interface that nobody listens on; below a number, if it matters."""
-    for candidate in (0, *range(20001 + os.getpid() % 5000, below, 7)):
-        with socket.socket() as probe:
+def free_port(partner: int = 0) -> int:
+    """A port of the loopback interface that nobody uses; nor, if it matters, the port this much above it."""
+    for candidate in (0, *range(20001 + os.getpid() % 5000, 65536 - partner, 7)):
+        with socket.socket() as probe, socket.socket() as other:
             try:
                 probe.bind(("127.0.0.1", candidate))
-            except OSError:
+                port = int(probe.getsockname()[1])
+                other.bind(("127.0.0.1", port + partner if partner else 0))
+            except (OSError, OverflowError):
                 continue
-            port = int(probe.getsockname()[1])
-            if port < below:
-                return port
+            return port
     raise RuntimeError("no free port")
 
 
@@ -148,7 +148,8 @@ class RabbitMQ(Server):
 
     name = "rabbitmq"
     _SCRIPT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-    _PORTS_BELOW = 65536 - 20000
+    _DISTRIBUTION = 20000
+    """The port at which nodes speak to each other is this much above the one for clients."""
 
     def __init__(self, **settings: str) -> None:
         self._settings = settings
@@ -159,7 +160,7 @@ class RabbitMQ(Server):
         return "" if Path(cls._SCRIPT).exists() else "no RabbitMQ (Debian: apt-get install rabbitmq-server)"
 
     def prepare(self) -> None:
-        self.port = free_port(self._PORTS_BELOW)
+        self.port = free_port(self._DISTRIBUTION)
         self.epmd_port = free_port()
         (self.folder / "enabled_plugins").write_text("[].")
         settings = {
@@ -181,7 +182,7 @@ class RabbitMQ(Server):
             "RABBITMQ_NODENAME": f"rmq{self.port}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self.port + 20000),
+            "RABBITMQ_DIST_PORT": str(self.port + self._DISTRIBUTION),
             "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",

@@ -131,7 +131,7 @@ def test_a_spouts_own_message_timeout_counts(spark: SparkSession, tmp_path: Path
     [(_, failure)] = feeders["short"].failed
     assert (failure.kind, failure.reason) == (
         FailureKind.TIMED_OUT,
-        "no verdict within message_timeout_secs=1",
+        "no verdict within message_timeout_secs=1: bolt 'forget' neither acked, failed nor kept a tuple",
     )
     assert feeders["common"].failed == []
 

@@ -69,7 +69,7 @@ def failure(exception: BaseException | None) -> Failure:
 
 
 def errors_of_ours() -> list[Exception]:
-    every = [getattr(errors, name) for name in errors.__all__ if name != "nearest"]
+    every = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
     plain = [kind("what", "where", "fix") for kind in every]
     limit = DeadLetterLimitError("what", "where", "fix", recorded=frozenset({7}))
     return [*plain, SpoutError("what", "where", "fix", can_go_on=False, pause_secs=2.5), limit]
