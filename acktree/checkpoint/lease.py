@@ -37,7 +37,7 @@ from acktree.private_files import write_private
 
 FOLDER: Final = "lease"
 SILENT_SECS: Final = 30.0
-"""A lease that was not renewed for so long is free."""
+"""A lease that was not renewed for this time is free."""
 RENEW_SECS: Final = 5.0
 """So often it is renewed."""
 

@@ -29,7 +29,7 @@ __all__ = ["add_to"]
 _LEAST_FREE: Final = 256 << 20
 _OLD_SECS: Final = 10.0
 _LATE: Final = 2.0
-"""A message is stuck when it is open for so many timeouts."""
+"""A message is stuck when it is open for longer than this number of message timeouts."""
 _JAVA: Final = 17
 _PACKAGES: Final = ("numpy", "pyarrow", "cloudpickle")
 _OF_SPARK: Final = ("pyspark", "pandas", "protobuf")

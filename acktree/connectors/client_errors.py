@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 SHORT: Final = 200
-"""So many characters of a broker's own words are shown."""
+"""The largest number of characters shown of a broker's own words."""
 
 
 def missing_client(missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:

@@ -38,7 +38,7 @@ from acktree.connectors.parquet_files import ParquetSink, told
 __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
 
 _MOST_LINES: Final = 1000
-"""One ``next_tuple`` of a FollowFileSpout emits at most so many lines."""
+"""One ``next_tuple`` of a FollowFileSpout emits at most this number of lines."""
 
 _FileId = tuple[str, int, int, int]
 """(name, time of the last change in nanoseconds, bytes, time of the last change of the file's own record)
@@ -56,7 +56,7 @@ class FollowFileSpout(Spout):
             kept as ``\xNN``.
         rotated: A pattern of the names of rotated files beside the log, such as ``app-*.log``. None: the
             log's name followed by numbers or a date, also with ``.gz``.
-        rotate_wait_secs: A file that was rotated is read until it has not changed for so long, since a
+        rotate_wait_secs: A file that was rotated is read until it has not changed for this time, since a
             program may still write into it. Then the next file begins.
         max_line_bytes: A longer line is emitted in pieces of about this size.
 
@@ -161,7 +161,7 @@ class FolderSpout(Spout):
         given_up: The folder that a file is moved to when a ``Retry`` gives it up; acktree keeps no dead
             letter then. None: acktree's dead letter is the copy, and the file goes where those go that are
             done.
-        settle_secs: A file is taken when it has not changed for so long. 0 if files are renamed into the
+        settle_secs: A file is taken when it has not changed for this time. 0 if files are renamed into the
             folder when they are complete, which is better.
 
     The folder is the queue: what is in it is not done. So a restart needs no list of what was read, and each

@@ -117,7 +117,7 @@ class LogReader:
         self._damaged: deque[tuple[int, int]] = deque(maxlen=_MOST_DONE)  # inode and bytes
 
     def read(self, most: int) -> list[tuple[int, bytes]]:
-        """Up to so many lines, without their ends, each with its place in the log; none if there is none yet.
+        """The next lines, at most ``most``, without their ends, each with its place in the log.
 
         Raises:
             OSError: The log is not there, or cannot be read.

@@ -53,7 +53,7 @@ class RedisStreamSpout(Spout):
         consumer: This task's name in the group. None: topology, component and place of the task, which stays
             the same over restarts, so that its pending entries are found again. Give one if two runs of a
             topology of one name read one group.
-        claim_idle_secs: Entries that another consumer of the group has held for so long without a sign of
+        claim_idle_secs: Entries that another consumer of the group has held for this time without a sign of
             life are taken over. Give the same to all consumers of a group.
 
     ``fields`` is a dict of bytes. An entry that is acknowledged stays in the stream: trim it yourself

@@ -74,7 +74,7 @@ class SqsSpout(Spout):
         visibility_secs: How long a message is hidden from others at a time; extended while the topology
             works, up to SQS's 12 hours. None: as the queue says.
         threads: How many threads receive, and how many delete and extend: ten messages a request.
-        wait_secs: How long a request waits for messages, at most 20; ``close`` may take so long. 0: not at
+        wait_secs: How long a request waits for messages, at most 20; ``close`` may take that time. 0: not at
             all, and an empty queue is asked five times a second and thread.
         given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
             letter is the copy, and the message is deleted. ``"reject"``: it is shown again, until the queue's
@@ -284,7 +284,7 @@ class SqsSpout(Spout):
             del self._done[next(iter(self._done))]
 
     def _show(self, messages: Iterable[_Id], secs: int) -> None:
-        """Let messages be received again in so many seconds. Of an old handle nothing becomes."""
+        """Make messages visible again after ``secs`` seconds. An expired handle has no effect."""
         for _ in self._ask(self._client.change_message_visibility_batch, messages, VisibilityTimeout=secs):
             pass
 

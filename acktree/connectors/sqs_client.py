@@ -39,7 +39,7 @@ LOST: Final = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientErro
 REFUSED: Final = botocore.exceptions.ClientError
 """What boto3 raises where SQS has answered."""
 PAGE: Final = 10
-"""So many messages a request takes."""
+"""The largest number of messages in a request."""
 _CONNECT_SECS: Final = 2
 _READ_SECS: Final = 4
 _TRIES: Final = 2
@@ -97,7 +97,7 @@ def client(session: Any, endpoint_url: str | None, threads: int, *, wait_secs: i
 def pages_of(
     items: Iterable[T], *, most_bytes: int | None = None, size_of: Callable[[T], int] = lambda _: 0
 ) -> Iterator[list[T]]:
-    """Pages of at most ten items, and of at most so many bytes where one of them has not more by itself.
+    """Pages of at most ten items and ``most_bytes`` bytes; an item that is larger has a page of its own.
 
     >>> [*pages_of([1, 2, 3, 9, 4], most_bytes=6, size_of=int)]
     [[1, 2, 3], [9], [4]]

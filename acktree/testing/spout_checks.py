@@ -32,9 +32,9 @@ __all__ = ["SPOUT_CHECKS", "Broker", "check_spout"]
 
 _FDS: Final = Path("/proc/self/fd")
 ERROR_SECS: Final = 10.0
-"""So soon an error must be told."""
+"""An error must be reported within this time."""
 PATIENCE_SECS: Final = 15.0
-"""Beyond the time that the queue takes to deliver again, what is expected must happen within so long."""
+"""Beyond the time that the queue takes to deliver again, what is expected must happen within this time."""
 
 MakeSpout = Callable[[], Spout]
 

@@ -106,7 +106,7 @@ class SpoutHarness:
             time.sleep(_PAUSE_SECS)
 
     def rest(self, secs: float) -> None:
-        """Step for so long."""
+        """Step for ``secs`` seconds."""
         deadline = time.monotonic() + secs
         while time.monotonic() < deadline:
             self.step()

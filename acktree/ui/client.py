@@ -75,7 +75,7 @@ class DoorClient:
             connection.settimeout(min(2.0, self.timeout_secs))
             try:
                 connection.connect(self.entry.socket)
-            except BlockingIOError:  # so many wait already
+            except BlockingIOError:  # its queue of connections is full: it listens
                 return True
             except OSError:
                 return False

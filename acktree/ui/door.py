@@ -236,7 +236,7 @@ class _Desk:
 
 
 class _Server(ThreadingUnixStreamServer):
-    """Accepts connections of the driver's own user, a thread for each, so many at once."""
+    """Accepts connections of the driver's own user: a thread for each, and a limited number at once."""
 
     daemon_threads = True
     block_on_close = False

@@ -76,7 +76,7 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     """Some letters that match, lowest id first, and how many match in all.
 
     Args:
-        given: Filters; ``after``: only ids above this one; ``limit``: at most so many.
+        given: Filters; ``after``: only ids above this one; ``limit``: the largest number of letters.
     """
     filters = filters_of(given)
     after, limit = _number(given, "after", 0), _number(given, "limit", _USUAL_PAGE)

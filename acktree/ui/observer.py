@@ -42,7 +42,7 @@ log = logger("acktree")
 _IDLE_SECS: Final = 30.0
 _LEAST_SECS: Final = 0.25
 _RESTS: Final = 20
-"""After a snapshot the thread rests so many times as long as it took: at most a twentieth of a core."""
+"""After a snapshot the thread rests 20 times as long as the snapshot took: at most a twentieth of a core."""
 _CLOSE_SECS: Final = 5.0
 """The longest wait for the last snapshot when a topology stops."""
 _LETTERS_SECS: Final = 2.0

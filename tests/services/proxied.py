@@ -7,7 +7,6 @@ from typing import Any
 
 from acktree.testing import Broker, SpoutHarness
 from tests.services.proxy import Proxy
-from tests.services.servers import Server
 
 
 class ProxiedBroker(Broker):
@@ -15,9 +14,9 @@ class ProxiedBroker(Broker):
 
     secret = "S3cr3t"
 
-    def __init__(self, server: Any):
-        self.server: Server = server
-        self.proxy = Proxy(server.port)
+    def __init__(self, server: Any, proxy: Proxy | None = None):
+        self.server = server
+        self.proxy = proxy or Proxy(server.port)
 
     def cut(self):
         self.proxy.cut()

@@ -6,15 +6,15 @@ import pytest
 
 greenstalk = pytest.importorskip("greenstalk")
 
-from acktree.testing import SPOUT_CHECKS, Broker, check_spout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, check_spout  # noqa: E402
 from examples.beanstalkd.beanstalkd import BeanstalkdSpout  # noqa: E402
-from tests.services.proxy import Proxy  # noqa: E402
+from tests.services.proxied import ProxiedBroker  # noqa: E402
 from tests.services.servers import Beanstalkd  # noqa: E402
 
 TUBE, TTR_SECS = "orders", 2
 
 
-class Tube(Broker):
+class Tube(ProxiedBroker):
     """A tube, reached through a proxy that can be cut."""
 
     redelivery_secs = 0.2  # at once: the connection ends
@@ -22,8 +22,8 @@ class Tube(Broker):
     counts_attempts = True
 
     def __init__(self, server: Beanstalkd, given_up: str = "dead_letter") -> None:
-        self.server, self.given_up = server, given_up
-        self.proxy = Proxy(server.port)
+        super().__init__(server)
+        self.given_up = given_up
         self._connect()
 
     def make_spout(self) -> BeanstalkdSpout:
@@ -40,17 +40,8 @@ class Tube(Broker):
         stats = self.client.stats_tube(TUBE)
         return sum(stats[f"current-jobs-{state}"] for state in ("ready", "reserved", "delayed"))
 
-    def cut(self):
-        self.proxy.cut()
-
-    def stop(self):
-        self.server.stop()
-
-    def kill(self):
-        self.server.kill()
-
     def start(self):
-        self.server.start()
+        super().start()
         self.client.close()
         self._connect()
 

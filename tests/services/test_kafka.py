@@ -15,21 +15,21 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors.kafka import KafkaSink, KafkaSpout  # noqa: E402
 from acktree.connectors.kafka.progress import decode_done  # noqa: E402
-from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.kafka import Kafka  # noqa: E402
+from tests.services.proxied import ProxiedBroker  # noqa: E402
 
 PARTITIONS = 2
 
 _names = count(1)
 
 
-class Topic(Broker):
+class Topic(ProxiedBroker):
     """A topic of two partitions and a group, reached through a proxy that can be cut."""
 
     shortest_lease_secs = 2
     redelivery_secs = 3
     acks_belong_to_connection = False
-    secret = "S3cr3t"
 
     CONFIG = {
         "session.timeout.ms": 2000, "heartbeat.interval.ms": 300, "max.poll.interval.ms": 2000,
@@ -37,7 +37,7 @@ class Topic(Broker):
     }  # fmt: skip
 
     def __init__(self, server: Kafka):
-        self.server = server
+        super().__init__(server, server.proxy)
         self.name = self.group = ""
         self.admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
         self.producer = confluent.Producer({"bootstrap.servers": server.bootstrap, "log_level": 0})
@@ -70,18 +70,6 @@ class Topic(Broker):
         return sum(
             end - offset - len(decode_done(offset, metadata)) for offset, metadata, end in self.committed()
         )
-
-    def cut(self):
-        self.server.proxy.cut()
-
-    def stop(self):
-        self.server.stop()
-
-    def kill(self):
-        self.server.kill()
-
-    def start(self):
-        self.server.start()
 
     def drop_queue(self):
         [deleted] = self.admin.delete_topics([self.name]).values()

@@ -43,7 +43,7 @@ _PROBE_SECS: Final = 1.0
 _MEET_SECS: Final = 0.5
 _CALLBACKS: Final = 20
 _MISSING_SECS: Final = 2.0
-"""A topic that is unknown for so long is gone; a server that starts may not know its topics yet."""
+"""A topic that is unknown for this time is gone; a server that starts may not know its topics yet."""
 
 
 class Member:

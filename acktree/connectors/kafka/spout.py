@@ -65,8 +65,8 @@ class KafkaSpout(Spout):
         guarantee: ``"at_least_once"``: an offset is committed when every record up to it is acked or given
             up. ``"at_most_once"``: before the record is emitted. ``"no_guarantee"``: every second, whatever
             was emitted. Records are tracked messages with ``"at_least_once"`` only.
-        max_uncommitted_offsets: So many records of a task may be emitted and lie above the frontier, done or
-            not; beyond that nothing is read until the oldest open record is done.
+        max_uncommitted_offsets: The largest number of records of a task that are emitted and lie above the
+            frontier, done or not. At that number nothing is read until the oldest open record is done.
         first_poll: Where a partition begins. ``"uncommitted_..."``: at the group's committed offset; where
             there is none, at the earliest record, the latest, or the first of ``start_timestamp_ms``. Without
             ``uncommitted_``: there in any case, when this checkpoint reads the partition for the first time.

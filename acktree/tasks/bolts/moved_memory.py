@@ -102,8 +102,8 @@ class _Bolt:
         if isinstance(key, tuple) and len(key) == self._key_width:
             return hash_row(key)
         raise ConfigError(
-            f"key {key!r:.80} of {attribute!r} is no tuple of {self._key_width} values, and by so many bolt "
-            f"{self._name!r} is grouped",
+            f"key {key!r:.80} of {attribute!r} is no tuple of {self._key_width} values, and bolt "
+            f"{self._name!r} is grouped by {self._key_width} fields",
             f"task {task}",
             f"this cannot be moved by key; to start afresh with it: --forget {attribute}",
         )

@@ -148,7 +148,7 @@ class BoltTask(ABC):
         """Count how long what was acked took from its execute to its ack. All rows took ``spent_ms``."""
 
     def count_processed(self, rows: InboundRows, total_ms: float, acked: int) -> None:
-        """So many tuples of a stream took so long together."""
+        """Count tuples of a stream that were processed, and the time that they took together."""
         if rows.component != "__system":
             source = f"{rows.component}:{rows.stream}"
             counters = self.outputs.counters

@@ -6,37 +6,17 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from acktree import BasicBolt, Config, bolt
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.spark.worker.isolation import Isolation
-from acktree.testing import local_cluster
 from tests.unit.tasks.bolts.bolt_harness import bench
 
-run_level = local_cluster.run_level
+pytestmark = pytest.mark.usefixtures("each_level_in_a_child")
+
 QUICK = Config(execute_timeout_secs=0.3)
-
-
-@pytest.fixture(autouse=True)
-def each_level_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """LocalCluster's levels run as on Spark when a worker was lost."""
-    batches = count()
-
-    def isolated(plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, on_emit: Any):
-        alone = Isolation(tmp_path, next(batches), index, partition, 1, plan.config.execute_timeout_secs)
-        return alone.run(
-            lambda monitor, its: run_level(plan, index, partition, rows, its, read_chunk, on_emit, monitor),
-            store,
-        )
-
-    monkeypatch.setattr(local_cluster, "run_level", isolated)
-    return
 
 
 def fates(made: Any, values: range, config: Config | None = None) -> dict[int, FailureCause]:

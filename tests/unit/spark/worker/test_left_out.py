@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,13 @@ import pytest
 from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.spark.worker.isolation import Isolation
+from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.row_names import Names
 from acktree.testing import local_cluster
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
-run_level = local_cluster.run_level
-
-
-@pytest.fixture(autouse=True)
-def each_level_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """LocalCluster's levels run as on Spark when a worker was lost."""
-    batches = count()
-
-    def isolated(plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, on_emit: Any):
-        alone = Isolation(tmp_path, next(batches), index, partition, 1, plan.config.execute_timeout_secs)
-        return alone.run(
-            lambda monitor, its: run_level(plan, index, partition, rows, its, read_chunk, on_emit, monitor),
-            store,
-        )
-
-    monkeypatch.setattr(local_cluster, "run_level", isolated)
-    return
+pytestmark = pytest.mark.usefixtures("each_level_in_a_child")
 
 
 def passes(*poison: int) -> Calls:
