@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from sys import maxsize
 from time import monotonic
 from typing import Final, Literal
@@ -32,7 +33,7 @@ from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import Failure, FailureKind
-from acktree.errors import ConnectorError, DeadLetterLimitError, SpoutError
+from acktree.errors import ConnectorError, DeadLetterLimitError, MisuseError, SpoutError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
@@ -292,7 +293,17 @@ class SpoutTask:
             self._hooks.call(self._ask_lag)
 
     def _ask_lag(self) -> None:
-        self.lag = self.spout.lag()
+        self.lag = None
+        lag: object = self.spout.lag()  # it may return anything
+        if lag is None:
+            return
+        if isinstance(lag, bool) or not isinstance(lag, Integral) or int(lag) < 0:
+            raise MisuseError(
+                f"lag() returned {lag!r:.60}, which is no number of messages",
+                f"spout {self.component.id!r}, task {self.task}",
+                "return a whole number from 0 on, or None where it is not known",
+            )
+        self.lag = int(lag)
 
     def _open_ids(self, moment_ms: int) -> Iterator[object]:
         """The ids of what is open and was first emitted at a moment or before it."""

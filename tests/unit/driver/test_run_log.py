@@ -94,3 +94,15 @@ def test_a_run_begins_new_or_resumed(log):
     RunLog("a").begins(3, 156, "/tmp/a")
     assert "new run=1 open=0" in log.messages[0]
     assert "resumed run=3 open=156" in log.messages[1]
+
+
+def test_a_next_tuple_that_blocks_is_warned_of_once_a_minute_for_each_task(log, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr(run_log.time, "monotonic", lambda: clock[-1])
+    run = RunLog("orders-topology")
+    for secs in (0.0, 30.0, 61.0):
+        clock.append(1000.0 + secs)
+        run.blocked("orders", 1, 5.0)
+    run.blocked("orders", 2, 5.0)
+    assert ["task=1" in each for each in log.messages] == [True, True, False]
+    assert "spout=orders task=1 next_tuple has not returned for 5.0 s" in log.messages[0]

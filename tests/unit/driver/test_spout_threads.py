@@ -117,6 +117,24 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def test_a_next_tuple_that_does_not_return_is_known_while_it_blocks(rig, monkeypatch) -> None:
+    monkeypatch.setattr(spouts, "BLOCKED_SECS", 0.05)
+    spout, asked, go_on = Scripted(1), threading.Event(), threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        go_on.wait(10)
+
+    run = rig(spout)
+    spout.on_next = ask
+    assert run.thread.blocked_secs is None
+    run.thread.start()
+    assert asked.wait(10)
+    until(lambda: (run.thread.blocked_secs or 0) > 0.05)
+    go_on.set()
+    until(lambda: run.thread.blocked_secs is None)
+
+
 def test_verdicts_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(rig) -> None:
     spout, asked, go_on = Scripted(1), threading.Event(), threading.Event()
     run = rig(spout)

@@ -493,6 +493,20 @@ def test_a_spouts_own_limit_of_open_messages_counts(own, common, most):
     assert harness.task.open_count == (most or 8)
 
 
+@pytest.mark.parametrize("lag", ["many", -1, 2.5, True, float("nan")], ids=repr)
+def test_a_lag_that_is_no_number_of_messages_is_reported_and_not_shown(lag):
+    spout = Source()
+    spout.lag = iter([7, lag]).__next__
+    harness = Harness(spout)
+    harness.run()
+    harness.task.step(5000)
+    assert harness.task.lag == 7
+    harness.task.step(10_000)
+    assert harness.task.lag is None
+    [(_, _, failure)] = harness.reports
+    assert f"lag() returned {lag!r}" in failure.reason
+
+
 def test_the_lag_is_asked_for_every_few_seconds():
     spout = Source()
     spout.lag = iter([7, None]).__next__
