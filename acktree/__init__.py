@@ -16,9 +16,7 @@ from acktree.bolt import (
     BasicBolt,
     BasicOutputCollector,
     Bolt,
-    FunctionBolt,
     OutputCollector,
-    bolt,
 )
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
@@ -29,6 +27,7 @@ from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.spouts.retry import Retry
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdict
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import (
     AcktreeError,
     BoltError,
@@ -43,16 +42,11 @@ from acktree.errors import (
     SpoutError,
     TopologyError,
 )
+from acktree.function_bolt import FunctionBolt, bolt
+from acktree.iterable_spout import IterableSpout
 from acktree.receiver import Receiver
 from acktree.spark_extra import needing_spark
-from acktree.spout import (
-    DataFrameSpout,
-    EndOfStream,
-    IterableSpout,
-    MessageId,
-    Spout,
-    SpoutOutputCollector,
-)
+from acktree.spout import EndOfStream, MessageId, Spout, SpoutOutputCollector
 from acktree.topology import (
     BoltDeclarer,
     Component,

@@ -18,7 +18,7 @@
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
       state/A/bucket/N  packed: names of held tuples, a dict as a value         tasks/bolts/memory.py
       held/meta         JSON: bits, count                                       core/state/key_value_state.py
-      held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/memory.py
+      held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/held_tuples.py
                         version first, names as JSON, lineage, values
     dead_letters.*      columns, of a version of their own; payload: Arrow      dead_letters/table.py
 

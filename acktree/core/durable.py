@@ -55,8 +55,7 @@ _OURS: Final = b"acktree"
 _PLACES: Final[Mapping[str, str]] = {
     "acktree.acknowledger": "Acknowledger",
     "acktree.bolt": (
-        "AnyBolt ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt FunctionBolt "
-        "OutputCollector"
+        "AnyBolt ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt OutputCollector"
     ),
     "acktree.config": "Config",
     "acktree.core.data.context": "TaskContext",
@@ -80,7 +79,10 @@ _PLACES: Final[Mapping[str, str]] = {
         "ExecuteTimeoutError KilledWorkerError MisuseError ProtocolError SpoutError TopologyError"
     ),
     "acktree.receiver": "Receiver",
-    "acktree.spout": "DataFrameSpout EndOfStream IterableSpout Spout SpoutOutputCollector",
+    "acktree.dataframe_spout": "DataFrameSpout",
+    "acktree.function_bolt": "FunctionBolt",
+    "acktree.iterable_spout": "IterableSpout",
+    "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
     "acktree.tasks.spouts.retries": "Redriven",
     "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",
     "acktree.topology.component": "Component Subscription",

@@ -2,7 +2,8 @@
 
 from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology
 from acktree.testing.feeder import FeederSpout
-from acktree.testing.local_cluster import LocalCluster, LocalTopology
+from acktree.testing.local_cluster import LocalCluster
+from acktree.testing.local_topology import LocalTopology
 from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, MakeSpout, check_spout
 from acktree.testing.spout_harness import Arrived, SpoutHarness
 

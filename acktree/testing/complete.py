@@ -14,7 +14,8 @@ from acktree.core.tracking.verdicts import Failure, Verdict
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
-from acktree.testing.local_cluster import LocalCluster, LocalTopology
+from acktree.testing.local_cluster import LocalCluster
+from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology
 
 Fixed = Sequence[Sequence[Any]] | Mapping[str, Sequence[Sequence[Any]]]

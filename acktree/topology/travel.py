@@ -12,9 +12,10 @@ from typing import Final
 
 import cloudpickle
 
-from acktree.bolt import FunctionBolt
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import TopologyError
-from acktree.spout import DataFrameSpout, Spout
+from acktree.function_bolt import FunctionBolt
+from acktree.spout import Spout
 
 __all__ = ["check_travels"]
 

@@ -14,9 +14,11 @@ import keyword
 import math
 from typing import Final
 
-from acktree.bolt import MOST_AT_ONCE, AnyBolt, ArrowBolt, BasicBolt, Bolt, FunctionBolt
+from acktree.bolt import MOST_AT_ONCE, AnyBolt, ArrowBolt, BasicBolt, Bolt
 from acktree.core.data.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
-from acktree.spout import DataFrameSpout, Spout
+from acktree.dataframe_spout import DataFrameSpout
+from acktree.function_bolt import FunctionBolt
+from acktree.spout import Spout
 from acktree.topology.declared import Declared, shown
 
 __all__ = [

@@ -23,8 +23,8 @@ from acktree.core.data import groupings
 from acktree.core.data.groupings import CustomGrouping, Grouping
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.spouts.retry import Retry
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import TopologyError, nearest
-from acktree.spout import DataFrameSpout
 from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
 from acktree.topology.travel import check_travels

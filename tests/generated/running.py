@@ -9,7 +9,7 @@ from acktree import Config, Topology, TopologyBuilder
 from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.testing import LocalCluster
-from acktree.testing.local_cluster import LocalTopology
+from acktree.testing.local_topology import LocalTopology
 from tests.generated.scripted import (
     STREAMS,
     BoltSpec,

@@ -5,8 +5,9 @@ import threading
 import cloudpickle
 import pytest
 
-from acktree.bolt import ArrowBolt, BasicBolt, BasicOutputCollector, Bolt, bolt
+from acktree.bolt import ArrowBolt, BasicBolt, BasicOutputCollector, Bolt
 from acktree.errors import MisuseError, TopologyError
+from acktree.function_bolt import bolt
 
 
 class Kept(BasicOutputCollector):

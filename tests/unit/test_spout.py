@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError, TopologyError
-from acktree.spout import DataFrameSpout, EndOfStream, IterableSpout, Spout, SpoutOutputCollector
+from acktree.iterable_spout import IterableSpout
+from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 
 FAILURE = Failure("why", FailureKind.FAILED, FailureCause.EXCEPTION, "b", None, (), None, 1, final=False)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
 
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
 from acktree.spark.query.keys import partition_keys
 from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
 from acktree.spark.query.source import FORMAT, InboxSource
 from acktree.spark.query.wire import WIRE_DDL
 from acktree.spark.worker.process import SharedPlan
-from acktree.spout import DataFrameSpout
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:

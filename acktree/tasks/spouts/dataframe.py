@@ -23,8 +23,8 @@ from acktree.core.data.values import batch_to_bytes
 from acktree.core.spouts.retry import Retry, RetryAt
 from acktree.core.stats.counters import What
 from acktree.core.tracking.verdicts import Failure, FailureKind
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError
-from acktree.spout import DataFrameSpout
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.payloads import Payload, is_among
 from acktree.tasks.plan import Plan

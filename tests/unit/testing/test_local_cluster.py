@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBuilder, bolt
 from acktree.core.tracking.verdicts import FailureKind
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.spout import DataFrameSpout
-from acktree.testing import FeederSpout, LocalCluster, local_cluster
+from acktree.testing import FeederSpout, LocalCluster, local_topology
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
 
@@ -251,7 +251,7 @@ def test_a_dataframe_spout_is_refused_with_the_way_to_test():
 
 
 def test_a_round_takes_so_many_messages_and_the_next_one_the_others(monkeypatch):
-    monkeypatch.setattr(local_cluster, "ROUND_MESSAGES", 10)
+    monkeypatch.setattr(local_topology, "ROUND_MESSAGES", 10)
     micro_batches = []
     with bench(Calls(lambda bolt, tup, collector: None)) as running:
         run = running.running._micro_batch

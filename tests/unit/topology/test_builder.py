@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from acktree.bolt import ArrowBolt, BasicBolt, Bolt, FunctionBolt, bolt
+from acktree.bolt import ArrowBolt, BasicBolt, Bolt
 from acktree.core.data import groupings
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
+from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import ConfigError, TopologyError
-from acktree.spout import DataFrameSpout, IterableSpout, Spout
+from acktree.function_bolt import FunctionBolt, bolt
+from acktree.iterable_spout import IterableSpout
+from acktree.spout import Spout
 from acktree.topology import TopologyBuilder
 
 

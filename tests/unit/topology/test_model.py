@@ -8,7 +8,7 @@ import pytest
 
 from acktree.bolt import BasicBolt
 from acktree.core.spouts.retry import Retry
-from acktree.spout import IterableSpout
+from acktree.iterable_spout import IterableSpout
 from acktree.topology import TopologyBuilder
 
 

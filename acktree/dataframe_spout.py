@@ -1,0 +1,118 @@
+"""A spout over the rows of a streaming DataFrame, which become tuples inside the query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from acktree.acknowledger import Acknowledger
+from acktree.errors import MisuseError, TopologyError, naming_keywords, nearest
+from acktree.spout import MessageId, Spout, SpoutOutputCollector
+
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
+    from acktree.config import Config
+    from acktree.core.data.context import TaskContext
+    from acktree.core.spouts.open_messages import OpenMessages
+    from acktree.core.tracking.verdicts import Failure
+
+__all__ = ["DataFrameSpout"]
+
+
+class DataFrameSpout(Spout):
+    """Every row of a streaming Spark DataFrame is a message.
+
+    The driver gets no row but, with a ``Retry``, those that fail or are open when their micro-batch ends.
+
+    Args:
+        streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.
+        message_id: The column whose value is the message id, told in the verdict; or several columns, and the
+            id is the tuple of their values. None: the rows are untracked, as any tuple that a spout emits
+            without an id.
+        acknowledger: Is told the verdicts, by message id. None: nobody is. An id that Python cannot represent
+            is told as the bytes of a text that is not UTF-8, and as Arrow's text of a date or time that is
+            out of range. Columns of arrays, maps and structs are refused.
+        ends: The source ends: once a micro-batch finds nothing new in it, the spout has ended, and with the
+            last verdict the topology ends by itself. For files and tables that are there when it starts.
+            With several DataFrames, all of them end together. False: rows may come at any time.
+
+    The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
+    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast
+    rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
+    ``max_spout_pending``.
+    """
+
+    redelivers = False
+    acknowledger: Acknowledger | None = None
+    """Is told the verdicts of the rows."""
+    id_columns: tuple[str, ...] = ()
+    """The columns of the message id; empty when rows are untracked."""
+
+    @naming_keywords
+    def __init__(
+        self,
+        streaming_df: object,
+        message_id: str | Sequence[str] | None = None,
+        acknowledger: Acknowledger | None = None,
+        *,
+        ends: bool = False,
+    ) -> None:
+        where = "DataFrameSpout(...)"
+        columns = getattr(streaming_df, "columns", None)
+        is_streaming = getattr(streaming_df, "isStreaming", None)
+        if columns is None or is_streaming is None:
+            what = f"{type(streaming_df).__name__} is no Spark DataFrame"
+            raise TopologyError(what, where, "pass what spark.readStream...load() returns")
+        if not is_streaming:
+            fix = "make it with spark.readStream instead of spark.read; for fixed rows, use IterableSpout"
+            raise TopologyError("the DataFrame is not a streaming one", where, fix)
+        given = (
+            [] if message_id is None else [message_id] if isinstance(message_id, str) else list(message_id)
+        )
+        for name in given:
+            if name not in columns:
+                what = f"message_id={name!r} is no column of the DataFrame"
+                raise TopologyError(what, where, nearest(name, columns))
+        if acknowledger is not None and not given:
+            what = "an acknowledger is given, and no message_id to tell it"
+            raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
+        self.streaming_df = streaming_df
+        self.message_id = message_id
+        self.id_columns = tuple(given)
+        self.acknowledger = acknowledger
+        self.keep_alive_secs = None if acknowledger is None else acknowledger.keep_alive_secs
+        self.ends = ends
+        self.outputs = list(columns)
+
+    def next_tuple(self) -> None:
+        """Never called: Spark reads the rows."""
+        raise MisuseError(
+            "next_tuple was called on a DataFrameSpout, whose rows only Spark can read",
+            "DataFrameSpout.next_tuple",
+            "run the topology with submit(); for LocalCluster, replace this spout by a FeederSpout",
+        )
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        """Open the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.open(config, context)
+            self.keep_alive_secs = self.acknowledger.keep_alive_secs
+
+    def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
+        """Tell the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.ack_batch(message_ids)
+
+    def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
+        """Tell the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.fail_batch(failures)
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
+        """Call the acknowledger's."""
+        if self.acknowledger is not None:
+            self.acknowledger.keep_alive()
+
+    def close(self) -> None:
+        """Close the acknowledger."""
+        if self.acknowledger is not None:
+            self.acknowledger.close()

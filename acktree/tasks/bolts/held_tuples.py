@@ -1,0 +1,197 @@
+"""The table of the tuples that a task holds between micro-batches: by name, with what each still owes.
+
+A record of the table says what a tuple is, and its edges, ordinal and fate. What a tuple's name is, and why
+it has one: see ``memory.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import numpy as np
+
+from acktree.core.data.tuples import Tuple
+from acktree.core.durable import dumps_by_value, loads
+from acktree.core.ids import Int64s
+from acktree.core.state.key_value_state import KeyValueState
+from acktree.core.state.store import StateStore
+from acktree.core.tracking.lineage import lineage_from_bytes
+from acktree.errors import MisuseError
+from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
+
+__all__ = ["HeldTuples"]
+
+_NEXT_ID: Final = ""
+"""The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
+_ACCOUNT: Final = struct.Struct("<BB6xqqqqqqq")
+"""Of a held tuple: version, fate, task id, ordinal, XOR of the edges below it, named by, came at (ms), and
+how many bytes of names and of lineage follow."""
+_VERSION: Final = 1
+"""Of the layout of a held tuple's record."""
+
+
+@dataclass
+class _Held:
+    """One tuple between micro-batches: what is saved of a row of :class:`InboundRows`."""
+
+    component: str
+    stream: str
+    task_id: int
+    fields: tuple[str, ...]
+    values: bytes
+    lineage: bytes
+    fate: int
+    ordinal: int
+    ack_value: int
+    named_by: int
+    came_ms: int = -1
+
+    @classmethod
+    def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
+        return cls(
+            rows.component,
+            rows.stream,
+            rows.task_of(row),
+            rows.fields,
+            dumps_by_value(rows.cells_of(row)),
+            rows.lineage.take(np.array([row])).to_bytes(),
+            rows.fate[row],
+            rows.ordinal,
+            int(rows.ack_values[row]),
+            named_by,
+            rows.came_ms,
+        )
+
+    def rows(self) -> InboundRows:
+        """The tuple as a frame of one row, with its account as it was."""
+        lineage = lineage_from_bytes(self.lineage)
+        columns = [(value,) for value in loads(self.values)]
+        rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
+        rows.fate[0] = self.fate
+        rows.ordinal = self.ordinal
+        rows.ack_values[0] = self.ack_value
+        rows.came_ms = self.came_ms
+        return rows
+
+    def to_bytes(self) -> bytes:
+        """Its record in the table of held tuples, whose first byte is the version of the layout.
+
+        One after the other: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, by ``durable.py``.
+        """
+        named = _named(self.component, self.stream, self.fields)
+        account = _ACCOUNT.pack(
+            _VERSION, self.fate, self.task_id, self.ordinal, self.ack_value, self.named_by, self.came_ms,
+            len(named), len(self.lineage),
+        )  # fmt: skip
+        return b"".join((account, named, self.lineage, self.values))
+
+    @classmethod
+    def from_bytes(cls, record: bytes) -> _Held:
+        """Read what :meth:`to_bytes` wrote."""
+        _, fate, task_id, ordinal, ack_value, named_by, came_ms, *lengths = _ACCOUNT.unpack_from(record)
+        lineage_at = _ACCOUNT.size + lengths[0]
+        values_at = lineage_at + lengths[1]
+        component, stream, fields = _names_of(record[_ACCOUNT.size : lineage_at])
+        return cls(
+            component, stream, task_id, fields, record[values_at:], record[lineage_at:values_at],
+            fate, ordinal, ack_value, named_by, came_ms,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _named(component: str, stream: str, fields: tuple[str, ...]) -> bytes:
+    return json.dumps((component, stream, fields)).encode()
+
+
+@lru_cache(maxsize=256)
+def _names_of(named: bytes) -> tuple[str, str, tuple[str, ...]]:
+    component, stream, fields = json.loads(named)
+    return component, stream, tuple(fields)
+
+
+class HeldTuples:
+    """The table of one task's held tuples, by name."""
+
+    def __init__(self, store: StateStore, owner: object) -> None:
+        """Open the table.
+
+        Args:
+            owner: The collector that alone may ack the tuples; see :class:`InboundRows`.
+        """
+        self._saved: KeyValueState[object, Any] = KeyValueState()
+        self._saved.bind(store, partial(pickle.dumps, protocol=5), pickle.loads)  # numbers and bytes alone
+        self._owner = owner
+        self._handles: dict[int, Tuple] = {}
+        self._named_by: dict[int, int] = {}
+        self._before: dict[int, tuple[int, int]] = {}
+        self.dropped: list[tuple[InboundRows, int]] = []
+        """Tuples of earlier micro-batches that are open, and that nothing names any more."""
+
+    def __len__(self) -> int:
+        return len(self._saved) - (_NEXT_ID in self._saved)
+
+    def name_of(self, tup: Tuple) -> int:
+        """The name under which a tuple is saved; a new one the first time."""
+        rows, row = account_of(tup)
+        if rows.owner is not self._owner:
+            raise MisuseError(
+                f"a tuple is remembered that this task was not given in this micro-batch: {tup!r}",
+                "remembered attributes",
+                "keep tuples in attributes that the bolt `remembers`, and nowhere else",
+            )
+        name = rows.held_id.get(row)
+        if name is None:
+            name = int(self._saved.get(_NEXT_ID, 0))
+            self._saved[_NEXT_ID] = name + 1
+            self._named_by[name] = 0
+            self._handles[name] = tup
+            rows.held_id[row] = name
+        return name
+
+    def tuple_of(self, name: int) -> Tuple:
+        """The tuple of a name; the same object each time within a micro-batch."""
+        if name not in self._handles:
+            held = _Held.from_bytes(self._saved[name])
+            rows = held.rows()
+            rows.held_id[0] = name
+            rows.owner = self._owner
+            self._named_by[name] = held.named_by
+            self._before[name] = (held.fate, held.ordinal)
+            self._handles[name] = rows.handle(0)  # last: what is interrupted here begins again
+        return self._handles[name]
+
+    def count(self, names: Int64s, step: int) -> None:
+        """A blob that names these tuples was written (+1) or is no more (-1)."""
+        for name in names.tolist():
+            self.tuple_of(name)
+            self._named_by[name] += step
+
+    def moved(self) -> list[tuple[InboundRows, int]]:
+        """The tuples held from earlier micro-batches that were acked, failed or emitted from in this one."""
+        accounts = {name: account_of(self._handles[name]) for name in self._before if name in self._handles}
+        return [
+            (rows, row)
+            for name, (rows, row) in accounts.items()
+            if (rows.fate[row], rows.ordinal) != self._before[name]
+        ]
+
+    def save(self) -> None:
+        """Write the tuples that were touched; forget those that nothing names."""
+        for name, tup in self._handles.items():
+            if self._named_by[name]:
+                self._saved[name] = _Held.of(*account_of(tup), self._named_by[name]).to_bytes()
+                continue
+            self._saved.pop(name, None)
+            rows, row = account_of(tup)
+            if name in self._before and rows.fate[row] == OPEN:
+                self.dropped.append((rows, row))
+        self._saved.save()
+
+    def holds(self, rows: InboundRows, row: int) -> bool:
+        """Whether a remembered value names a tuple, as of the last :meth:`save`."""
+        return self._named_by.get(rows.held_id.get(row, -1), 0) > 0

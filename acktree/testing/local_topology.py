@@ -1,0 +1,410 @@
+"""A topology in a ``LocalCluster``: its inbox, its rounds, and what a running topology can be asked."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from acktree.config import Config
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import decode_rows
+from acktree.core.micro_batch import MicroBatch
+from acktree.core.state.store import MemoryStore
+from acktree.core.stats.histograms import Histogram
+from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
+from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.running import RunningTopology
+from acktree.driver.ticks import Ticks
+from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.tasks.acker import Acker
+from acktree.tasks.bolts.level import run_level
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.topology.describe import Description
+from acktree.topology.model import Component, Topology
+
+__all__ = ["LocalTopology"]
+
+ROUND_MESSAGES: Final = 10_000
+"""How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
+
+_RESERVED: Final = 1 << 28
+_RAISES: Final = 10
+"""How often in a row ``next_tuple`` may raise in one round before the others go on."""
+
+
+class _LocalInbox:
+    """Chunks in a dict; room is never scarce, since a round empties it."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, bytes] = {}
+        self._fresh: list[int] = []
+        self._unneeded: set[int] = set()
+        self._next = 0
+
+    def append(self, chunks: Sequence[Chunk]) -> int:
+        first = self._next
+        for chunk in chunks:
+            self.chunks[self._next] = chunk.to_bytes()
+            self._fresh.append(self._next)
+            self._next += 1
+        return first
+
+    def read(self, number: int) -> Chunk:
+        return Chunk.from_bytes(self.chunks[number])
+
+    def room(self, wanted: int = 1) -> int:
+        return wanted  # a round takes all
+
+    @property
+    def chunk_rows(self) -> int:
+        return ROUND_MESSAGES
+
+    def release(self, number: int) -> None:
+        if number in self._fresh:
+            self._unneeded.add(number)  # after the micro-batch that reads it
+        else:
+            del self.chunks[number]
+
+    def take(self) -> list[tuple[int, Chunk]]:
+        taken = [(number, self.read(number)) for number in self._fresh]
+        for number in self._unneeded:
+            del self.chunks[number]
+        self._fresh, self._unneeded = [], set()
+        return taken
+
+
+class LocalTopology(RunningTopology):
+    """A topology that runs in a :class:`LocalCluster`; its times are the cluster's clock.
+
+    ``await_idle``, ``await_termination`` and ``kill`` step that clock, for all topologies of the cluster.
+
+    Attributes:
+        plan: What runs, for tests of the engine.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config,
+        now_ms: Callable[[], int],
+        advance_until: Callable[[Callable[[], bool], int | None], bool],
+    ) -> None:
+        """Open every spout task.
+
+        Args:
+            now_ms: The cluster's clock.
+            advance_until: Steps that clock until something is done, at most to a time: see ``LocalCluster``.
+
+        Raises:
+            SpoutError: A spout's ``open`` raised.
+        """
+        self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, config.run_salt or 0)
+        self._error_log = ErrorLog(config)
+        self._dead_letters = DeadLetters(
+            IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=now_ms
+        )
+        self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
+        self._now_ms, self._advance_until = now_ms, advance_until
+        self._stores: dict[tuple[int, int], MemoryStore] = {}
+        self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
+        self._batch_id = -1
+        self._inbox = _LocalInbox()
+        self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+        self._wants_beat = False
+        self._ticks = Ticks(self.plan, now_ms())
+        self._tasks: dict[int, SpoutTask] = {}
+        self._is_closed = False
+        try:
+            for spout in topology.spouts:
+                for task_id in spout.task_ids:
+                    self._open(spout, task_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"LocalTopology({self.name!r:.50}, {'running' if self.is_running else 'over'})"
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.plan.topology.name
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages given up, as on Spark but in memory."""
+        return self._dead_letters
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been stopped."""
+        return not (self._is_closed or self.has_ended)
+
+    @property
+    def errors(self) -> Sequence[ReportedError]:
+        """What components raised or reported, throttled as ``Config`` says; counters count all."""
+        return self._error_log.kept
+
+    @property
+    def now_ms(self) -> int:
+        """The cluster's clock."""
+        return self._now_ms()
+
+    def round(self) -> bool:
+        """One micro-batch, if there is anything for one. True if anything moved.
+
+        Raises:
+            DeadLetterLimitError: More messages were given up than ``Config`` allows; from now on always.
+        """
+        moved = False
+        if self._is_closed:
+            return moved
+        for task in self._tasks.values():
+            moved |= self._ask(task)
+            task.flush(self.now_ms)
+        if self._recorder.limit_reached is not None:
+            raise self._recorder.limit_reached
+        chunks = self._inbox.take()
+        if not chunks and not self._wants_beat:
+            return moved
+        self._wants_beat = False
+        self._micro_batch(chunks)
+        return True
+
+    def beat(self) -> None:
+        """The clock moved: let a micro-batch come if one is due, whether or not there are messages."""
+        due_ms = self._batch_due_ms(with_ticks=True)
+        self._wants_beat |= due_ms is not None and due_ms <= self.now_ms
+
+    def due_ms(self, *, with_ticks: bool = True) -> int | None:
+        """When something happens by itself: a timeout, a retry, a tick; None when nothing will.
+
+        Args:
+            with_ticks: Whether to count ticks and ``keep_alive``, which never end.
+        """
+        if self._is_closed:
+            return None
+        due = [self._batch_due_ms(with_ticks=with_ticks)]
+        if with_ticks:
+            due += [task.upkeep_due_ms() for task in self._tasks.values()]
+        return min((at for at in due if at is not None), default=None)
+
+    def _batch_due_ms(self, *, with_ticks: bool) -> int | None:
+        due = [self._results.progress.next_deadline_ms, *(task.due_ms() for task in self._tasks.values())]
+        if with_ticks:
+            due.append(self._ticks.next_ms())
+        return min((at for at in due if at is not None), default=None)
+
+    def activate(self) -> None:
+        """Let the spouts emit again."""
+        for task in self._tasks.values():
+            task.activate()
+
+    def deactivate(self) -> None:
+        """Stop asking the spouts for messages; verdicts still arrive."""
+        for task in self._tasks.values():
+            task.deactivate()
+
+    def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
+        """All that a component emitted on a stream."""
+        batches = self._emitted.get((component, stream), ())
+        return [list(values) for batch in batches for values in decode_rows(batch)]
+
+    def stats(self) -> Stats:
+        """The numbers so far."""
+        counters = self._results.counters()
+        for task in self._tasks.values():
+            counters.merge(task.counters)
+        spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
+        return Stats.of(counters, components=self.plan.topology.components, spouts=spouts, errors=self.errors)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every spout has ended and every message has its verdict."""
+        return all(task.has_ended and task.is_idle for task in self._tasks.values())
+
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.plan.topology.describe(self.plan.partitions)
+
+    def await_idle(self, timeout_secs: float) -> bool:
+        """Step the cluster's clock until no message is open and nothing waits to be handed over.
+
+        Returns:
+            True when idle, False when the clock went ``timeout_secs`` on first.
+        """
+        return self._await(lambda: self._is_idle, timeout_secs)
+
+    def await_termination(self, timeout_secs: float | None = None) -> bool:
+        """Step the cluster's clock until the topology has ended or was stopped.
+
+        Args:
+            timeout_secs: How far at the most. None: until nothing but ticks would happen.
+
+        Returns:
+            True when it ended, False when the clock went so far first, or nothing is left to wait for.
+        """
+        return self._await(lambda: not self.is_running, timeout_secs)
+
+    def kill(self, wait_secs: float | None = None) -> None:
+        """Deactivate, step the cluster's clock until nothing is open, close the spouts.
+
+        Args:
+            wait_secs: How far the clock may go; None: the message timeout.
+        """
+        if self._is_closed:
+            return
+        self.deactivate()
+        own_secs = (timeout_ms / 1000 for timeout_ms in self.plan.timeout_of.values())
+        longest_secs = max(self.plan.config.message_timeout_secs, *own_secs, 0.0)
+        most_secs = longest_secs if wait_secs is None else wait_secs
+        try:
+            if most_secs > 0:
+                self.await_idle(most_secs)
+        finally:
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill(wait_secs=0)
+
+    def _await(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
+        end_ms = None if timeout_secs is None else self.now_ms + round(timeout_secs * 1000)
+        return self._advance_until(done, end_ms)
+
+    @property
+    def _is_idle(self) -> bool:
+        return all(task.is_idle for task in self._tasks.values())
+
+    def close(self) -> None:
+        """Deactivate and close the spouts. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with ExitStack() as steps:  # each, whatever another raises
+            for task in self._tasks.values():
+                steps.callback(task.close)
+                steps.callback(task.deactivate)
+
+    def _open(self, spout: Component, task_id: int) -> None:
+        name, given = spout.id, spout.user_object
+        if spout.is_dataframe:
+            raise MisuseError(
+                f"spout {name!r} is a DataFrameSpout, which only Spark can run",
+                "LocalCluster.submit()",
+                "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
+            )
+        spout_host = SpoutHost(
+            self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
+            self._recorder.acked, self._recorder.mark_settled,
+        )  # fmt: skip
+        bare = self.plan.topology.components[name]
+        task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
+        try:
+            task.open(self.now_ms)
+        except ConnectorError:
+            raise  # it says what to mend
+        except Exception as error:
+            what = f"spout {name!r} could not be opened: {error}"
+            raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
+        self._tasks[task_id] = task
+        task.activate()
+
+    def _ask(self, task: SpoutTask) -> bool:
+        """Let a spout task work until it has nothing, or enough for one micro-batch."""
+        moved, raised = False, 0
+        while raised < _RAISES and task.buffered_count < ROUND_MESSAGES:
+            before = self._error_log.count
+            if task.step(self.now_ms):
+                moved, raised = True, 0
+            elif self._error_log.count == before:
+                break
+            else:
+                raised += 1
+        return moved
+
+    def _micro_batch(self, chunks: list[tuple[int, Chunk]]) -> None:
+        given = {str(number): chunk for number, chunk in chunks}
+        rows = list(self._rows_of(chunks))
+        for level in self.plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
+            for partition in range(self.plan.partitions):
+                here = [row for row in mine if row.partition == partition]
+                store = self._store(level.index, partition) if level.stateful else None
+                rows += run_level(
+                    self.plan, level.index, partition, here, store, given.__getitem__, self._on_emit
+                )
+        self._dispatch(rows)
+
+    def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
+        """What Spark's source gives: slices of chunks, and ticks."""
+        clock_ms, partitions = self.now_ms, self.plan.partitions
+        for number, chunk in chunks:
+            for partition in range(partitions):
+                first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
+                if first < end:
+                    head = json.dumps((str(number), first, end)).encode()
+                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+        for level, due in self._ticks.due(clock_ms).items():
+            for partition in range(partitions):
+                yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+
+    def _store(self, level: int, partition: int) -> MemoryStore:
+        return self._stores.setdefault((level, partition), MemoryStore())
+
+    def _on_emit(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        self._emitted.setdefault((component, stream), []).append(batch)
+
+    def _dispatch(self, rows: list[WireRow]) -> None:
+        """Take what a micro-batch decided, and tell the spout tasks at once: nothing here is committed."""
+        by_kind = rows_by_kind(rows)
+        self._results.note(by_kind, self.now_ms)
+        self._batch_id += 1
+        for task, verdicts in self._results.judge(
+            MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind, lambda _: iter(())
+        ).items():
+            self._tasks[task].dispatch(verdicts)
+
+    def _send_again(self, letters: Sequence[DeadLetter]) -> None:
+        refuse_foreign_letters(letters, self.plan.topology, is_running=not self._is_closed)
+        for letter in letters:
+            self._tasks[letter.task_id].dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+
+    def _has_open_letter(self, letter: DeadLetter) -> bool:
+        task = self._tasks.get(letter.task_id)
+        return task is not None and letter.id is not None and task.has_open_letter(letter.id)
+
+    def _report(self, component: str, task: int, failure: Failure) -> None:
+        self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
+
+    def _open_messages(self, tasks: Iterable[int]) -> SpoutNumbers:
+        mine = [self._tasks[task] for task in tasks]
+        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        oldest = (self.now_ms - min(ages)) / 1000 if ages else None
+        lags = [task.lag for task in mine if task.lag is not None]
+        complete_ms = Histogram()
+        for task in mine:
+            complete_ms.merge(task.complete_ms)
+        open_count = sum(task.open_count for task in mine)
+        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms)
