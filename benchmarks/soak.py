@@ -232,11 +232,12 @@ def measure(
         ) as running:
             while not (running.is_warm and len(BOOKS) == 2):  # noqa: PLR2004  # both spouts are open
                 assert not running.await_termination(0.1), "it runs until it is killed"
+            began = time.monotonic()
             with Faults(fault_secs, seed) as faults:
-                samples, live = _sample(running, folder / "checkpoint", minutes * 60, sample_secs)
+                samples, live = _sample(running, folder / "checkpoint", began, minutes * 60, sample_secs)
             running.deactivate()
             is_idle = running.await_idle(timeout_secs=10 * CONFIG.message_timeout_secs)
-            samples.append(_look(folder / "checkpoint", minutes * 60))
+            samples.append(_look(folder / "checkpoint", time.monotonic() - began))
     return report.line(
         {
             "account": {
@@ -256,12 +257,11 @@ def measure(
 
 
 def _sample(
-    running: SubmittedTopology, checkpoint: Path, secs: float, every_secs: float
+    running: SubmittedTopology, checkpoint: Path, began: float, secs: float, every_secs: float
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
     """Samples, and what was alive in the JVM now and then."""
     samples: list[dict[str, float]] = []
     live: list[dict[str, float]] = []
-    began = time.monotonic()
     while (at := time.monotonic() - began) < secs:
         samples.append(_look(checkpoint, at))
         if at >= secs * (1 + len(live)) / _COLLECTIONS:
