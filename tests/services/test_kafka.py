@@ -317,6 +317,36 @@ def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
         assert "retention removed the records from 5 to 7" in told.reason
 
 
+@pytest.mark.parametrize("event", ["retention", "made anew"])
+def test_a_record_that_fails_is_tried_again_though_the_topic_has_it_no_more(orders, event) -> None:
+    orders.put([b"0", b"1", b"2"], partition=0)
+    with SpoutHarness(orders.make_spout(max_uncommitted_offsets=3)) as harness:
+        arrive(harness, 3)
+        first = list(harness.arrived)
+        harness.rest(0.5)  # it reads nothing: three are open
+        if event == "retention":
+            orders.put([b"%d" % n for n in range(3, 10)], partition=0)
+            [removed] = orders.admin.delete_records([TopicPartition(orders.name, 0, 8)]).values()
+            removed.result(10)
+            fresh = [b"8", b"9"]
+        else:
+            orders.drop_queue()
+            orders.make(orders.name)
+            fresh = [b"new"]
+            orders.put(fresh, partition=0)
+        harness.fail(first[:1])
+        harness.ack(first[1:])
+        harness.until(lambda: len(harness.arrived) == 4, 15, "what failed comes again")
+        assert harness.arrived[3].values[4] == b"0"
+        harness.ack(harness.arrived[3:])
+        harness.until(lambda: len(harness.arrived) >= 4 + len(fresh), 30, "reading goes on")
+        assert [each.values[4] for each in harness.arrived[4:]] == fresh
+        harness.ack(harness.arrived[4:])
+        harness.rest(0.5)
+        assert harness.task.open_count == 0
+    assert orders.count() == 0
+
+
 def test_the_sink_acks_what_is_confirmed_and_a_row_that_is_refused_fails_alone(orders) -> None:
     feeder = FeederSpout(["key", "value", "headers"])
     builder = TopologyBuilder("sink")

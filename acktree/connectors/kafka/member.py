@@ -249,18 +249,19 @@ class Member:
             self._gone.discard(key)
 
     def _jump(self, key: Key, partition: Partition) -> None:
+        """Go on at the first record that there is. Open records stay: memory has them for another try."""
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=CONNECT_SECS)
         where = f"partition {partition.number} of topic {partition.topic!r}, {self._where}"
         if partition.position > high:
             what = f"the topic was made anew: it ends at offset {high}, and {partition.position} is next"
+            self.partitions[key] = Partition(*key, low, mark=partition.mark)  # its offsets mean other records
         else:
             what = (
                 f"retention removed the records from {partition.position} to {low - 1} before they were read"
             )
+            partition.read_through(low - 1)
         fix = f"it goes on at offset {low}; let the topic keep its records for longer (retention.ms)"
         self._report(ConnectorError(what, where, fix, can_retry=True))
-        self.runs.forget(partition)  # verdicts of what is open change nothing any more
-        self.partitions[key] = Partition(*key, low, mark=partition.mark)
         self._seeks[key] = low
 
     def is_moving(self, key: Key) -> bool:

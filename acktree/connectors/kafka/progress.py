@@ -40,7 +40,7 @@ class Run:
         offsets: Ascending, shape (n,).
         is_done: Whether each is acked or given up, shape (n,).
         left: How many are not.
-        batch: The records, until all are done: a failed one is emitted again.
+        batch: The records, for another try; None when all are done, or another member has the partition.
     """
 
     __slots__ = ("batch", "first_id", "is_done", "left", "offsets", "partition")
@@ -173,8 +173,9 @@ class OpenRuns:
                 yield run, places
 
     def forget(self, partition: Partition) -> None:
-        """Forget the messages of a partition that is gone."""
+        """Forget the messages of a partition that another member reads: they are not emitted again here."""
         for run in partition.runs():
+            run.batch = None
             self._runs.pop(run.first_id, None)
 
 

@@ -146,7 +146,7 @@ class KafkaSpout(Spout):
         assert member is not None, "called after `open`"
         self._was_asked = True
         if self._again:
-            self._emit_again(member)
+            self._emit_again()
         if not member.ahead:
             room = _PAGE if self._most is None else min(_PAGE, self._most - self._collector.pending_count)
             uncommitted = sum(each.uncommitted for each in member.partitions.values())
@@ -231,12 +231,11 @@ class KafkaSpout(Spout):
             self._collector.emit_batch(batch)
         partition.read_through(end - 1)
 
-    def _emit_again(self, member: Member) -> None:
+    def _emit_again(self) -> None:
         """Emit what failed once more, unless its partition is gone."""
         waiting, self._again = self._again, deque()
-        here = list(member.partitions.values())
         for run, group in groupby(waiting, lambda each: each[0]):
-            if run.batch is None or run.partition not in here:
+            if run.batch is None:
                 continue
             rows = list(group)
             places = [place for _, place, _ in rows]
