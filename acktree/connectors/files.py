@@ -10,6 +10,7 @@ Source: ours. A folder that is a queue is what mail systems call a spool directo
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import time
@@ -39,6 +40,9 @@ __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
 
 _MOST_LINES: Final = 1000
 """One ``next_tuple`` of a FollowFileSpout emits at most this number of lines."""
+
+_OF_THE_FILE: Final = (errno.EACCES, errno.EPERM, errno.EIO)
+"""What is wrong with one file, and not with the folder or the process."""
 
 _FileId = tuple[str, int, int, int]
 """(name, time of the last change in nanoseconds, bytes, time of the last change of the file's own record)
@@ -167,7 +171,8 @@ class FolderSpout(Spout):
     The folder is the queue: what is in it is not done. So a restart needs no list of what was read, and each
     file is processed until it is acked. Without a ``Retry`` a file that failed is emitted again at once. Give
     each file a name of its own: a file that is replaced or changed while it is processed (also its mode)
-    stays, and comes as a new message. Several tasks divide the files among them.
+    stays, and comes as a new message. A file that cannot be read is reported once and left there. Several
+    tasks divide the files among them.
     """
 
     outputs = ["path", "content"]
@@ -193,6 +198,7 @@ class FolderSpout(Spout):
             raise ConfigError(what, self._where, "give another folder, such as one named done inside of it")
         self._ahead: deque[_FileId] = deque()
         self._open: set[_FileId] = set()
+        self._unreadable: set[_FileId] = set()
         self._attempts: dict[_FileId, int] = {}
         self._look_after = 0.0
 
@@ -238,15 +244,19 @@ class FolderSpout(Spout):
     def _look(self) -> None:
         """Note which files are there, the oldest first."""
         began, newest = time.monotonic(), time.time_ns() - int(self.settle_secs * 1e9)
-        found = []
+        found: list[_FileId] = []
+        seen: set[_FileId] = set()
+        closed = self._open | self._unreadable
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # somebody else took it
                     if self._is_mine(entry.name) and entry.is_file():
                         stat = entry.stat()
                         file_id = _file_id(entry.name, stat)
-                        if stat.st_mtime_ns <= newest and file_id not in self._open:
+                        seen.add(file_id)
+                        if stat.st_mtime_ns <= newest and file_id not in closed:
                             found.append(file_id)
+        self._unreadable &= seen  # a change, also of the mode, makes another id: it is tried again
         self._ahead.extend(sorted(found, key=lambda each: (each[1], each[0])))
         now = time.monotonic()
         self._look_after = now + 20 * (now - began)  # a folder of many files takes a while
@@ -260,14 +270,25 @@ class FolderSpout(Spout):
 
     def _emit(self, file_id: _FileId) -> None:
         path = self.folder / file_id[0]
-        with suppress(FileNotFoundError), path.open("rb") as file:  # somebody else took it
-            content, stat = file.read(), os.fstat(file.fileno())
-            if _file_id(file_id[0], stat) != file_id:
-                return  # it has changed; whoever looks next sees the new one
-            attempt = self._attempts.get(file_id, 1)
-            self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
-            self._attempts.pop(file_id, None)
-            self._open.add(file_id)
+        try:
+            with path.open("rb") as file:
+                content, stat = file.read(), os.fstat(file.fileno())
+        except FileNotFoundError:  # somebody else took it
+            return
+        except OSError as error:
+            if error.errno not in _OF_THE_FILE:
+                raise
+            self._unreadable.add(file_id)
+            fix = "let the driver's user read it, or take it away; the other files go on"
+            what = f"a file cannot be read: {error.strerror}"
+            self._collector.report_error(ConnectorError(what, f"the file {path}", fix, can_retry=True))
+            return
+        if _file_id(file_id[0], stat) != file_id:
+            return  # it has changed; whoever looks next sees the new one
+        attempt = self._attempts.get(file_id, 1)
+        self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
+        self._attempts.pop(file_id, None)
+        self._open.add(file_id)
 
     def _take_away(self, file_id: _FileId, where_to: Path | None) -> None:
         path = self.folder / file_id[0]

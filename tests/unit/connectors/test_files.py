@@ -232,6 +232,22 @@ def test_a_file_may_be_deleted_when_it_is_done(folder: Folder) -> None:
     assert folder.count() == 0
 
 
+
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_go_on(folder) -> None:
+    (folder.folder / "broken").symlink_to("/proc/self/mem")  # reading it from its beginning is an error
+    (folder.folder / "good").write_bytes(b"good")
+    with SpoutHarness(FolderSpout(folder.folder, done=None, settle_secs=0)) as harness:
+        harness.until(lambda: harness.arrived, 5, "the other comes")
+        harness.rest(0.2)
+        assert [each.values[1] for each in harness.arrived] == [b"good"]
+        [reported] = harness.reports
+        assert "a file cannot be read: Input/output error" in reported.reason
+        assert str(folder.folder / "broken") in reported.reason
+        (folder.folder / "broken").unlink()
+        (folder.folder / "broken").write_bytes(b"mended")
+        harness.until(lambda: len(harness.arrived) == 2, 5, "it comes when it is mended")
+
+
 def test_a_file_that_was_replaced_while_it_was_open_is_not_taken_away_and_comes_anew(folder: Folder) -> None:
     (folder.folder / "a").write_bytes(b"older")
     with SpoutHarness(folder.make_spout()) as harness:
