@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from acktree.forks import close_in_children, note_closed
+
 __all__ = [
     "DISK",
     "PRIVATE_FILE",
@@ -197,7 +199,7 @@ class Disk:
         return bool(folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
     def lock(self, file: Path) -> int:
-        """Lock a file for this process. See :meth:`unlock`.
+        """Lock a file for this process, and not for what it forks. See :meth:`unlock`.
 
         Raises:
             BlockingIOError: Another one holds it.
@@ -212,6 +214,7 @@ class Disk:
             if isinstance(error, FileNotFoundError):
                 raise
             raise BlockingIOError(error.errno, error.strerror, str(file)) from error
+        close_in_children(held)
         return held
 
     def write_locked(self, held: int, content: bytes) -> None:
@@ -221,6 +224,7 @@ class Disk:
 
     def unlock(self, held: int) -> None:
         """Unlock what :meth:`lock` returned."""
+        note_closed(held)
         os.close(held)
 
     def sync_folder(self, folder: Path) -> None:

@@ -33,6 +33,7 @@ from urllib.parse import parse_qsl, urlsplit
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.supervisor import Run
 from acktree.errors import AcktreeError
+from acktree.forks import close_in_children, note_closed
 from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.tasks.spouts.task import OpenMessage
@@ -246,7 +247,13 @@ class _Server(ThreadingUnixStreamServer):
         self.desk = desk
         self._free = BoundedSemaphore(_MOST_REQUESTS)
         super().__init__(str(path), _Handler)
+        close_in_children(self.fileno())
         path.chmod(0o600)  # the folder is private, so nobody came before this
+
+    def server_close(self) -> None:
+        """Listen no more."""
+        note_closed(self.fileno())
+        super().server_close()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002
         """Whether the peer is the driver's own user, and there is room for one more."""

@@ -232,7 +232,6 @@ def test_a_file_may_be_deleted_when_it_is_done(folder: Folder) -> None:
     assert folder.count() == 0
 
 
-
 def test_a_file_that_cannot_be_read_is_reported_and_the_others_go_on(folder) -> None:
     (folder.folder / "broken").symlink_to("/proc/self/mem")  # reading it from its beginning is an error
     (folder.folder / "good").write_bytes(b"good")

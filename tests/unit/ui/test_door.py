@@ -28,6 +28,7 @@ from acktree.ui.observer import own_version
 from acktree.ui.places import POINTER, SNAPSHOT, entries, forget_gone, read_entry, runtime_folder
 from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.dead_letters.letters import LETTER
+from tests.unit.forked import child, descriptors_of
 from tests.unit.ui.driver_without_spark import Started, started
 
 
@@ -402,3 +403,19 @@ def test_the_folder_of_a_socket_whose_driver_died_is_removed_by_the_next_driver(
     with started(tmp_path / "cp"):
         assert not left.parent.exists()
         assert find("numbers").is_running
+
+
+def test_a_process_that_user_code_forks_does_not_keep_the_socket(running):
+    listening = _listening(os.getpid())
+    assert listening
+    with child() as pid:
+        deadline = time.monotonic() + 5
+        while _listening(pid) & listening and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not _listening(pid) & listening
+
+
+def _listening(pid: int) -> set[str]:
+    """The listening Unix sockets that a process has."""
+    states = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    return {f"socket:[{each[6]}]" for each in states if each[3] == "00010000"} & descriptors_of(pid)

@@ -1,0 +1,33 @@
+"""Descriptors that a forked child closes at once: a lock or a socket that it kept would outlive the driver.
+
+Source: ``flock(2)``: the lock is of the open file, and a child has the same open file.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+__all__ = ["close_in_children", "note_closed"]
+
+_closed_by_children: set[int] = set()
+
+
+def close_in_children(descriptor: int) -> None:
+    """Let every process that is forked from now on close this descriptor."""
+    _closed_by_children.add(descriptor)
+
+
+def note_closed(descriptor: int) -> None:
+    """Take note that a descriptor is closed here: its number may be another file's next."""
+    _closed_by_children.discard(descriptor)
+
+
+def _close_all() -> None:
+    for descriptor in _closed_by_children:
+        with suppress(OSError):
+            os.close(descriptor)
+    _closed_by_children.clear()
+
+
+os.register_at_fork(after_in_child=_close_all)

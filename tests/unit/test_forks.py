@@ -1,0 +1,38 @@
+"""What a child process that a user's code forks must not keep."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from acktree.forks import close_in_children, note_closed
+from acktree.private_files import Disk
+from tests.unit.forked import child, descriptors_of
+
+
+def test_a_lock_ends_with_the_process_that_took_it_though_a_child_lives(tmp_path):
+    file = tmp_path / "lock"
+    file.touch()
+    held = Disk().lock(file)
+    with child() as pid:
+        with pytest.raises(BlockingIOError):
+            Disk().lock(file)
+        while str(file) in descriptors_of(pid):
+            pass  # until the child has begun
+        os.close(held)  # as a SIGKILL does
+        note_closed(held)
+        Disk().unlock(Disk().lock(file))
+
+
+def test_a_number_that_another_file_has_now_is_not_closed(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    held = os.open(first, os.O_CREAT)
+    close_in_children(held)
+    note_closed(held)
+    os.close(held)
+    again = os.open(second, os.O_CREAT)
+    assert again == held
+    with child() as pid:
+        assert str(second) in descriptors_of(pid)
+    os.close(again)
