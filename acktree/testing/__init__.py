@@ -1,10 +1,11 @@
 """For testing one's topology without Spark: the same tasks, one thread, a clock that moves when told."""
 
+from acktree.testing.broker import Broker, MakeSpout
 from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology
 from acktree.testing.feeder import FeederSpout
 from acktree.testing.local_cluster import LocalCluster
 from acktree.testing.local_topology import LocalTopology
-from acktree.testing.spout_checks import SPOUT_CHECKS, Broker, MakeSpout, check_spout
+from acktree.testing.spout_checks import SPOUT_CHECKS, check_spout
 from acktree.testing.spout_harness import Arrived, SpoutHarness
 
 __all__ = [

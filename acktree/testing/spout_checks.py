@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. Every check uses the public contract alone, so that it holds for anybody's spout.
-2. Nothing here knows a broker: what has to happen to one is a method of :class:`Broker`.
+2. Nothing here knows a broker: what has to happen to one is a method of ``Broker``.
 3. A check fails with an AssertionError that begins with its name.
 
 Source: ours. It is the list of what was seen to lose, repeat or falsely acknowledge messages.
@@ -16,93 +16,23 @@ import signal
 import threading
 import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 from acktree.core.spouts.retry import Retry
 from acktree.errors import ConnectorError
-from acktree.spout import Spout
-from acktree.testing.spout_harness import Arrived, SpoutHarness
+from acktree.testing.broker import Broker, MakeSpout
+from acktree.testing.spout_case import Case, expect
+from acktree.testing.spout_harness import SpoutHarness
 
-__all__ = ["SPOUT_CHECKS", "Broker", "check_spout"]
+__all__ = ["SPOUT_CHECKS", "check_spout"]
 
 _FDS: Final = Path("/proc/self/fd")
 ERROR_SECS: Final = 10.0
 """An error must be reported within this time."""
-PATIENCE_SECS: Final = 15.0
-"""Beyond the time that the queue takes to deliver again, what is expected must happen within this time."""
-
-MakeSpout = Callable[[], Spout]
-
-
-class Broker(ABC):
-    """A queue on a real server, in the hands of ``check_spout``. Make one for each kind of queue.
-
-    The queue is empty and there when a check begins; messages are bytes, no two alike in one check.
-    """
-
-    redelivery_secs: float = 15.0
-    """The longest time until messages of a dead consumer come again."""
-    shortest_lease_secs: float = 4.0
-    """The shortest heartbeat, lease or poll limit that applies to the spout."""
-    counts_attempts: bool = False
-    """Whether the queue counts deliveries, so that ``attempt`` grows over reconnects."""
-    acks_belong_to_connection: bool = True
-    """Whether an ack counts on the connection that brought the message alone. False: on any, as with SQS."""
-    given_up: Literal["dead_letter", "reject"] = "dead_letter"
-    """Where what a ``Retry`` gives up goes: acktree's dead letters, or the broker's own."""
-    makes_queues: bool = False
-    """Whether the server makes a queue when it is named: one that was deleted is then an empty one."""
-    secret: str | None = None
-    """A password that no error may show."""
-
-    @abstractmethod
-    def put(self, bodies: Sequence[bytes]) -> None:
-        """Add messages to the queue, durably."""
-
-    @abstractmethod
-    def count(self) -> int:
-        """How many messages are not acknowledged; asked while no spout is open."""
-
-    @abstractmethod
-    def cut(self) -> None:
-        """Break every connection of a consumer, or take away what it holds, as a bad network does."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop the server in order."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill the server."""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start it again with what it had; returns when it serves."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Make the queue anew, empty, and its dead letters too."""
-
-    def drop_queue(self) -> None:
-        """Delete the queue. NotImplementedError, as here, where a queue cannot be: it is not checked then."""
-        raise NotImplementedError
-
-    def dead_letters(self) -> Sequence[bytes]:
-        """What lies in the broker's own dead letters. Asked more than once in a check."""
-        return []
-
-    def body_of(self, values: Sequence[Any]) -> bytes:
-        """The message in what the spout emitted."""
-        return bytes(values[0])
-
-    def misconfigured(self) -> Mapping[str, tuple[MakeSpout, bool]]:
-        """Spouts that cannot work, by what is wrong, and whether that may pass by itself."""
-        return {}
 
 
 def check_spout(make_spout: MakeSpout, broker: Broker, *, only: Iterable[str] | None = None) -> None:
@@ -119,66 +49,14 @@ def check_spout(make_spout: MakeSpout, broker: Broker, *, only: Iterable[str] | 
     for name in SPOUT_CHECKS if only is None else only:
         broker.clear()
         try:
-            _CHECKS[name](_Case(make_spout, broker))
+            _CHECKS[name](Case(make_spout, broker))
         except AssertionError as failed:
             raise AssertionError(f"{name}: {failed}") from failed
         except ConnectorError as error:
             raise AssertionError(f"{name}: the spout stopped the topology: {error}") from error
 
 
-class _Case:
-    """What the checks have in common."""
-
-    def __init__(self, make_spout: MakeSpout, broker: Broker) -> None:
-        self.make_spout, self.broker = make_spout, broker
-        self.patience = broker.redelivery_secs + PATIENCE_SECS
-
-    def open(self, retry: Retry | None = None, most: int | None = None) -> SpoutHarness:
-        return SpoutHarness(self.make_spout(), retry=retry, max_spout_pending=most)
-
-    def put(self, count: int) -> set[bytes]:
-        bodies = [f"message {number}".encode() for number in range(count)]
-        self.broker.put(bodies)
-        return set(bodies)
-
-    def bodies(self, attempts: Iterable[Arrived]) -> list[bytes]:
-        return [self.broker.body_of(each.values) for each in attempts]
-
-    def until_arrived(self, harness: SpoutHarness, total: int, what: str) -> list[Arrived]:
-        harness.until(lambda: len(harness.arrived) >= total, self.patience, what)
-        return list(harness.arrived)
-
-    def ack_all(self, harness: SpoutHarness, wanted: set[bytes], first: int = 0) -> None:
-        """Ack whatever comes until each of these was acked, then let it rest."""
-        done: set[bytes] = set()
-        at = first
-
-        def is_done() -> bool:
-            nonlocal at
-            fresh = harness.arrived[at:]
-            if fresh:
-                at = len(harness.arrived)
-                harness.ack(fresh)
-                done.update(self.bodies(fresh))
-            return wanted <= done and harness.task.is_idle
-
-        harness.until(is_done, self.patience, "every message comes and is acked")
-        harness.rest(0.3)
-        is_done()
-
-    def expect_left(self, count: int) -> None:
-        deadline = time.monotonic() + self.patience
-        while (left := self.broker.count()) != count and time.monotonic() < deadline:
-            time.sleep(0.1)
-        _expect(left == count, f"{left} messages are left in the queue, and {count} should be")
-
-
-def _expect(is_so: bool, what: str) -> None:  # noqa: FBT001  # it is the value, not an option
-    if not is_so:
-        raise AssertionError(what)
-
-
-def _opens_and_closes_without_leaks(case: _Case) -> None:
+def _opens_and_closes_without_leaks(case: Case) -> None:
     def once() -> None:
         with case.open() as harness:
             harness.rest(0.1)
@@ -192,8 +70,8 @@ def _opens_and_closes_without_leaks(case: _Case) -> None:
         left = _left_over(threads, files)
         if left == (0, 0):
             return
-    _expect(not left[0], f"{left[0]} threads are left after three openings")
-    _expect(not left[1], f"{left[1]} files or sockets are left after three openings")
+    expect(not left[0], f"{left[0]} threads are left after three openings")
+    expect(not left[1], f"{left[1]} files or sockets are left after three openings")
 
 
 def _left_over(threads: int, files: int) -> tuple[int, int]:
@@ -212,14 +90,14 @@ def _held() -> tuple[int, int]:
     return threading.active_count(), sum(1 for _ in _FDS.iterdir()) if _FDS.exists() else 0
 
 
-def _each_message_at_least_once(case: _Case) -> None:
+def _each_message_at_least_once(case: Case) -> None:
     wanted = case.put(50)
     with case.open() as harness:
         case.ack_all(harness, wanted)
     case.expect_left(0)
 
 
-def _acks_out_of_order(case: _Case) -> None:
+def _acks_out_of_order(case: Case) -> None:
     wanted = case.put(20)
     with case.open() as harness:
         arrived = case.until_arrived(harness, 20, "20 messages come")
@@ -232,11 +110,11 @@ def _acks_out_of_order(case: _Case) -> None:
     with case.open() as harness:
         case.ack_all(harness, left)
         again = set(case.bodies(harness.arrived)) - left
-        _expect(not again, f"came again though they were acked: {sorted(again)[:3]}")
+        expect(not again, f"came again though they were acked: {sorted(again)[:3]}")
     case.expect_left(0)
 
 
-def _a_verdict_of_an_earlier_connection(case: _Case) -> None:
+def _a_verdict_of_an_earlier_connection(case: Case) -> None:
     case.put(5)
     with case.open() as harness:
         first = case.until_arrived(harness, 5, "5 messages come")
@@ -244,7 +122,7 @@ def _a_verdict_of_an_earlier_connection(case: _Case) -> None:
         if case.broker.acks_belong_to_connection:
             case.until_arrived(harness, 10, "5 messages come again after the cut")
             open_count = harness.task.open_count
-            _expect(open_count == len(first), f"{open_count} of 5 messages are open after a cut")
+            expect(open_count == len(first), f"{open_count} of 5 messages are open after a cut")
             harness.ack(first)
             for each in first:
                 harness.spout.ack_batch([each.message_id])
@@ -253,43 +131,43 @@ def _a_verdict_of_an_earlier_connection(case: _Case) -> None:
             harness.ack(first)
             harness.until(lambda: harness.task.is_idle, case.patience, "5 messages are acked after the cut")
             harness.rest(case.broker.redelivery_secs)
-            _expect(len(harness.arrived) == len(first), "messages that were acked came again")
+            expect(len(harness.arrived) == len(first), "messages that were acked came again")
     case.expect_left(5 if case.broker.acks_belong_to_connection else 0)
 
 
-def _a_failed_message_comes_again(case: _Case) -> None:
+def _a_failed_message_comes_again(case: Case) -> None:
     wanted = case.put(3)
     with case.open() as harness:
         first = case.until_arrived(harness, 3, "3 messages come")
         harness.fail(first)
         second = case.until_arrived(harness, 6, "3 failed messages come again")[3:]
-        _expect(set(case.bodies(second)) == wanted, "other messages came again than failed")
+        expect(set(case.bodies(second)) == wanted, "other messages came again than failed")
         if case.broker.counts_attempts:
             attempts = {each.attempt for each in second}
-            _expect(attempts == {2}, f"the second delivery has the attempts {sorted(attempts)}")
+            expect(attempts == {2}, f"the second delivery has the attempts {sorted(attempts)}")
         case.ack_all(harness, wanted, first=3)
     case.expect_left(0)
 
 
-def _what_is_given_up_has_one_copy(case: _Case) -> None:
+def _what_is_given_up_has_one_copy(case: Case) -> None:
     wanted = case.put(2)
     with case.open(Retry(max_attempts=1)) as harness:
         harness.fail(case.until_arrived(harness, 2, "2 messages come"))
         harness.until(lambda: harness.task.is_idle, case.patience, "2 messages are given up")
         harness.rest(0.3)
-        _expect(len(harness.arrived) == len(wanted), "a message that was given up came again")
+        expect(len(harness.arrived) == len(wanted), "a message that was given up came again")
         ours = len(harness.letters)
     case.expect_left(0)
     theirs = sorted(case.broker.dead_letters())
     wanted_ours = 0 if case.broker.given_up == "reject" else 2
-    _expect(ours == wanted_ours, f"acktree has {ours} dead letters, and should have {wanted_ours}")
-    _expect(
+    expect(ours == wanted_ours, f"acktree has {ours} dead letters, and should have {wanted_ours}")
+    expect(
         theirs == (sorted(wanted) if case.broker.given_up == "reject" else []),
         f"the broker's dead letters are {theirs}",
     )
 
 
-def _a_cut_while_messages_are_open(case: _Case) -> None:
+def _a_cut_while_messages_are_open(case: Case) -> None:
     wanted = case.put(20)
     with case.open(most=10) as harness:
         arrived = case.until_arrived(harness, 10, "10 messages come")
@@ -303,7 +181,7 @@ def _a_cut_while_messages_are_open(case: _Case) -> None:
     case.expect_left(0)
 
 
-def _a_cut_while_a_retry_waits(case: _Case) -> None:
+def _a_cut_while_a_retry_waits(case: Case) -> None:
     case.put(1)
     with case.open(Retry(max_attempts=3, backoff_secs=(0.5, 0.5), jitter=False)) as harness:
         harness.fail(case.until_arrived(harness, 1, "the message comes"))
@@ -321,7 +199,7 @@ def _a_cut_while_a_retry_waits(case: _Case) -> None:
         harness.until(is_given_up, case.patience, "the message is given up")
         harness.rest(1.5)
         is_given_up()
-        _expect(letters() == 1, f"one poison message made {letters()} dead letters")
+        expect(letters() == 1, f"one poison message made {letters()} dead letters")
     case.expect_left(0)
 
 
@@ -330,7 +208,7 @@ def _letters(broker: Broker, harness: SpoutHarness) -> int:
     return len(broker.dead_letters()) if broker.given_up == "reject" else len(harness.letters)
 
 
-def _a_cut_between_ack_and_commit(case: _Case) -> None:
+def _a_cut_between_ack_and_commit(case: Case) -> None:
     wanted = case.put(5)
     with case.open() as harness:
         first = case.until_arrived(harness, 5, "5 messages come")
@@ -344,12 +222,12 @@ def _a_cut_between_ack_and_commit(case: _Case) -> None:
             if fresh:
                 harness.ack(fresh)
             time.sleep(0.01)
-        _expect(set(case.bodies(harness.arrived)) == wanted, "a message is missing")
+        expect(set(case.bodies(harness.arrived)) == wanted, "a message is missing")
     case.expect_left(0)
 
 
-def _server_away(end: str) -> Callable[[_Case], None]:
-    def check(case: _Case) -> None:
+def _server_away(end: str) -> Callable[[Case], None]:
+    def check(case: Case) -> None:
         wanted = case.put(20)
         with case.open(most=10) as harness:
             case.until_arrived(harness, 10, "10 messages come")
@@ -357,7 +235,7 @@ def _server_away(end: str) -> Callable[[_Case], None]:
             try:
                 harness.rest(2)
                 told = len(harness.reports)
-                _expect(told == 1, f"the outage was reported {told} times, and should be once")
+                expect(told == 1, f"the outage was reported {told} times, and should be once")
             finally:
                 case.broker.start()
             case.ack_all(harness, wanted)
@@ -366,43 +244,43 @@ def _server_away(end: str) -> Callable[[_Case], None]:
     return check
 
 
-def _saturated_for_three_leases(case: _Case) -> None:
+def _saturated_for_three_leases(case: Case) -> None:
     wanted = case.put(10)
     with case.open(most=5) as harness:
         case.until_arrived(harness, 5, "5 messages come")
         harness.rest(3 * case.broker.shortest_lease_secs)
-        _expect(not harness.reports, f"while saturated: {[each.reason for each in harness.reports]}")
+        expect(not harness.reports, f"while saturated: {[each.reason for each in harness.reports]}")
         case.ack_all(harness, wanted)
         twice = len(harness.arrived) - 10
-        _expect(not twice, f"{twice} messages came twice")
+        expect(not twice, f"{twice} messages came twice")
     case.expect_left(0)
 
 
-def _deactivated_for_three_leases(case: _Case) -> None:
+def _deactivated_for_three_leases(case: Case) -> None:
     wanted = case.put(10)
     with case.open(most=5) as harness:
         first = case.until_arrived(harness, 5, "5 messages come")
         harness.task.deactivate()
         harness.rest(3 * case.broker.shortest_lease_secs)
-        _expect(not harness.reports, f"while deactivated: {[each.reason for each in harness.reports]}")
+        expect(not harness.reports, f"while deactivated: {[each.reason for each in harness.reports]}")
         harness.ack(first)
         harness.task.activate()
         case.ack_all(harness, wanted - set(case.bodies(first)), first=5)
         twice = len(harness.arrived) - 10
-        _expect(not twice, f"{twice} messages came twice")
+        expect(not twice, f"{twice} messages came twice")
     case.expect_left(0)
 
 
-def _never_more_open_than_allowed(case: _Case) -> None:
+def _never_more_open_than_allowed(case: Case) -> None:
     wanted = case.put(40)
     most = 7
     with case.open(most=most) as harness:
         case.ack_all(harness, wanted)
-        _expect(harness.most_open <= most, f"{harness.most_open} messages were open, and {most} are allowed")
+        expect(harness.most_open <= most, f"{harness.most_open} messages were open, and {most} are allowed")
     case.expect_left(0)
 
 
-def _two_tasks_one_ends(case: _Case) -> None:
+def _two_tasks_one_ends(case: Case) -> None:
     wanted = case.put(40)
     with case.open(most=10) as stays:
         with case.open(most=10) as ends:
@@ -412,7 +290,7 @@ def _two_tasks_one_ends(case: _Case) -> None:
     case.expect_left(0)
 
 
-def _driver_killed(case: _Case) -> None:
+def _driver_killed(case: Case) -> None:
     wanted = case.put(20)
     read, write = os.pipe()
     with warnings.catch_warnings():
@@ -432,13 +310,13 @@ def _driver_killed(case: _Case) -> None:
         os.close(read)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    _expect(has_arrived, "the driver that is killed was given no messages")
+    expect(has_arrived, "the driver that is killed was given no messages")
     with case.open() as harness:
         case.ack_all(harness, wanted)
     case.expect_left(0)
 
 
-def _a_mistake_is_told_with_its_mend(case: _Case) -> None:
+def _a_mistake_is_told_with_its_mend(case: Case) -> None:
     for name, (make_spout, may_pass) in case.broker.misconfigured().items():
         error: BaseException | None = None
         began = time.monotonic()
@@ -452,16 +330,16 @@ def _a_mistake_is_told_with_its_mend(case: _Case) -> None:
         except ConnectorError as raised:
             error = raised
         took = time.monotonic() - began
-        _expect(isinstance(error, ConnectorError), f"{name}: told as {error!r}")
+        expect(isinstance(error, ConnectorError), f"{name}: told as {error!r}")
         assert isinstance(error, ConnectorError)
-        _expect(error.can_retry is may_pass, f"{name}: can_retry is {error.can_retry}")
-        _expect(all((error.what, error.where, error.fix)), f"{name}: a part of the error is empty")
+        expect(error.can_retry is may_pass, f"{name}: can_retry is {error.can_retry}")
+        expect(all((error.what, error.where, error.fix)), f"{name}: a part of the error is empty")
         secret = case.broker.secret
-        _expect(secret is None or secret not in str(error), f"{name}: the error shows the password")
-        _expect(took <= ERROR_SECS, f"{name}: told after {took:.1f} s")
+        expect(secret is None or secret not in str(error), f"{name}: the error shows the password")
+        expect(took <= ERROR_SECS, f"{name}: told after {took:.1f} s")
 
 
-def _a_deleted_queue_stops_it(case: _Case) -> None:
+def _a_deleted_queue_stops_it(case: Case) -> None:
     case.put(3)
     with case.open() as harness:
         case.until_arrived(harness, 3, "3 messages come")
@@ -477,13 +355,13 @@ def _a_deleted_queue_stops_it(case: _Case) -> None:
         try:
             harness.rest(ERROR_SECS)
         except ConnectorError as error:
-            _expect(not error.can_retry, "the error says that it may pass")
+            expect(not error.can_retry, "the error says that it may pass")
             return
     told = [each.reason for each in harness.reports]
     raise AssertionError(f"nothing stopped it for {ERROR_SECS:g} s; reported: {told}")
 
 
-_CHECKS: Final[Mapping[str, Callable[[_Case], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Case], None]]] = {
     "opens and closes without leaks": _opens_and_closes_without_leaks,
     "each message at least once": _each_message_at_least_once,
     "acks out of order": _acks_out_of_order,

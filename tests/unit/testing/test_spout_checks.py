@@ -259,7 +259,7 @@ LEAKED = []
     ids=lambda each: each.__name__ if isinstance(each, type) else each,
 )
 def test_a_spout_that_breaks_a_rule_does_not_pass(broken, check, monkeypatch) -> None:
-    monkeypatch.setattr("acktree.testing.spout_checks.PATIENCE_SECS", 1.0)
+    monkeypatch.setattr("acktree.testing.spout_case.PATIENCE_SECS", 1.0)
     monkeypatch.setattr("acktree.testing.spout_checks.ERROR_SECS", 1.0)
     broker = Memory(spout=broken)
     with pytest.raises(AssertionError, match=f"^{check}: "):
