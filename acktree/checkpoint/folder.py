@@ -31,6 +31,7 @@ import json
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from typing import Any, Final
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.files import FOLDER, UNPLACED, Files
-from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_writers
+from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, check_version
 from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
@@ -74,6 +75,7 @@ class Checkpoint:
         self._is_new = not self._disk.exists(folder)
         make_folder(folder, self._disk)
         warn_of_writers(folder, self._disk)
+        warn_of_other_files(folder, self._disk)
         self._facts: dict[str, Any] = {}
         self._changing = Lock()  # of the facts: each spout thread reserves sequences
         self._syncing = Lock()
@@ -219,6 +221,27 @@ class Checkpoint:
         return bool(self._facts.get("ended"))
 
     @property
+    def letters_to_redrive(self) -> list[int]:
+        """The ids of the dead letters that the next run sends again: ordered while nobody ran it."""
+        return list(self._facts.get("redrive", ()))
+
+    def order_redrive(self, ids: Iterable[int]) -> None:
+        """Note dead letters that the next run is to send again; with no ids, that they were sent.
+
+        Raises:
+            CheckpointError: No topology was run on this checkpoint.
+        """
+        if not self._facts:
+            raise CheckpointError(
+                "no topology was run on this checkpoint", str(self.place), "name the one that gave them up"
+            )
+        asked = sorted({*ids})
+        with self._changing:
+            self._write(
+                {**self._facts, "redrive": sorted({*self.letters_to_redrive, *asked}) if asked else []}
+            )
+
+    @property
     def first_batch(self) -> int:
         """What Spark's first micro-batch counts as: its checkpoint may be younger than ours."""
         return int(self._facts.get("first_batch", 0))
@@ -276,7 +299,7 @@ class Checkpoint:
             )  # fmt: skip
         now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
         self._write({
-            **self._facts,
+            **self._facts, "ended": self.has_ended and not self.letters_to_redrive,
             "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
         })  # fmt: skip
         return topology

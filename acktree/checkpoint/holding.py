@@ -8,12 +8,16 @@ import os
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from acktree.errors import ConfigError
 from acktree.logs import logger
 from acktree.private_files import Disk
 
 log = logger("acktree")
+
+_BEFORE_A_RUN: Final = frozenset({"lock", "driver.log", "control.json"})
+"""What may be in a checkpoint before its first run: `acktree submit` opens the log first."""
 
 
 def sign_lock(lock: int, disk: Disk) -> None:
@@ -54,6 +58,18 @@ def holder_in(lock: Path, disk: Disk) -> str:
         return f"process {said['pid']} on {said['host']}, since {said['since']}"
     except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
         return "a process that has not said who it is"
+
+
+def warn_of_other_files(folder: Path, disk: Disk) -> None:
+    """A folder that is no checkpoint yet and holds something is hardly meant to become one."""
+    others = sorted({*disk.names(folder)} - _BEFORE_A_RUN)
+    if others and not disk.exists(folder / "acktree.json"):
+        log.warning(
+            "checkpoint=%s holds other files (%s), and acktree puts its own beside them. "
+            "fix: name a folder of the topology's own",
+            folder,
+            ", ".join(others[:3]) + (", ..." if len(others) > 3 else ""),  # noqa: PLR2004  # enough to know it by
+        )
 
 
 def warn_of_writers(folder: Path, disk: Disk) -> None:

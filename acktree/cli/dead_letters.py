@@ -1,7 +1,8 @@
 """``acktree dead-letters list|show|redrive|purge|export``.
 
-A running topology is asked through its driver; of a stopped one the file in its checkpoint is read. Orders by
-filter name the count that was shown, and are refused where it has changed.
+A running topology is asked through its driver. Of a stopped one the file in its checkpoint is read, and what
+is to be sent again is noted there for the next run. Orders by filter name the count that was shown, and are
+refused where it has changed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
+from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import MisuseError
 from acktree.texts import bounded
 from acktree.ui import letters
-from acktree.ui.client import find
+from acktree.ui.client import Found, find
 from acktree.ui.stopped import letters_of
 
 __all__ = ["add_to"]
@@ -111,10 +114,27 @@ def _show(given: Namespace) -> Answer:
 
 
 def _redrive(given: Namespace) -> Answer:
-    door = door_of(find(given.topology), given)
+    found = find(given.topology)
+    if not found.is_running and found.folder is not None:
+        return _redrive_by_next_run(given, found, found.folder)
+    door = door_of(found, given)
     order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again")
     done = door.order("dead-letters/redrive", order)
     return Answer(done, f"{done['redriven']:,} sent again")
+
+
+def _redrive_by_next_run(given: Namespace, found: Found, folder: Path) -> Answer:
+    with letters_of(found, given.store) as store:
+        question = "let the next run send {} again"
+        order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
+        ids = letters.ordered(store, order)
+    held = Checkpoint(folder)
+    try:
+        held.order_redrive(ids)
+    finally:
+        held.close()
+    text = f"{len(ids):,} are sent again when the topology runs next on {folder}"
+    return Answer({"done": True, "redriven": 0, "ordered": len(ids)}, text)
 
 
 def _purge(given: Namespace) -> Answer:

@@ -20,6 +20,7 @@ from acktree.checkpoint.location import location_of
 from acktree.cli.answers import Answer, Commands, new_command
 from acktree.config import Config
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.importing import importing
 from acktree.driver.signals import StoppedBySignal
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
 from acktree.private_files import make_private_file, make_private_folder
@@ -64,8 +65,14 @@ def topology_of(target: str) -> Topology:
 
     Raises:
         ConfigError: There is no such module or name, or it is no topology.
+        MisuseError: The module submits a topology when it is imported.
         TopologyError: It is invalid.
     """
+    with importing(target):
+        return _topology_of(target)
+
+
+def _topology_of(target: str) -> Topology:
     place, _, name = target.partition(":") if not target.endswith(".py") else (target, "", "")
     module = _module(place, target)
     name = name or "topology"
@@ -96,6 +103,14 @@ def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module
             raise ConfigError(f"there is no file {place}", target, "name a module or a .py file")
         sys.path.insert(0, str(file.absolute().parent))
         place = file.stem
+    elif "/" in place or place.startswith("."):
+        found = file.with_name(f"{file.name}.py")
+        fix = (
+            f"name the file: {found}"
+            if found.is_file()
+            else "name a module, such as package.module, or a .py file"
+        )
+        raise ConfigError(f"{place!r} is no name of a module", target, fix)
     try:
         with _users_errors(f"{place or 'nothing'} cannot be imported", target):
             return importlib.import_module(place)
@@ -211,7 +226,7 @@ def _account(running: SubmittedTopology, error: BaseException | None) -> Answer:
     stats = running.stats()
     components = running.describe().data["components"]
     spouts = [stats[name] for name, about in components.items() if about["kind"] == "spout"]
-    counts: dict[str, Any] = {
+    counts: dict[str, Any] = {"open_at_start": stats.open_at_start} | {
         what: sum(getattr(spout.total, what) for spout in spouts)
         for what in ("emitted", "acked", "failed", "timed_out")
     }

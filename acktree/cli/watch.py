@@ -112,6 +112,8 @@ def _as_of(found: Found, snapshot: Snapshot) -> str:
     at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if found.is_running:
         return f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
+    if found.entry is not None and found.entry.id != snapshot.id:
+        return f"{found.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
     status = "DIED" if snapshot.is_running else snapshot.status
     return f"{snapshot.id}  {status}  nobody runs it; the last numbers, of {at}"
 

@@ -62,7 +62,7 @@ def refuse_foreign_letters(letters: Sequence[DeadLetter], topology: Topology, *,
         raise MisuseError(
             "the topology is not running, so nothing can be sent into it",
             f"redrive() of dead letters, topology {topology.name!r}",
-            "submit it again on the same checkpoint, then redrive; the letters are unchanged",
+            "order it for the next run: acktree dead-letters redrive CHECKPOINT ID ...",
         )
     for letter in letters:
         spout = topology.components.get(letter.spout)

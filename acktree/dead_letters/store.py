@@ -163,7 +163,8 @@ class DeadLetters:
             raise MisuseError(
                 "dead letters can be sent again only into the running topology that gave them up",
                 f"dead letters in {self.place}",
-                "submit the topology, and call running.dead_letters.redrive(ids)",
+                "call running.dead_letters.redrive(ids) while it runs; or order it for the next run, with "
+                "`acktree dead-letters redrive CHECKPOINT ID ...`",
             )
         with self._redriving:  # two threads that redrive the same letter send it once
             letters = [letter for letter in self.get(dict.fromkeys(ids)) if not self._is_open(letter)]

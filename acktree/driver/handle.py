@@ -97,6 +97,7 @@ class SubmittedTopology(RunningTopology):
             spouts=run.open_messages(),
             errors=self.errors,
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
+            open_at_start=run.log.open_at_start,
         )
 
     def activate(self) -> None:

@@ -91,6 +91,7 @@ class RunLog:
         self._last = Account(0, 0, 0, 0, 0)
         self._last_at = 0.0
         self.warm_secs: float | None = None
+        self.open_at_start = 0
 
     @property
     def warming_up_secs(self) -> float | None:
@@ -98,7 +99,12 @@ class RunLog:
         return None if self.warm_secs is not None else time.monotonic() - self._began
 
     def begins(self, run: int, open_count: int, checkpoint: Path | str) -> None:
-        """The query is about to start."""
+        """The query is about to start.
+
+        Args:
+            open_count: The messages that earlier runs left open.
+        """
+        self.open_at_start = open_count
         how = "new" if run <= 1 else "resumed"
         log.info(
             "topology=%s %s run=%d open=%d checkpoint=%s; warming up: the first micro-batch compiles",

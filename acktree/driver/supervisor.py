@@ -383,6 +383,12 @@ class Supervisor:
             thread.stop()
         most_secs = _HURRIED_SPOUT_SECS if self._must_hurry.is_set() else _STOP_SECS
         deadline = time.monotonic() + most_secs
+        busy = [task for task, thread in threads.items() if not thread.join(_LOOK_SECS)]
+        if busy:
+            log.warning(
+                "topology=%s tasks=%s: a call of the spout has not returned; waiting up to %s s",
+                self.run.name, busy, most_secs,
+            )  # fmt: skip
         for task, thread in threads.items():
             if not thread.join(max(0.0, deadline - time.monotonic())):
                 log.error(

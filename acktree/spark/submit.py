@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
+
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
@@ -33,12 +35,13 @@ from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.importing import refuse_submit_by_import
 from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.errors import naming_keywords
+from acktree.errors import MisuseError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -50,6 +53,7 @@ from acktree.spark.session.settings import (
     lent_partitions,
     most_carried,
     no_retries_hint,
+    other_python_hint,
     prepare_session,
 )
 from acktree.spark.session.shipping import ship_code
@@ -97,11 +101,13 @@ def submit(
         CheckpointError: Another driver runs on the checkpoint, its disk is full, its URL cannot be reached,
             or the topology changed in a way that it cannot follow: see ``docs/running.md``.
         TopologyError: ``topology`` is none: a builder, for example.
+        MisuseError: The module that calls this is imported, by ``acktree run`` or by a Python worker.
         ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
             no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     refuse_other_than_topology(topology, "submit")
+    refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
     print_by_default()
     config = config or Config()
     where = location_of(checkpoint)
@@ -122,7 +128,7 @@ def _submit_in(
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
-        if held.has_ended:
+        if held.has_ended and not held.letters_to_redrive:
             running = _ended(topology, held, config, _nothing)
         else:
             session, give_back = _session(topology, spark)
@@ -143,7 +149,7 @@ def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config:
         files = Mirror.open(HadoopFolder.of_session(session, url), (parent or "").split(",")[0] or None)
         held = Checkpoint(files.folder, files)
         given_up.callback(held.close)
-        if held.has_ended:
+        if held.has_ended and not held.letters_to_redrive:
             running = _ended(topology, held, config, give_back)
         else:
             running = _start(session, give_back, topology, held, config, began)
@@ -164,7 +170,7 @@ def _session(
         with signals_wait():  # a JVM that is left half started stays
             session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
         prepare_session(session, is_folder=is_folder)
-        if hint := no_retries_hint(session):
+        for hint in filter(None, (no_retries_hint(session), other_python_hint(session))):
             log.warning("topology=%s %s", topology.name, hint)
     except BaseException:
         give_back()
@@ -264,6 +270,7 @@ def _start(
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)
+    _redrive_ordered(held, letters)
     if door is not None:
         door.open(running, run, query.batch_ms)
     supervisor.begin()
@@ -371,6 +378,20 @@ def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[
     for letter in letters:
         threads.by_task[letter.task_id].task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
     threads.wake()
+
+
+def _redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
+    """Send the dead letters again that an operator chose while nobody ran the topology."""
+    ordered = held.letters_to_redrive
+    if not ordered:
+        return
+    try:
+        there = [letter.id for letter in letters.find(ids=ordered) if letter.id is not None]
+        count = letters.redrive(there)
+        log.info("dead letters: %d are sent again, of %d that were ordered", count, len(ordered))
+    except MisuseError as refused:  # of another topology, for example: no reason not to run this one
+        log.warning("dead letters %s are not sent again: %s", ordered, refused)
+    held.order_redrive(())
 
 
 def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:

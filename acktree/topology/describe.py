@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from acktree.core.data.groupings import Fields, Grouping, PartialKey
@@ -72,7 +73,7 @@ class Description:
     def _lines_of(self, component: str) -> list[str]:
         about = self.data["components"][component]
         tasks = about["task_ids"]
-        numbers = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {tasks[0]}-{tasks[-1]}"
+        numbers = f"task {tasks[0]}" if len(tasks) == 1 else f"tasks {_ranges(tasks)}"
         extra = [f"remembers {', '.join(about['remembers'])}"] if about["remembers"] else []
         extra += [f"ticks every {about['tick_secs']:g} s"] if about["tick_secs"] else []
         extra += [f"executes for at most {secs:g} s"] if (secs := about["execute_timeout_secs"]) else []
@@ -87,6 +88,17 @@ class Description:
         for stream, names in about["streams"].items():
             lines.append(f"  -> {stream}({', '.join(names)})")
         return lines
+
+
+def _ranges(tasks: Sequence[int]) -> str:
+    """Ascending task ids as text; a rebalance can leave gaps.
+
+    >>> _ranges([1, 2, 3, 5])
+    '1-3, 5'
+    """
+    starts = [at for at, task in enumerate(tasks) if not at or tasks[at - 1] != task - 1]
+    parts = [tasks[start:end] for start, end in pairwise([*starts, len(tasks)])]
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
 
 
 def describe(

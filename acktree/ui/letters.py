@@ -113,6 +113,11 @@ def redrive(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"done": True, "redriven": store.redrive(_ordered(store, given, "redrive"))}
 
 
+def ordered(store: DeadLetters, given: Mapping[str, Any]) -> list[int]:
+    """The ids of the letters that an order to redrive is about; for a topology that nobody runs."""
+    return _ordered(store, given, "redrive")
+
+
 def purge(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     """Delete letters: those with the ids, or all that match filters and the count that was seen."""
     ids = _ordered(store, given, "purge")

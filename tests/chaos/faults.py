@@ -12,14 +12,15 @@ happened, one that was interrupted has happened whole or not at all.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import xor
 from pathlib import Path
 from random import Random
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -54,32 +55,73 @@ RAISED: Final = (LateError, MemoryError, KeyboardInterrupt)
 
 
 class Interrupter:
-    """Counts the engine's opcodes while it is on, and raises at one of them."""
+    """Counts the engine's opcodes in this thread while it is on, and raises at one of them."""
 
     def __init__(self, at: int = -1, kind: type[BaseException] = LateError) -> None:
         self.at, self.kind, self.count, self.has_raised = at, kind, 0, False
 
     def __enter__(self) -> None:
-        self._before = sys.gettrace()  # a tool that measures coverage has one
         if not self.has_raised:
-            sys.settrace(self._called)
+            self._off = _on_opcodes(self._step)
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
+        self._off()
 
-    def _called(self, frame: FrameType, _event: str, _arg: object) -> Any:
+    def _step(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            self.has_raised = True
+            raise self.kind("from outside")
+
+    @staticmethod
+    def _off() -> None:
+        """Stop counting; nothing was begun."""
+
+
+def _trace_opcodes(step: Callable[[], None]) -> Callable[[], None]:
+    """Call ``step`` before each opcode of the engine, in this thread. Gives what ends it."""
+
+    def called(frame: FrameType, _event: str, _arg: object) -> Any:
         if not frame.f_code.co_filename.startswith(ENGINE):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._stepped
+        return stepped
 
-    def _stepped(self, _frame: FrameType, event: str, _arg: object) -> Any:
+    def stepped(_frame: FrameType, event: str, _arg: object) -> Any:
         if event == "opcode":
-            self.count += 1
-            if self.count == self.at:
-                self.has_raised = True
-                raise self.kind("from outside")
-        return self._stepped
+            step()
+        return stepped
+
+    before = sys.gettrace()  # a tool that measures coverage has one
+    sys.settrace(called)
+    return partial(sys.settrace, before)
+
+
+def _monitor_opcodes(step: Callable[[], None]) -> Callable[[], None]:
+    """The same from Python 3.12 on, where tracing opcodes a second time misses most of them."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    tool, thread = monitoring.DEBUGGER_ID, threading.get_ident()
+
+    def stepped(code: CodeType, _offset: int) -> object:
+        if not code.co_filename.startswith(ENGINE):
+            return monitoring.DISABLE
+        if threading.get_ident() == thread:
+            step()
+        return None
+
+    def off() -> None:
+        if monitoring.get_tool(tool) is not None:
+            monitoring.set_events(tool, 0)
+            monitoring.free_tool_id(tool)
+
+    monitoring.use_tool_id(tool, "faults")
+    monitoring.register_callback(tool, monitoring.events.INSTRUCTION, stepped)
+    monitoring.restart_events()
+    monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+    return off
+
+
+_on_opcodes: Final = _monitor_opcodes if sys.version_info >= (3, 12) else _trace_opcodes
 
 
 @dataclass

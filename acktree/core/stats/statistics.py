@@ -117,6 +117,8 @@ class Stats:
     errors: tuple[ReportedError, ...] = ()
     warming_up_secs: float | None = None
     """For how long the topology has been warming up: no spout is open yet. None once it is warm."""
+    open_at_start: int = 0
+    """The messages that were open when this run began: emitted by earlier runs, counted here by verdict."""
 
     @staticmethod
     def of(
@@ -126,6 +128,7 @@ class Stats:
         spouts: Mapping[str, SpoutNumbers] = MappingProxyType({}),
         errors: Iterable[ReportedError] = (),
         warming_up_secs: float | None = None,
+        open_at_start: int = 0,
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -135,12 +138,13 @@ class Stats:
             spouts: The open messages of each spout.
             errors: The last errors, in the order of display.
             warming_up_secs: For how long the topology has been warming up; None when it is warm.
+            open_at_start: The messages that earlier runs left open.
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
             tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
         seen = {name: _component(tallies_of[name], spouts.get(name)) for name in sorted(tallies_of)}
-        return Stats(MappingProxyType(seen), tuple(errors), warming_up_secs)
+        return Stats(MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start)
 
     def __getitem__(self, component: str) -> ComponentStats:
         return self.components[component]

@@ -10,6 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats
@@ -40,6 +41,10 @@ def table_of(stats: Stats) -> str:
     if stats.warming_up_secs is not None:
         lines.append(
             f"warming up for {stats.warming_up_secs:.1f} s: the spouts open after the first micro-batch"
+        )
+    if stats.open_at_start:
+        lines.append(
+            f"{stats.open_at_start:,} messages were open when this run began; their verdicts are here too"
         )
     spouts = {name: each for name, each in stats.components.items() if each.open is not None}
     bolts = {name: each for name, each in stats.components.items() if each.open is None}
@@ -130,4 +135,6 @@ def _aligned(lines: Sequence[_Row]) -> list[str]:
 
 def _error_line(error: ReportedError) -> str:
     task = "" if error.task_id is None else f" task={error.task_id}"
-    return f"error component={error.component}{task} at_ms={error.at_ms} reason={error.reason!r}"
+    at = datetime.fromtimestamp(error.at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    reason = "; ".join(line.strip() for line in error.reason.splitlines())
+    return f"error component={error.component}{task} at={at} reason={reason!r}"

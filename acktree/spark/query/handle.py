@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.supervisor import Query
+from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.query import lost_records
 from acktree.spark.session.gateway import mute_stderr
 
@@ -56,8 +57,19 @@ class SparkQuery(Query):
 
     def explained(self, error: BaseException) -> BaseException:
         """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
+        if not isinstance(error, AcktreeError) and self._is_session_stopped():
+            return MisuseError(
+                "its Spark session was stopped while the topology ran",
+                f"checkpoint {self._checkpoint.place}",
+                "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
+            )
         error = lost_records.told(error)
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+
+    def _is_session_stopped(self) -> bool:
+        with suppress(Exception):  # a JVM that is gone does not answer
+            return bool(self._query._jsq.sparkSession().sparkContext().isStopped())  # noqa: SLF001
+        return False
 
     def batch_ms(self) -> Mapping[str, int]:
         """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""

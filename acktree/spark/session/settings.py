@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from acktree.spark.session.gateway import launch, mute_stderr
@@ -249,6 +251,20 @@ def no_retries_hint(session: SparkSession) -> str | None:
     return (
         f"master {master!r} tries a task once, so the first Python worker that dies stops the topology. fix: "
         f"build the session with master('local[{found[1] or 1},4]'), or let submit() make it"
+    )
+
+
+def other_python_hint(session: SparkSession) -> str | None:
+    """What to say of a local session whose workers run another Python than this program; None: nothing."""
+    named = str(session.sparkContext.pythonExec)
+    found = shutil.which(named)
+    if not (session.sparkContext.master or "").startswith("local") or found is None:
+        return None
+    if Path(found).parent.resolve() == Path(sys.executable).parent.resolve():
+        return None
+    return (
+        f"Spark runs bolts with {found}, which may miss packages: this program runs with {sys.executable}. "
+        f"fix: set PYSPARK_PYTHON={sys.executable} before the session is made, or activate its environment"
     )
 
 

@@ -18,6 +18,8 @@ Spark starts it by ``spark.python.daemon.module``.
 from __future__ import annotations
 
 import gc
+import socket
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Final
@@ -41,8 +43,23 @@ def preload() -> None:
     gc.freeze()
 
 
+def _worker_without_trace(
+    worker: Callable[[socket.socket, bool], int],
+) -> Callable[[socket.socket, bool], int]:
+    """A worker that ends in silence when Spark closes its connection: so it ends one that is idle."""
+
+    def run(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001  # as PySpark calls it
+        try:
+            return worker(connection, authenticated)
+        except BrokenPipeError:
+            return 1
+
+    return run
+
+
 if __name__ == "__main__":
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     preload()
-    manager()
+    vars(daemon)["worker"] = _worker_without_trace(daemon.worker)
+    daemon.manager()

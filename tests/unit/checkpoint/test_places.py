@@ -21,7 +21,7 @@ from acktree.checkpoint.location import hadoop_path, location_of
 from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_all_private
 from acktree.spark.session import settings
-from acktree.spark.session.settings import SETTINGS, lent_partitions, no_retries_hint
+from acktree.spark.session.settings import SETTINGS, lent_partitions, no_retries_hint, other_python_hint
 from acktree.spark.worker import process as worker
 
 
@@ -161,6 +161,22 @@ def test_a_local_session_without_retries_is_named_with_the_mend(master: str, men
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
     hint = no_retries_hint(session)
     assert hint is None if mend is None else f"master('{mend}')" in str(hint)
+
+
+@pytest.mark.parametrize("master", ["local[2,4]", "spark://x:7077"])
+def test_workers_of_another_python_than_the_programs_are_warned_of(master: str, tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.symlink_to(sys.executable)
+
+    def hint_for(python: str) -> str | None:
+        context = SimpleNamespace(master=master, pythonExec=python)
+        session: Any = SimpleNamespace(sparkContext=context)
+        return other_python_hint(session)
+
+    assert hint_for(sys.executable) is None
+    assert hint_for("no-such-python") is None
+    hint = hint_for(str(other))
+    assert hint is None if master.startswith("spark") else f"PYSPARK_PYTHON={sys.executable}" in str(hint)
 
 
 def test_the_page_lists_every_setting_that_is_made_on_a_session() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.main import main
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.dead_letters.store import DeadLetters
@@ -126,7 +127,12 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     assert said(capsys, "dead-letters", "redrive", "numbers", "1", "--yes")["redriven"] == 1
     assert said(capsys, "dead-letters", "purge", "numbers", "--redriven", "true", "--yes")["purged"] == 1
     assert main(["kill", "numbers", "-w", "0"]) == 0
-    assert main(["dead-letters", "redrive", "numbers", "2", "--yes"]) == 3
+    assert said(capsys, "dead-letters", "redrive", "numbers", "2", "--yes")["ordered"] == 1
+    assert main(["dead-letters", "redrive", "numbers", "999", "--yes"]) == 1
+    assert "there is no dead letter 999" in capsys.readouterr().err
+    held = Checkpoint(tmp_path / "cp")
+    assert held.letters_to_redrive == [2]
+    held.close()
     assert said(capsys, "dead-letters", "list", "numbers")["count"] == 3
     assert said(capsys, "dead-letters", "show", "numbers", "2")["traceback"]
     file = str(tmp_path / "letters.jsonl")
@@ -146,7 +152,9 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
         ("absent:topology", 1, "there is no module 'absent'"),
         ("absent.py", 1, "there is no file absent.py"),
         (":topology", 1, "nothing cannot be imported"),
-        (".program", 1, "cannot be imported"),
+        (".program", 1, "is no name of a module"),
+        ("./program:topology", 1, "name the file: program.py"),
+        ("./absent:topology", 1, "name a module"),
         ("program:Double.outputs", 1, "has no 'Double.outputs'"),
         ("program:raises", 1, ", in raises"),
         ("program:needs_one", 1, "missing 1 required positional argument"),
@@ -161,6 +169,19 @@ def test_a_dry_run_validates_and_starts_nothing(target, code, told, tmp_path, ca
     printed = capsys.readouterr()
     assert told in printed.out + printed.err
     assert sorted(each.name for each in tmp_path.glob("*") if each.name != "__pycache__") == ["program.py"]
+
+
+def test_a_module_that_submits_when_it_is_imported_is_refused(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pyspark")
+    program = f"{PROGRAM}\nfrom acktree import submit\nsubmit(topology, checkpoint='cp')\n"
+    (tmp_path / "submits.py").write_text(program)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["run", "submits.py", "--checkpoint", "other"]) == 1
+    refused = capsys.readouterr().err
+    assert "submits.py submits a topology when it is imported" in refused
+    assert "if __name__ == '__main__':" in refused
+    assert not (tmp_path / "cp").exists()
 
 
 @pytest.mark.parametrize(
@@ -227,6 +248,23 @@ os.kill(os.getpid(), signal.SIGKILL)
     with started(tmp_path / "cp"):
         assert said(capsys, "list")["topologies"][0]["status"] == "ACTIVE"
         assert said(capsys, "stats", "numbers")["id"].startswith("numbers-2-")
+
+
+def test_of_a_run_that_left_no_numbers_the_earlier_ones_are_said_to_be_anothers(tmp_path, capsys):
+    with started(tmp_path / "cp"):
+        pass  # run 1 stops in order
+    program = f"""
+import os, signal
+from pathlib import Path
+from tests.unit.ui.driver_without_spark import Started
+Started(Path({str(tmp_path / "cp")!r})).begin()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert main(["stats", "numbers"]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert head.startswith("numbers-2-")
+    assert "DIED  it left no numbers; those of numbers-1-" in head
 
 
 @pytest.mark.parametrize(

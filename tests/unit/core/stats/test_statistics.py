@@ -197,7 +197,7 @@ def test_the_table_can_be_read_by_a_person():
         spouts={"orders": SpoutNumbers(201, 12.34, complete_ms=Histogram({5: 999}))},
         errors=[
             ReportedError("split", 2, "no such order", 1700),
-            ReportedError("orders", None, "connection lost", 1800),
+            ReportedError("orders", None, "connection lost\n  where: here", 1800),
         ],
     )
     lines = stats.table().splitlines()
@@ -211,8 +211,8 @@ def test_the_table_can_be_read_by_a_person():
     emitted_ends = lines[0].index("emitted") + len("emitted")
     assert all(line[:emitted_ends].endswith("1,200") for line in lines[1:3])
     assert lines[-2:] == [
-        "error component=split task=2 at_ms=1700 reason='no such order'",
-        "error component=orders at_ms=1800 reason='connection lost'",
+        "error component=split task=2 at=1970-01-01T00:00:01Z reason='no such order'",
+        "error component=orders at=1970-01-01T00:00:01Z reason='connection lost; where: here'",
     ]
 
 
