@@ -209,7 +209,9 @@ def _checkpoint(named: str) -> Iterator[Check]:
     )  # fmt: skip
     yield _free_space("disk", found.folder)
     who = f"process {found.entry.pid} on {found.entry.host}" if found.entry else "a driver"
-    held = f"runs: {who}" if found.is_running else "nobody runs it, or its driver has no door"
+    held = (
+        f"runs: {who}" if found.is_running else "nobody runs it, or its driver has no socket (control=False)"
+    )
     yield Check("lock", is_ok=True, found=held)
 
 

@@ -54,7 +54,10 @@ def _rebalance(given: Namespace) -> Answer:
         partitions=given.partitions, by_key=given.by_key, forget=given.forget,
     )  # fmt: skip
     if given.component is None:
-        return _done(place, "memory can be restored on any level; submit the topology on it")
+        partitions = (
+            "" if given.partitions is None else f"every level has {given.partitions} partitions now; "
+        )
+        return _done(place, f"{partitions}memory can be restored on any level; submit the topology on it")
     return _done(
         place,
         f"{given.parallelism} tasks have the memory of {given.component!r} now; "

@@ -10,7 +10,7 @@ import time
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -334,4 +334,9 @@ def _is_warm(entry: Entry) -> bool:
 
 def _last_lines(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    with suppress(
+        ValueError, TypeError, KeyError, IndexError
+    ):  # it ends with what `run --json` says of an error
+        refused = json.loads(lines[-1])
+        lines = f"{refused['error']}\nwhere: {refused['where']}\nfix: {refused['fix']}".splitlines()
     return "\n".join(f"    {line}" for line in lines)

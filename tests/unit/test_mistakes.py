@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from acktree import AcktreeError, ConfigError, DeadLetters, IterableSpout, Retry, TopologyBuilder, bolt
+from acktree import (
+    AcktreeError,
+    BasicBolt,
+    ConfigError,
+    DeadLetters,
+    IterableSpout,
+    Retry,
+    TopologyBuilder,
+    bolt,
+)
 from acktree.spark.session.java import refuse_missing_java
-from acktree.testing import LocalCluster
+from acktree.testing import FeederSpout, LocalCluster
 
 
 def builder():
@@ -83,3 +92,23 @@ def test_a_java_that_is_there_is_taken(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(java.parent))
     refuse_missing_java()
+
+
+def test_an_ack_by_a_basic_bolt_fails_its_tuple_and_says_what_acks_it():
+    class Acks(BasicBolt):
+        outputs = []
+
+        def execute(self, tup, collector):
+            assert not hasattr(collector, "fail")
+            collector.ack(tup)
+
+    feeder = FeederSpout(["n"])
+    made = TopologyBuilder("t")
+    made.set_spout("numbers", feeder)
+    made.set_bolt("acks", Acks()).shuffle_grouping("numbers")
+    with LocalCluster() as cluster:
+        cluster.submit(made.create_topology())
+        feeder.feed([1], message_id=1)
+        cluster.advance()
+    [(_, failure)] = feeder.failed
+    assert "no 'ack': its tuple is acked when execute returns" in failure.reason

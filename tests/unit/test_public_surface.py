@@ -182,7 +182,7 @@ MEMBERS = """
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: complete_ms count lag oldest_secs
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: components errors of table warming_up_secs
+    Stats: components errors of open_at_start table warming_up_secs
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema

@@ -25,6 +25,8 @@ __all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_
 
 _MOST_PACKED: Final = 32_768
 """A packed exception of more bytes than this is not sent with its failure."""
+_MOST_SHOWN: Final = 40
+"""Characters of a reason in a repr."""
 _VERSION: Final = 1
 """The version of the layout of a packed failure."""
 
@@ -96,7 +98,8 @@ class Failure:
     def __repr__(self) -> str:
         by = "" if self.component is None else f" by {self.component!r:.20}"
         final = ", final" if self.final else ""
-        return f"Failure({self.kind.name}{by}: {self.reason!r:.40}, attempt={self.attempt}{final})"
+        reason = self.reason if len(self.reason) <= _MOST_SHOWN else f"{self.reason[:_MOST_SHOWN]}..."
+        return f"Failure({self.kind.name}{by}: {reason!r}, attempt={self.attempt}{final})"
 
     def to_bytes(self) -> bytes:
         """Pack it for another process, or for the journal. Never raises because of the exception.
