@@ -13,11 +13,13 @@ READY = $(VENV)/.ready
 PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile
 # The whole suite measures how much of core it covers; a part of it, chosen with ARGS, does not.
 CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov-fail-under=99)
+# Where `make test-newest` puts a Debian.
+NEWEST ?= /tmp/acktree-debian-13
 QUICK = acktree tests/unit tests/test_cookbook.py tests/test_tables.py
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights orders test test-quick test-unit test-spark docs lint fmt types imports bench wheel lock \
+.PHONY: help setup flights orders test test-quick test-unit test-spark test-newest docs lint fmt types imports bench wheel lock \
         clean java
 
 help: ## This list
@@ -58,6 +60,10 @@ test-unit: $(READY) ## The tests that need neither Spark nor Java
 
 test-spark: java $(READY) ## The tests on Spark
 	$(PYTEST) -m spark $(ARGS)
+
+test-newest: $(READY) ## The wheel on Python 3.13 with PySpark 4.2, in a Debian 13 of its own; as root, with debootstrap
+	$(MAKE) --no-print-directory wheel
+	scripts/newest_python.sh make $(NEWEST) && scripts/newest_python.sh test $(NEWEST) dist/acktree-*.whl
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check

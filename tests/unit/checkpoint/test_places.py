@@ -20,7 +20,6 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import hadoop_path, location_of
 from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_all_private
-from acktree.spark.session import settings
 from acktree.spark.session.settings import SETTINGS, lent_partitions, no_retries_hint, other_python_hint
 from acktree.spark.worker import process as worker
 
@@ -180,7 +179,7 @@ def test_workers_of_another_python_than_the_programs_are_warned_of(master: str, 
 
 
 def test_the_page_lists_every_setting_that_is_made_on_a_session() -> None:
-    page = (Path(settings.__file__).parents[3] / "docs" / "running.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "running.md").read_text()
     assert [setting.key for setting in SETTINGS if setting.key not in page] == []
 
 
