@@ -270,7 +270,7 @@ class LogReader:
         self._open(self.path, self._new_file())
 
     def _is_over(self) -> bool:
-        """Whether the file is complete: the next one is there, and this one is unchanged for ``wait_secs``."""
+        """Whether the file is complete: the next one is there, and this one did not change for a while."""
         assert self._file is not None
         here, now = _stat_of(self._file), time.monotonic()
         if self._is_at_path:

@@ -285,7 +285,7 @@ class _Kept:
         return self._table
 
     def _refuse_without_key(self, connection: sa.Connection) -> None:
-        """Refuse a table without a unique key: a second write would double rows, in MySQL without an error."""
+        """Refuse a table without a unique key: a second write would double rows, in MySQL silently."""
         look = sa.inspect(connection)
         name, schema, wanted = self._name, self._schema, set(self._key)
         unique: list[Sequence[str | None]] = [look.get_pk_constraint(name, schema)["constrained_columns"]]

@@ -56,6 +56,7 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
+<<<<<<< HEAD
         """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return MisuseError(
@@ -65,6 +66,11 @@ class SparkQuery(Query):
             )
         error = lost_records.told(error)
         return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+=======
+        """The cause of a failure: full disk, checkpoint out of reach, lost records, or the error itself."""
+        error = full_disk.explained(lost_records.explained(error), *self._checkpoint.places)
+        return self._checkpoint.files.explained(error)
+>>>>>>> 87b41af (The checkpoint's pages are plain: errors are explained, files are published, verdicts are delivered)
 
     def _is_session_stopped(self) -> bool:
         with suppress(Exception):  # a JVM that is gone does not answer
@@ -72,8 +78,8 @@ class SparkQuery(Query):
         return False
 
     def batch_ms(self) -> Mapping[str, int]:
-        """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""
-        with suppress(Exception):  # a JVM that is going away; this is for display
+        """The milliseconds of each of Spark's phases in the last micro-batch; empty before the first."""
+        with suppress(Exception):  # the JVM may be ending; this is for display only
             # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
             progress = self._query._jsq.lastProgress()  # noqa: SLF001
             if progress is not None:
@@ -82,7 +88,7 @@ class SparkQuery(Query):
         return {}
 
     def stop(self, *, at_once: bool) -> None:
-        """Stop the query; what Spark prints about a micro-batch that is broken off is not shown."""
+        """Stop the query; with ``at_once`` without Spark's output about the interrupted micro-batch."""
         if at_once:
             mute_stderr()
         self._query.stop()

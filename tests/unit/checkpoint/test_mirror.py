@@ -195,12 +195,12 @@ def test_what_is_deleted_goes_there_too_in_its_order_and_not_when_it_is_put_agai
     files, inbox = opened(remote, tmp_path)
     for name in ("3", "1", "2"):
         (files.folder / f"new-{name}").write_text(name)
-        files.place(files.folder / f"new-{name}", files.folder / "acker" / name)
+        files.publish(files.folder / f"new-{name}", files.folder / "acker" / name)
     for name in ("3", "1", "2"):
         files.remove(files.folder / "acker" / name)
     assert sorted(remote.names("acker")) == ["1", "2", "3"]
     (files.folder / "new-1").write_text("again")
-    files.place(files.folder / "new-1", files.folder / "acker" / "1")
+    files.publish(files.folder / "new-1", files.folder / "acker" / "1")
     deleted.clear()
     inbox.close()
     files.close()
@@ -213,7 +213,7 @@ def test_before_a_run_has_begun_what_is_thrown_away_is_gone_at_once(tmp_path):
     remote = RemoteFolder(tmp_path / "there")
     files = Mirror.open(remote, str(tmp_path))
     (files.folder / "new").write_text("of no commit")
-    file = files.place(files.folder / "new", files.folder / "verdicts" / "000000000007")
+    file = files.publish(files.folder / "new", files.folder / "verdicts" / "000000000007")
     files.remove(file)
     assert not remote.names("verdicts")
     files.close()
