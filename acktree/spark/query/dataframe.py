@@ -54,7 +54,7 @@ def refuse_unknown_types(component: str, schema: StructType) -> None:
 
 
 def refuse_nested_ids(component: str, schema: StructType, id_columns: Sequence[str]) -> None:
-    """Check, before the query starts, that an ``Acknowledger`` can be told the ids: they must be hashable.
+    """Check, before the query starts, that the ids are hashable, as an ``Acknowledger`` needs them.
 
     Raises:
         TopologyError: Names the column.
