@@ -251,7 +251,7 @@ def test_without_uncommitted_a_commit_counts_only_once_this_checkpoint_has_read(
         assert arrive(harness, 1) == [b"1"]
 
 
-def test_a_partition_that_goes_to_another_task_of_the_checkpoint_goes_on_at_its_commit(orders) -> None:
+def test_a_partition_that_moves_to_another_task_of_the_checkpoint_resumes_at_its_commit(orders) -> None:
     orders.put([b"%d" % n for n in range(20)])
     with SpoutHarness(orders.make_spout(first_poll="earliest")) as first:
         arrive(first, 20)
@@ -278,7 +278,7 @@ def test_without_a_guarantee_records_are_untracked_and_committed_without_their_v
     assert orders.count() == 0
 
 
-def test_so_many_offsets_may_lie_above_the_frontier(orders) -> None:
+def test_max_uncommitted_offsets_bounds_the_records_above_the_frontier(orders) -> None:
     orders.put([b"%d" % n for n in range(200)], partition=0)
     spout = orders.make_spout(max_uncommitted_offsets=20)
     with SpoutHarness(spout, max_spout_pending=10) as harness:
@@ -303,7 +303,7 @@ def ack_from(harness, at):
     return at + len(fresh)
 
 
-def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
+def test_removed_records_are_reported_and_reading_continues(orders) -> None:
     orders.put([b"%d" % n for n in range(10)], partition=0)
     with SpoutHarness(orders.make_spout()) as harness:
         arrive(harness, 10)
@@ -313,8 +313,8 @@ def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
     removed.result(10)
     with SpoutHarness(orders.make_spout()) as harness:
         assert arrive(harness, 3) == [b"8", b"9", b"10"]
-        [told] = harness.reports
-        assert "retention removed the records from 5 to 7" in told.reason
+        [report] = harness.reports
+        assert "retention removed the records from 5 to 7" in report.reason
 
 
 @pytest.mark.parametrize("event", ["retention", "made anew"])

@@ -12,7 +12,7 @@ from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import redis as connector  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported  # noqa: E402
 from tests.services.servers import Redis  # noqa: E402
 
 STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
@@ -144,4 +144,4 @@ def test_an_idle_time_is_seconds(secs) -> None:
 
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
-    check_that_a_hang_is_told(stream)
+    check_that_a_hang_is_reported(stream)

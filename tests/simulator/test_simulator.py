@@ -1,4 +1,4 @@
-"""Thousands of short lives of a driver on a disk that fails, each from one number: see docs/simulator.md."""
+"""Thousands of simulated drivers on a failing disk, each from one seed: see docs/simulator.md."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ FOUND_AT = {
     "forget-next-attempt": 335,
     "letter-not-stored": 0,
     "sequence-reuse": 1,
-    "all-noted-as-told": 11,
+    "all-noted-as-delivered": 11,
     "no-fsync": 2,
     "names-not-synced": 13,
     "no-syncfs": 2,
-    "told-before-sync": 120,
+    "delivered-before-sync": 120,
     "sink-before-sync": 406,
     "no-roll-back": 2,
 }
-"""The first seed at which the simulator notices that a rule is broken; a table of docs/simulator.md."""
+"""The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""
 
 
 @pytest.mark.slow

@@ -56,21 +56,15 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
-<<<<<<< HEAD
-        """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
+        """The cause: a stopped session, a full disk, lost records or a lost checkpoint, or the error."""
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return MisuseError(
                 "its Spark session was stopped while the topology ran",
                 f"checkpoint {self._checkpoint.place}",
                 "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
             )
-        error = lost_records.told(error)
-        return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
-=======
-        """The cause of a failure: full disk, checkpoint out of reach, lost records, or the error itself."""
         error = full_disk.explained(lost_records.explained(error), *self._checkpoint.places)
         return self._checkpoint.files.explained(error)
->>>>>>> 87b41af (The checkpoint's pages are plain: errors are explained, files are published, verdicts are delivered)
 
     def _is_session_stopped(self) -> bool:
         with suppress(Exception):  # a JVM that is gone does not answer

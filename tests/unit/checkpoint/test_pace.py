@@ -20,7 +20,7 @@ def run(pace, rounds, *, fixed_secs, per_message_secs, waiting=10**9):
 
 
 @given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(1e-7, 0.5))
-def test_under_load_micro_batches_settle_near_the_interval(interval, fixed, per_message):
+def test_under_load_micro_batches_converge_to_the_interval(interval, fixed, per_message):
     pace = Pace(interval)
     *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
     one = fixed * interval + per_message

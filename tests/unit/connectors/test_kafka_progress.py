@@ -72,7 +72,7 @@ class OnePartition(RuleBasedStateMachine):
         assert self.partition.to_commit() == before
 
     @rule()
-    def another_member_goes_on(self):
+    def another_member_continues(self):
         frontier, metadata = self.partition.to_commit()
         assert sorted(self.partition.open_ids()) == sorted(self.open.values())
         self.late += self.open.values()

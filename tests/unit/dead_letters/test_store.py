@@ -53,8 +53,8 @@ def test_the_values_of_a_letter_are_those_that_the_spout_emitted(store):
 
 
 def test_the_same_letter_stored_twice_is_one_letter_and_the_first_story_stays(store):
-    assert store.put([letter(1), letter(2), letter(1, reason="told again")]) == 2
-    assert store.put([letter(2, reason="told again"), letter(3)]) == 1
+    assert store.put([letter(1), letter(2), letter(1, reason="a second time")]) == 2
+    assert store.put([letter(2, reason="a second time"), letter(3)]) == 1
     assert [(stored.root, stored.reason) for stored in store] == [(root, LETTER.reason) for root in (1, 2, 3)]
 
 
@@ -143,7 +143,7 @@ def in_threads(*jobs):
     def run(job):
         try:
             job()
-        except Exception as error:  # noqa: BLE001  # told below
+        except Exception as error:  # noqa: BLE001  # shown below
             raised.append(error)
 
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]

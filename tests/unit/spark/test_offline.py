@@ -92,9 +92,7 @@ def some_weather(world: World) -> None:
 
 @KINDS
 @pytest.mark.parametrize("point", POINTS)
-def test_memory_that_was_moved_holds_what_it_held_and_everything_open_goes_on(
-    world: World, point: str
-) -> None:
+def test_moved_memory_is_complete_and_all_open_messages_continue(world: World, point: str) -> None:
     some_weather(world)
     lives_until(world, f"{point}*3")
     for _ in range(2):
@@ -105,13 +103,13 @@ def test_memory_that_was_moved_holds_what_it_held_and_everything_open_goes_on(
 
 def check_reset(world: World) -> None:
     """Nothing is lost, though what was held may be processed twice."""
-    assert {number for _, number in world.told} == set(range(COUNT)), world.died_at
-    assert world.told_before_commit == []
+    assert {number for _, number in world.verdicts} == set(range(COUNT)), world.died_at
+    assert world.delivered_before_commit == []
     driver = live_driver(world)
     assert driver.sink.results.progress.open_count == 0
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0
     effects = world.committed_effects(driver.held.last_committed())
-    assert all(effects[number] for verdict, number in world.told if verdict == "acked")
+    assert all(effects[number] for verdict, number in world.verdicts if verdict == "acked")
     if not world.redelivers:
         assert driver.inbox.oldest_kept > driver.inbox.last_number
 
@@ -131,14 +129,14 @@ def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwh
     tmp_path: Path, point: str
 ) -> None:
     world = World(tmp_path, COUNT, redelivers=False)
-    lives_until(world, "told*3")
+    lives_until(world, "delivered*3")
     reset_state(tmp_path / "checkpoint")
     lives_until(world, point)
     live(world)
     check_reset(world)
     effects = world.committed_effects(live_driver(world).held.last_committed())
     assert max(effects.values()) <= 2  # once before the reset, once after
-    assert max(Counter(told for _, told in world.told).values()) <= 1 + len(world.died_at)
+    assert max(Counter(number for _, number in world.verdicts).values()) <= 1 + len(world.died_at)
     live_driver(world).close()
 
 

@@ -73,7 +73,7 @@ def test_a_name_that_is_no_spout_and_a_spout_left_out_are_refused():
 
 
 @pytest.mark.parametrize("fixed", [[[1, 2]], {"other": [[1]]}, [["fits"], [object]], [[(i for i in ())]]])
-def test_a_tuple_that_does_not_fit_is_told_and_not_left_out(fixed):
+def test_a_tuple_that_does_not_fit_is_reported_and_not_left_out(fixed):
     topology = in_a_row(FeederSpout(["value"]), Calls(lambda bolt, tup, collector: None))
     if fixed == [["fits"], [object]]:
         assert len(complete_topology(topology, {"source": fixed}).verdicts) == 2  # a class travels

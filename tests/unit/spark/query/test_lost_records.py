@@ -1,4 +1,4 @@
-"""What Spark's Kafka source says of records that are gone, told with what to do."""
+"""Errors of Spark's Kafka source about lost records are explained, with the fix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Reason:
         ),
     ],
 )
-def test_records_that_are_gone_are_told_with_their_offsets_and_what_to_do(prefix, reason, says, mend):
+def test_lost_records_are_explained_with_their_offsets_and_the_fix(prefix, reason, says, mend):
     raised = RuntimeError(LOSS.format(prefix=prefix, reason=reason))
     ours = explained(raised)
     assert isinstance(ours, ConnectorError)
@@ -50,7 +50,7 @@ def test_records_that_are_gone_are_told_with_their_offsets_and_what_to_do(prefix
     assert ours.__cause__ is raised
 
 
-def test_an_unknown_topic_is_told_as_such():
+def test_an_unknown_topic_is_explained():
     raised = RuntimeError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: not hosted")
     assert "no such topic" in str(explained(raised))
 

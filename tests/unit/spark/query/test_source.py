@@ -87,7 +87,7 @@ def test_a_waiting_source_is_woken_by_what_is_appended(
     later.join()
 
 
-def test_a_pipe_that_nobody_holds_does_not_make_the_source_spin(
+def test_a_pipe_without_a_writer_does_not_make_the_source_spin(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
     writer = os.open(tmp_path / WAKE, os.O_RDWR | os.O_NONBLOCK)
@@ -122,12 +122,14 @@ def test_few_messages_are_divided_if_they_are_much_work_or_nothing_is_known(
     assert slices(rows(reader, -1, 0)) == ([(0, 0, 5), (0, 5, 10)] if divided else [(0, 0, 10)])
 
 
-def test_a_measured_time_is_told_again_only_if_it_has_changed_much(inbox: FileInbox, tmp_path: Path) -> None:
-    told = []
+def test_a_measured_time_is_written_again_only_if_it_has_changed_much(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    written = []
     for message_ms in (10.0, 15.0, 6.0, 25.0, 0.0, 0.05):
         inbox.note_work(message_ms)
-        told.append(Work.read(tmp_path).message_ms)
-    assert told == [10.0, 10.0, 10.0, 25.0, 0.0, 0.0]
+        written.append(Work.read(tmp_path).message_ms)
+    assert written == [10.0, 10.0, 10.0, 25.0, 0.0, 0.0]
 
 
 def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) 
 
 
 def clock(found: list[WireRow]) -> dict[str, object]:
-    """What the driver is told of a micro-batch: once, whatever else there is."""
+    """The CLOCK row of a micro-batch: there is one, whatever else there is."""
     (row,) = [row for row in found if row.kind == Kind.CLOCK]
     assert row.level == SINK_LEVEL
     return json.loads(row.head)

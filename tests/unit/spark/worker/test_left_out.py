@@ -1,4 +1,4 @@
-"""Poison that is no message's: it is left out like the others, is told as an error, and nothing stops."""
+"""A tuple of no message that kills its worker is left out and reported as an error; nothing stops."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_one_level(first: BasicBolt, second: BasicBolt) -> Callable[[TopologyBuild
     return build
 
 
-def test_a_message_without_an_id_is_left_out_and_told_as_an_error() -> None:
+def test_a_message_without_an_id_is_left_out_and_reported_as_an_error() -> None:
     with bench(passes(3, 8), passes()) as running:
         running.feed(*(([n], None) for n in range(10)))
         assert (executed(running, "b0"), executed(running, "b1")) == (10, 8)
@@ -151,14 +151,14 @@ def test_who_kills_behind_a_bolt_that_emits_other_rows_each_time_is_found(tmp_pa
         assert runs.stat().st_size == 3
 
 
-def test_only_what_a_bolt_of_the_same_level_emits_may_stand_elsewhere_in_the_next_run(
+def test_only_rows_that_a_bolt_of_the_same_level_emits_may_have_another_position_in_the_next_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = set()
+    seen = set()
 
     class Listens(ExecutionMonitor):
         def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
-            told.add((frame.component, frame.subscriber, moves))
+            seen.add((frame.component, frame.subscriber, moves))
             return super().names_of(frame, task, moves=moves)
 
     monkeypatch.setattr(local_topology, "run_level", partial(run_level, monitor=Listens()))
@@ -170,4 +170,4 @@ def test_only_what_a_bolt_of_the_same_level_emits_may_stand_elsewhere_in_the_nex
     with bench(build=behind_a_spout) as running:
         assert [level.bolts for level in running.running.plan.levels] == [("beside",), ("b0", "b1")]
         running.feed(1, 2)
-    assert told == {("source", "b0", False), ("source", "beside", False), ("b0", "b1", True)}
+    assert seen == {("source", "b0", False), ("source", "beside", False), ("b0", "b1", True)}
