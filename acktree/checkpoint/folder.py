@@ -187,11 +187,11 @@ class Checkpoint:
 
     def drop_scratch_folder(self) -> None:
         """Delete the folder of large rows."""
-        for folder in self.places[1:]:
+        for folder in self.folders[1:]:
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
-    def places(self) -> list[Path]:
+    def folders(self) -> list[Path]:
         """The folders that a run writes to: this one and, if there is one, that of its large rows."""
         scratch = self._facts.get("scratch")
         return [self.folder] if scratch is None else [self.folder, Path(scratch)]

@@ -63,7 +63,7 @@ class SparkQuery(Query):
                 f"checkpoint {self._checkpoint.place}",
                 "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
             )
-        error = full_disk.explained(lost_records.explained(error), *self._checkpoint.places)
+        error = full_disk.explained(lost_records.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
 
     def _is_session_stopped(self) -> bool:

@@ -59,8 +59,8 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
             except OSError:  # no room, or no folder: Spark carries it
                 yield row
                 continue
-            place = json.dumps((name, at, len(row.head), len(row.body))).encode()
-            yield row._replace(kind=int(row.kind) + ELSEWHERE, head=place, body=b"")
+            location = json.dumps((name, at, len(row.head), len(row.body))).encode()
+            yield row._replace(kind=int(row.kind) + ELSEWHERE, head=location, body=b"")
             at += size
     finally:
         if file is not None:
