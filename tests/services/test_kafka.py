@@ -136,7 +136,7 @@ def test_records_are_emitted_as_they_are(orders) -> None:
     assert rows == [[orders.name, 1, 0, b"k", b"v", 1234], [orders.name, 1, 1, None, None, 1235]]
 
 
-def test_what_is_done_above_the_frontier_does_not_come_again_to_another_member_and_the_rest_is_lost_here(
+def test_done_records_above_the_frontier_are_not_emitted_by_another_member_and_open_ones_are_lost_here(
     orders,
 ) -> None:
     orders.put([b"%d" % n for n in range(20)])
@@ -318,7 +318,7 @@ def test_removed_records_are_reported_and_reading_continues(orders) -> None:
 
 
 @pytest.mark.parametrize("event", ["retention", "made anew"])
-def test_a_record_that_fails_is_tried_again_though_the_topic_has_it_no_more(orders, event) -> None:
+def test_a_failed_record_is_tried_again_although_the_topic_no_longer_has_it(orders, event) -> None:
     orders.put([b"0", b"1", b"2"], partition=0)
     with SpoutHarness(orders.make_spout(max_uncommitted_offsets=3)) as harness:
         arrive(harness, 3)

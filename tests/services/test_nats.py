@@ -143,7 +143,9 @@ def test_a_rejected_message_is_terminated_and_only_jetstream_reports_it(nats_ser
         stream.remove()
 
 
-def test_a_consumer_that_allows_few_open_messages_is_raised_unless_it_shall_stay(stream: Stream) -> None:
+def test_the_limit_of_a_consumer_that_allows_few_open_messages_is_raised_unless_it_is_none(
+    stream: Stream,
+) -> None:
     stream.clear(max_ack_pending=5)
     stream.put([b"%d" % n for n in range(20)])
     with SpoutHarness(stream.make_spout(max_ack_pending=None)) as harness:

@@ -173,7 +173,7 @@ def test_a_spout_with_tls_can_be_copied_for_its_tasks() -> None:
     copy.deepcopy(RabbitMQSpout("amqps://guest:guest@127.0.0.1/", QUEUE))
 
 
-def test_a_server_that_answers_no_more_is_an_outage_without_heartbeats_too(rabbitmq, monkeypatch) -> None:
+def test_a_server_that_stops_answering_is_an_outage_also_without_heartbeats(rabbitmq, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_ANSWER_SECS", 0.5)
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
     made = Queue(rabbitmq, "classic")

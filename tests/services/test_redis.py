@@ -84,7 +84,7 @@ def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
     check_spout(stream.make_spout, stream, only=[check])
 
 
-def test_what_an_earlier_run_of_this_consumer_left_is_read_again_but_what_is_open(stream: Stream) -> None:
+def test_pending_entries_of_an_earlier_run_are_read_again_except_open_ones(stream: Stream) -> None:
     stream.clear()
     stream.put([b"%d" % n for n in range(4)])
     spouts = [RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c") for _ in range(2)]

@@ -131,7 +131,7 @@ def test_a_server_that_is_away_is_waited_for(orders: Orders) -> None:
     assert orders.ids() == [1, 2, 3]
 
 
-def test_a_server_that_stays_away_fails_what_is_not_committed_as_what_may_pass(orders: Orders) -> None:
+def test_while_the_server_stays_away_uncommitted_tuples_fail_with_a_transient_error(orders: Orders) -> None:
     orders.server.stop()
     try:
         feeder = orders.write(orders.sink(patience_secs=0.3), row(1), row(2))

@@ -195,7 +195,7 @@ def test_missing_credentials_are_reported_with_the_fix(queue: Queue, monkeypatch
         queue.make_spout().open(None, None, None)
 
 
-def test_messages_are_waited_for_on_the_server_and_what_came_is_given_back_at_the_end(queue: Queue) -> None:
+def test_the_server_waits_for_messages_and_those_not_emitted_are_given_back_at_the_end(queue: Queue) -> None:
     queue.clear()
     with SpoutHarness(queue.make_spout(wait_secs=1, visibility_secs=600), max_spout_pending=1) as harness:
         queue.put([b"0", b"1", b"2"])
@@ -205,7 +205,7 @@ def test_messages_are_waited_for_on_the_server_and_what_came_is_given_back_at_th
         harness.until(lambda: len(harness.arrived) == 2, 10, "what waited comes at once")
 
 
-def test_what_is_open_comes_again_and_is_not_emitted_again_but_deleted_by_its_last_handle(
+def test_a_second_delivery_of_an_open_message_is_not_emitted_and_its_handle_deletes_the_message(
     queue: Queue,
 ) -> None:
     queue.clear()
@@ -222,7 +222,7 @@ def test_what_is_open_comes_again_and_is_not_emitted_again_but_deleted_by_its_la
     assert queue.count() == 0
 
 
-def test_what_was_acked_by_an_old_handle_is_deleted_when_it_comes_again(queue: Queue) -> None:
+def test_a_message_acked_with_an_old_handle_is_deleted_at_its_next_delivery(queue: Queue) -> None:
     queue.clear()
     queue.put([b"0"])
     with SpoutHarness(queue.make_spout(visibility_secs=600)) as harness:
@@ -279,7 +279,7 @@ def test_the_sink_acks_what_was_sent_and_a_refused_message_fails_alone(queue: Qu
     assert "InvalidMessageContents" in failure.reason
 
 
-def test_a_fifo_queue_keeps_the_order_of_a_group_and_knows_a_message_by_its_id(queue: Queue) -> None:
+def test_a_fifo_queue_keeps_the_order_of_a_group_and_recognizes_a_duplicate_by_its_id(queue: Queue) -> None:
     name = "orders.fifo"
     queue.client.create_queue(QueueName=name, Attributes={"FifoQueue": "true", "VisibilityTimeout": "600"})
     rows = [{"body": str(n), "attributes": {"order": "a"}} for n in (0, 1, 2, 1)]

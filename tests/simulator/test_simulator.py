@@ -38,7 +38,7 @@ FOUND_AT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
-def test_whatever_fails_when_every_message_has_the_verdict_that_it_should_have(with_power_cuts) -> None:
+def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(with_power_cuts) -> None:
     for seed in range(SEEDS):
         result = simulate(seed, with_power_cuts=with_power_cuts)
         cuts = " --power-cuts" if with_power_cuts else ""

@@ -219,13 +219,13 @@ def test_at_whichever_access_to_a_file_a_driver_dies_the_next_one_gives_the_same
 
 
 @pytest.mark.parametrize("number", range(len(SCRIPT)))
-def test_what_was_written_and_never_committed_is_thrown_away_and_decided_again(
+def test_what_was_written_and_never_committed_is_discarded_and_decided_again(
     tmp_path: Path, often_whole: None, number: int
 ) -> None:
     assert disturbed(SCRIPT, tmp_path, [(0, number)] * 3) == undisturbed(SCRIPT)
 
 
-def test_what_a_lost_run_of_a_micro_batch_decided_is_not_there_for_the_second_which_decides_otherwise(
+def test_the_second_run_of_a_micro_batch_does_not_see_the_decisions_of_the_lost_first_run(
     tmp_path: Path,
 ) -> None:
     first = Batch(opens=(0, 40), acks=range(1, 40), rows={"texts": [0, 1]})
@@ -303,7 +303,7 @@ def test_a_micro_batch_that_leaves_nothing_open_leaves_no_file(tmp_path: Path) -
     assert list((tmp_path / "payloads").iterdir()) == []
 
 
-def test_a_whole_ledger_takes_the_place_of_the_changes_once_it_is_committed_and_not_before(
+def test_a_whole_ledger_replaces_the_changes_when_it_is_committed_and_not_before(
     tmp_path: Path, often_whole: None
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
@@ -315,7 +315,7 @@ def test_a_whole_ledger_takes_the_place_of_the_changes_once_it_is_committed_and_
     assert names(tmp_path) == ["3.whole", "4.change"]
 
 
-def test_a_driver_that_finds_what_a_whole_ledger_replaced_lets_it_go_with_its_first_change(
+def test_a_driver_deletes_changes_that_a_whole_ledger_replaced_with_its_first_change(
     tmp_path: Path, often_whole: None
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
@@ -410,7 +410,7 @@ def test_the_time_between_two_drivers_is_not_counted(tmp_path: Path) -> None:
     assert late(outcome_of(acker, 10, Batch(now_ms=100 * T + T // 7 + 2)))
 
 
-def test_a_first_micro_batch_that_runs_again_takes_the_time_away_off_once(tmp_path: Path) -> None:
+def test_a_first_micro_batch_that_runs_again_subtracts_the_time_between_runs_once(tmp_path: Path) -> None:
     outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 1)))
     outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, Batch(now_ms=0))
     for _ in range(3):  # drivers that die before the commit
@@ -423,7 +423,7 @@ def test_a_first_micro_batch_that_runs_again_takes_the_time_away_off_once(tmp_pa
 
 
 @pytest.mark.parametrize("is_forgotten", [True, False])
-def test_what_an_interrupted_micro_batch_opens_again_is_its_queues_to_bring_back(
+def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_their_queue(
     tmp_path: Path, is_forgotten
 ) -> None:
     """Sequences 0 to 79 are of the first run; micro-batch 1 is interrupted and runs again in the second."""
@@ -545,7 +545,7 @@ def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> Non
     assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
 
-def test_a_row_that_fails_where_it_comes_is_given_back_and_never_stored(tmp_path: Path) -> None:
+def test_a_row_that_fails_in_its_first_micro_batch_is_returned_and_never_stored(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     said = outcome_of(
         acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}, rows_failed=[0, 2], rows_acked=[1])

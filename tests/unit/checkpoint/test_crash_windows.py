@@ -128,7 +128,7 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
 
 
 @pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
-def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_next_run(
+def test_after_a_stop_for_too_many_letters_the_next_run_tries_open_messages_as_first_attempts(
     tmp_path: Path, *, redelivers: bool
 ) -> None:
     world = World(
@@ -154,7 +154,7 @@ def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_n
     st.integers(0, 1000),
 )
 @example(redelivers=False, most=1, deaths=[("handed over", 4)], seed=0)
-def test_any_mixture_of_deaths_and_stops_for_too_many_letters_leaves_the_guarantee(
+def test_the_guarantee_holds_after_any_mixture_of_deaths_and_stops_for_too_many_letters(
     redelivers, most: int, deaths: list[tuple[str, int]], seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

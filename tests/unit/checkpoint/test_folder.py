@@ -278,7 +278,7 @@ def test_a_url_of_hadoops_is_taken_unchanged_and_offline_tools_say_that_they_nee
     assert raised.value.where == url
 
 
-def test_what_gives_up_messages_needs_a_place_for_them_where_the_checkpoint_is_at_a_url() -> None:
+def test_with_a_checkpoint_at_a_url_a_retry_needs_a_database_of_dead_letters() -> None:
     builder = TopologyBuilder("tried")
     builder.set_spout("numbers", IterableSpout([1], ["n"]), retry=Retry(max_attempts=2))
     tried = builder.create_topology()

@@ -55,7 +55,7 @@ def test_another_error_stays_as_it_is(tmp_path: Path, error: BaseException) -> N
     assert raised.value is error
 
 
-def test_an_error_of_ours_stays_as_it_is_although_it_names_one_of_the_systems(tmp_path: Path) -> None:
+def test_an_error_of_acktree_is_unchanged_although_it_names_a_system_error(tmp_path: Path) -> None:
     error = SpoutError("open() raised OSError: No space left on device", "open()", "mend it")
     assert full_disk.explained(error, tmp_path) is error
 

@@ -33,7 +33,7 @@ def test_the_next_start_knows_which_verdicts_were_delivered(tmp_path: Path) -> N
     assert read(tmp_path, 6) == [(True, [1]), (False, [2]), (False, [3])]
 
 
-def test_what_a_micro_batch_decided_that_was_never_committed_is_thrown_away(tmp_path: Path) -> None:
+def test_the_verdicts_of_a_micro_batch_that_was_never_committed_are_discarded(tmp_path: Path) -> None:
     journal = Journal(tmp_path, lambda: -1)
     journal.write(4, 10, verdicts(1))
     journal.write(5, 11, verdicts(2))

@@ -57,7 +57,7 @@ def test_a_silent_driver_may_be_replaced_and_gets_an_error_when_it_wakes_up(remo
     second.check()
 
 
-def test_a_lease_written_again_by_one_that_was_followed_gives_it_nothing_back(remote, tmp_path):
+def test_a_replaced_driver_that_writes_its_lease_again_does_not_regain_it(remote, tmp_path):
     first = Lease.take(remote, copy_of(tmp_path, "1"))
     note = (remote.folder / "lease" / "000000000001").read_bytes()
     remote.age(SILENT_SECS + 1)
@@ -111,7 +111,7 @@ def dead(folder: Path, machine: str) -> Holder:
     return Holder("here", child, machine, str(folder))
 
 
-def test_a_process_that_is_known_to_be_dead_is_followed_at_once_and_leaves_nothing(remote, tmp_path):
+def test_a_process_known_to_be_dead_is_replaced_at_once_and_its_working_copy_deleted(remote, tmp_path):
     folder = copy_of(tmp_path, "1")
     Lease.take(remote, folder)
     note = remote.folder / "lease" / "000000000001"

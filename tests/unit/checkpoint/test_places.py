@@ -129,7 +129,7 @@ class Conf:
         self.values.pop(key, None)
 
 
-def test_of_two_queries_that_start_at_once_each_has_its_own_number_and_the_session_keeps_its_own() -> None:
+def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_session_keeps_its_own() -> None:
     session: Any = SimpleNamespace(conf=Conf())
     inside, seen = threading.Barrier(2, timeout=0.2), []
 

@@ -43,7 +43,7 @@ def after(driver: Driver, secs: float) -> list[tuple[str, int]]:
     return driver.world.verdicts
 
 
-def test_nothing_times_out_while_its_micro_batch_runs_and_not_because_it_took_long(world: World) -> None:
+def test_no_message_times_out_while_its_micro_batch_runs_or_because_it_took_long(world: World) -> None:
     def slow(number: int, attempt: int, run: int) -> bool:
         world.now_ms += HOUR_MS
         return False
@@ -58,7 +58,7 @@ def test_nothing_times_out_while_its_micro_batch_runs_and_not_because_it_took_lo
     driver.close()
 
 
-def test_an_hour_without_a_driver_fails_nothing_and_what_was_waited_before_and_after_adds_up(
+def test_an_hour_without_a_driver_times_nothing_out_and_the_ages_before_and_after_add_up(
     world: World,
 ) -> None:
     first = begun(world)

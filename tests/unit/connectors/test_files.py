@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_go_on(folder) -> 
         harness.until(lambda: len(harness.arrived) == 2, 5, "it comes when it is mended")
 
 
-def test_a_file_that_was_replaced_while_it_was_open_is_not_taken_away_and_comes_anew(folder: Folder) -> None:
+def test_a_file_that_was_replaced_while_it_was_open_stays_and_is_a_new_message(folder: Folder) -> None:
     (folder.folder / "a").write_bytes(b"older")
     with SpoutHarness(folder.make_spout()) as harness:
         harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")

@@ -169,7 +169,7 @@ def test_a_last_line_waits_for_its_end_and_is_not_read_twice(log: Log) -> None:
     reader.close()
 
 
-def test_a_log_that_is_emptied_without_a_copy_is_read_anew_and_said_to_be(log: Log) -> None:
+def test_a_log_that_is_truncated_without_a_copy_is_read_from_its_start_and_reported(log: Log) -> None:
     log.write(b"one\ntwo\n")
     reader = reader_of(log)
     assert all_of(reader) == [b"one", b"two"]

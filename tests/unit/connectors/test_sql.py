@@ -149,7 +149,7 @@ def test_a_field_without_a_column_is_named_and_a_mended_table_is_seen(cluster, f
     assert orders(file) == [(1, "one", None, 7)]
 
 
-def test_a_database_that_is_locked_is_tried_again_and_then_its_rows_fail_as_what_may_pass(cluster, file):
+def test_a_locked_database_is_tried_again_and_then_its_rows_fail_with_a_transient_error(cluster, file):
     sink = Sink(cluster, SqlSink(f"sqlite:///{file}?timeout=0", "orders", key="id", patience_secs=0.25))
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")

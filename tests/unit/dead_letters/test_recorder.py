@@ -45,7 +45,7 @@ def test_without_a_limit_all_that_is_given_up_is_dead_lettered(letters):
     assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (1_000, 1_000, None)
 
 
-def test_up_to_the_limit_letters_are_stored_and_beyond_it_none_of_the_batch_is(harness, letters):
+def test_letters_up_to_the_limit_are_stored_and_a_batch_beyond_it_is_not(harness, letters):
     harness.feed("a", "b", "c")
     harness.fail_all()
     assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (3, 3, None)
@@ -209,7 +209,7 @@ def test_while_the_store_cannot_be_read_nothing_is_delivered_or_counted(harness,
     assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (3, 3, None)
 
 
-def test_letters_that_were_stored_though_the_store_said_otherwise_count_once(letters):
+def test_letters_that_were_stored_although_the_store_raised_count_once(letters):
     """A connection may be lost behind a commit."""
     harness = Harness(Retry(max_attempts=1), letters, LIMIT)
     put = letters.put
@@ -245,7 +245,7 @@ def test_without_a_limit_the_store_is_not_read_for_letters(letters):
 
 
 @pytest.mark.parametrize("was_told", [True, False])
-def test_what_is_a_letter_stays_dead_though_the_policy_would_try_it_again_by_now(letters, *, was_told):
+def test_a_dead_letter_stays_one_although_a_new_policy_would_try_it_again(letters, *, was_told):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed("a", "b")
     harness.verdicts(failed=[0])

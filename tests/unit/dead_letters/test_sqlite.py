@@ -77,7 +77,7 @@ def test_what_was_purged_is_not_in_any_file_any_more(store, path):
     assert not any(words in file.read_bytes() for file in path.parent.iterdir())
 
 
-def test_what_was_purged_leaves_the_log_when_a_program_that_read_has_left(store, path):
+def test_purged_letters_leave_the_log_when_another_program_has_stopped_reading(store, path):
     words = b"the user asked to be forgotten"
     store.put([letter(1, payload=words * 100), letter(2)])
     reader = sqlite3.connect(path, isolation_level=None)

@@ -125,7 +125,7 @@ def test_a_reset_forgets_what_bolts_held_and_runs_their_messages_again(world: Wo
 
 
 @pytest.mark.parametrize("point", ["emitted*2", "handed over*2", "handed over*3", "any*16", "any*45"])
-def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwhile(
+def test_messages_of_a_reset_run_again_once_although_the_driver_dies_meanwhile(
     tmp_path: Path, point: str
 ) -> None:
     world = World(tmp_path, COUNT, redelivers=False)
@@ -256,7 +256,7 @@ def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Pa
         rebalance(tmp_path / "old")
 
 
-def test_where_a_dataframe_is_a_spout_what_spark_has_is_not_left_behind(tmp_path: Path) -> None:
+def test_with_a_dataframe_spout_sparks_checkpoint_is_not_abandoned(tmp_path: Path) -> None:
     run_once(tmp_path, counting(2))
     facts = json.loads((tmp_path / "acktree.json").read_text())
     facts["shape"]["parts"]["numbers"]["is_frame"] = True
@@ -318,7 +318,7 @@ def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_file_that_was_taken_in_by_half_when_an_exception_came_is_taken_in_whole_later(tmp_path):
+def test_a_file_whose_load_was_interrupted_is_loaded_completely_later(tmp_path):
     class Interrupted(MemoryStore):
         puts = 0
 

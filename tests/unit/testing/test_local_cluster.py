@@ -64,7 +64,7 @@ def exactly(value):
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(odd, min_size=2, max_size=2), min_size=1, max_size=6))
-def test_untyped_values_arrive_exactly_as_they_were_emitted_in_whatever_company(rows):
+def test_untyped_values_arrive_exactly_as_emitted_beside_any_other_values(rows):
     def passes(bolt, tup, collector):
         collector.emit(tup.values)
 

@@ -115,13 +115,13 @@ def test_a_bolt_that_remembers_is_never_fused_behind_another():
     assert levels[1:] == (Level(1, ("a",), stateful=True), Level(2, ("b",), stateful=True))
 
 
-def test_bolts_that_remember_may_share_a_level_when_none_feeds_the_other():
+def test_stateful_bolts_may_share_a_level_if_none_reads_the_other():
     drawing = Drawing().spout("s").bolt("a", "s:fields_grouping", remembers=True)
     levels = drawing.bolt("b", "s", remembers=True).bolt("c", "s:all_grouping").levels(2)
     assert levels == (Level(0, (), stateful=False), Level(1, ("a", "b", "c"), stateful=True))
 
 
-def test_a_bolt_that_remembers_nothing_may_be_fused_behind_one_that_does():
+def test_a_stateless_bolt_may_be_fused_with_a_stateful_producer():
     levels = Drawing().spout("s").bolt("a", "s", remembers=True).bolt("b", "a").levels(2)
     assert levels == (Level(0, (), stateful=False), Level(1, ("a", "b"), stateful=True))
 

@@ -161,9 +161,7 @@ def test_every_micro_batch_tells_the_driver_where_it_ends_and_whether_a_run_begi
     assert clock(rows(reader, 3, 4)) == {"end": 4, "is_first": False}
 
 
-def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
-    inbox: FileInbox, reader: InboxReader
-) -> None:
+def test_a_new_run_voids_only_messages_that_queues_redeliver(inbox: FileInbox, reader: InboxReader) -> None:
     inbox.append([chunk_of(1, task=1), chunk_of(2, task=2)])
     inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {"1": 77}})
     inbox.append([chunk_of(3, task=1)])
@@ -237,7 +235,7 @@ def carrying(folder: Path) -> InboxReader:
     return InboxReader(options)
 
 
-def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
+def test_rows_that_carry_their_messages_hold_the_same_as_the_inbox(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
     inbox.append([chunk_of(*range(300), first_sequence=0), chunk_of(*range(300, 500), first_sequence=300)])
@@ -257,7 +255,7 @@ def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
         assert (seen.body, brought.partition, brought.sequence) == (b"", seen.partition, seen.sequence)
 
 
-def test_what_rows_carry_bounds_a_micro_batch_and_one_chunk_always_fits(
+def test_the_bytes_that_rows_carry_bound_a_micro_batch_and_one_chunk_always_fits(
     inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox.append([chunk_of(number, first_sequence=number) for number in range(4)])

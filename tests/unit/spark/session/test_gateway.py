@@ -33,7 +33,7 @@ def test_a_traceback_that_is_cut_off_is_not_kept_back():
     assert list(worth_reading(cut)) == cut
 
 
-def test_the_head_of_a_traceback_whose_process_was_ended_over_it_tells_nothing():
+def test_the_first_line_of_a_traceback_of_an_ended_process_is_left_out():
     head = "Traceback (most recent call last):\n"
     whole = [head, '  File "x.py", line 1\n', "ValueError: no\n"]
     phrase = 'Setting Spark log level to "ERROR".\n'

@@ -267,7 +267,7 @@ def test_a_bolt_with_a_timeout_of_its_own_has_that_and_no_other(tmp_path: Path, 
     assert_alarm_is_untouched(before)
 
 
-def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_through(tmp_path: Path) -> None:
+def test_after_a_bolt_the_usual_timeout_applies_again(tmp_path: Path) -> None:
     clocks = []
 
     def level(monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
@@ -451,7 +451,7 @@ class SlowMap:
         self.answered += 1
 
 
-def test_a_question_to_the_state_is_never_interrupted_and_what_asks_it_is_as_soon_as_it_is_through(
+def test_a_request_to_the_state_is_never_interrupted_and_its_caller_is_as_soon_as_it_is_answered(
     tmp_path: Path,
 ) -> None:
     slow, after = SlowMap(), []
@@ -473,7 +473,7 @@ def test_a_question_to_the_state_is_never_interrupted_and_what_asks_it_is_as_soo
     store.channel.refuse_if_lost()
 
 
-def test_the_engine_is_no_user_code_and_what_a_function_of_a_user_calls_is() -> None:
+def test_engine_code_is_not_user_code_and_a_library_called_by_user_code_is() -> None:
     def frames() -> Iterator[FrameType]:
         yield sys._getframe()
 

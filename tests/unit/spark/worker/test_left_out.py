@@ -82,7 +82,7 @@ def test_bolts_of_one_level_may_each_have_poison_of_their_own() -> None:
         assert (len(killed(running, "b0")), len(killed(running, "b1"))) == (1, 3)
 
 
-def test_what_is_emitted_without_an_anchor_may_kill_and_its_parent_is_acked() -> None:
+def test_an_unanchored_tuple_that_kills_does_not_fail_its_parent() -> None:
     def sends_on_its_way(bolt, tup):
         bolt.collector.emit([tup["value"]])
         bolt.collector.ack(tup)
@@ -134,7 +134,7 @@ def test_a_row_left_out_before_others_of_its_level_moves_no_blame_to_a_neighbour
         assert deaths.stat().st_size == 2, "what was found once is not found again"
 
 
-def test_who_kills_behind_a_bolt_that_emits_other_rows_each_time_is_found(tmp_path: Path) -> None:
+def test_a_row_that_kills_after_a_bolt_that_emits_other_rows_each_time_is_found(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
 
     def emits_one_more_each_time(bolt, tup, collector):

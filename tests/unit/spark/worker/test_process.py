@@ -36,7 +36,7 @@ def in_a_child(deed) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RLIMIT_DATA is Linux's")
 @pytest.mark.parametrize(("wanted", "code"), [(20 << 20, 0), (200 << 20, 7)])
-def test_who_wants_more_memory_than_a_worker_may_have_gets_a_memory_error(wanted: int, code: int) -> None:
+def test_an_allocation_beyond_the_workers_limit_raises_a_memory_error(wanted: int, code: int) -> None:
     def eats() -> None:
         worker.limit_memory(data_bytes() + (100 << 20))
         bytearray(wanted)
