@@ -32,9 +32,11 @@ def unreadable_url(broker: str, error: Exception, where: str, form: str) -> Conf
     return ConfigError(f"the URL of {broker} cannot be read: {type(error).__name__}", where, f"write {form}")
 
 
-def login_refused(broker: str, where: str, mend: str = "mend user and password in the URL") -> ConnectorError:
+def login_refused(
+    broker: str, where: str, fix: str = "correct user and password in the URL"
+) -> ConnectorError:
     """The server knows no such user, or the password is wrong."""
-    return ConnectorError(f"{broker} refused the login", where, f"{mend}; nothing was received")
+    return ConnectorError(f"{broker} refused the login", where, f"{fix}; nothing was received")
 
 
 def tls_mismatch(broker: str, where: str, secure: str, plain: str) -> ConnectorError:
@@ -55,7 +57,7 @@ def gone(broker: str, words: str, where: str, hint: str = "") -> ConnectorError:
         words: The client's own text.
         hint: What else to check; begins with a comma.
     """
-    fix = f"see whether the server runs and can be reached{hint}; it is tried again until then"
+    fix = f"check that the server runs and is reachable{hint}; it is tried again until then"
     return ConnectorError(f"the connection to {broker} is gone: {words:.{SHORT}}", where, fix, can_retry=True)
 
 

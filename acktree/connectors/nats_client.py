@@ -324,13 +324,13 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:  # noqa
         return ConnectorError(f"this consumer cannot be read: {error}", where, fix)
     if isinstance(error, nats.js.errors.NotFoundError):
         thing = "stream" if error.err_code == _NO_SUCH_STREAM else "consumer"
-        fix = f"make it: nats {thing} add; or mend its name, and submit again"
+        fix = f"create it: nats {thing} add; or correct its name, and submit again"
         return ConnectorError(f"there is no such {thing}: {error.description}", where, fix)
     if isinstance(error, nats.js.errors.BadRequestError):
         return ConnectorError(
             f"JetStream refused: {words:.{client_errors.SHORT}}", where, "see what it says; submit again"
         )
-    return client_errors.gone("NATS", words, where, ", and whether JetStream is enabled (nats-server -js)")
+    return client_errors.gone("NATS", words, where, ", and that JetStream is enabled (nats-server -js)")
 
 
 def hosts_of(url: str, where: str) -> str:

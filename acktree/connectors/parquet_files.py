@@ -125,7 +125,7 @@ class ParquetSink(Bolt):
         return rows, kept
 
     def _refuse(self, tup: Tuple, error: Exception) -> None:
-        fix = "mend the value, or give the sink a schema that it fits"
+        fix = "correct the value, or give the sink a schema that it fits"
         what = f"the values do not fit: {error!s:.200}"
         self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
 

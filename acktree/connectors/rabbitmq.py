@@ -270,7 +270,7 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
         fix = "give the user the right to the virtual host and to read the queue (set_permissions)"
         return ConnectorError(f"RabbitMQ refused access: {words:.{client_errors.SHORT}}", where, fix)
     if code == _NOT_FOUND:
-        fix = f"declare the queue {queue!r}, or mend its name, and submit again"
+        fix = f"declare the queue {queue!r}, or correct its name, and submit again"
         return ConnectorError(f"there is no queue {queue!r}: {words:.{client_errors.SHORT}}", where, fix)
     if code == _PRECONDITION_FAILED:
         fix = "raise the server's consumer_timeout above the longest time to a verdict; it connects again"
@@ -279,7 +279,7 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
         )
     words = words.strip("()") or " ".join(type(each).__name__ for each in inner)
     speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
-    hint = ", and whether its port speaks TLS (amqps://)" if speaks else ""
+    hint = ", and that the URL fits its port (amqps:// if it speaks TLS)" if speaks else ""
     return client_errors.gone("RabbitMQ", words, where, hint)
 
 

@@ -247,7 +247,7 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
         fix = "give the user the commands of streams on this key (ACL SETUSER)"
         return ConnectorError(f"Redis refused access: {words:.{client_errors.SHORT}}", where, fix)
     if isinstance(error, redis.exceptions.ResponseError) and "NOGROUP" in words:
-        fix = "make it: XGROUP CREATE stream group 0 MKSTREAM; or mend its name, and submit again"
+        fix = "create it: XGROUP CREATE stream group 0 MKSTREAM; or correct its name, and submit again"
         return ConnectorError("there is no such stream, or it has no such group", where, fix)
     passes = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
     if isinstance(error, (*passes, redis.exceptions.ReadOnlyError)):

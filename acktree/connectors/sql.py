@@ -177,7 +177,7 @@ class SqlSink(Bolt):
         if isinstance(error, _TableError):
             return ConnectorError(error.what, self._where, error.fix), False
         if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, ("password", "authentication", "role ")):
-            fix = "mend user and password in the URL, or where else the driver reads them"
+            fix = "correct user and password in the URL, or where else the driver reads them"
             return ConnectorError(f"the database refused the login: {words}", self._where, fix), False
         texts = (
             "no such table",
@@ -198,10 +198,10 @@ class SqlSink(Bolt):
         if is_gone or _is_one(
             error, orig, _PASSING, _MYSQL_PASSING, ("locked", "is full", "disk I/O", "connect")
         ):
-            fix = "see whether the database runs and can be reached; nothing of these rows was acked"
+            fix = "check that the database runs and is reachable; none of these rows was acked"
             what = f"the database does not answer: {words}"
             return ConnectorError(what, self._where, fix, can_retry=True), False
-        fix = "mend the value, or the table's types and constraints"
+        fix = "correct the value, or the table's types and constraints"
         return ConnectorError(f"the database refused the row: {words}", self._where, fix), True
 
     def _words(self, error: BaseException) -> str:
@@ -278,7 +278,7 @@ class _Kept:
                 what = f"there is no table {self._name!r}" + (
                     f" in schema {self._schema!r}" if self._schema else ""
                 )
-                raise _TableError(what, "make it, or mend its name; it is never made for you") from None
+                raise _TableError(what, "create it, or correct its name; acktree never creates it") from None
             if self._mode != "insert":
                 self._refuse_without_key(connection)
             self._table = table

@@ -172,7 +172,7 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
     if isinstance(error, passes):
         return client_errors.gone("SQS", type(error).__name__, where)
     return ConnectorError(
-        f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "mend what it says, and submit again"
+        f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "correct what it names, and submit again"
     )
 
 
@@ -190,7 +190,7 @@ def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noq
         )
         return ConnectorError(f"SQS refused access: {code}", where, fix)
     if code in _ABSENT:
-        fix = "create the queue, or mend its URL, region or endpoint_url, and submit again"
+        fix = "create the queue, or correct its URL, region or endpoint_url, and submit again"
         return ConnectorError("there is no such queue", where, fix)
     if code == "OverLimit":
         fix = "delete or fail what is open sooner, or lower max_spout_pending; it is tried again"
@@ -200,4 +200,4 @@ def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noq
         return ConnectorError(f"SQS throttles: {words}", where, fix, can_retry=True)
     if status >= _SERVER_ERROR:
         return client_errors.gone("SQS", words, where)
-    return ConnectorError(f"SQS refused: {words}", where, "mend what it says, and submit again")
+    return ConnectorError(f"SQS refused: {words}", where, "correct what it names, and submit again")

@@ -83,7 +83,7 @@ class BeanstalkdSpout(Spout):
             self.client, self.epoch = None, self.epoch + 1
             self.collector.lost()
             what, where = f"the connection to beanstalkd is gone: {error}", f"tube {self.tube!r}"
-            fix = "see whether it runs and can be reached; it is tried again until then"
+            fix = "check that it runs and is reachable; it is tried again until then"
             raise ConnectorError(what, f"{where} at {self.address}", fix, can_retry=True) from error
 
     def connect(self) -> greenstalk.Client[bytes]:

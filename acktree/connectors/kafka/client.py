@@ -52,21 +52,21 @@ def connector_error(error: KafkaError, where: str) -> ConnectorError:
     """An error of the client, as a ConnectorError: what it means, whether to try again, and the fix."""
     code, words = error.code(), error.str()
     if code in _REFUSED_LOGIN:
-        fix = "mend sasl.username and sasl.password in config; nothing was received or sent"
+        fix = "correct sasl.username and sasl.password in config; nothing was received or sent"
         return ConnectorError("Kafka refused the login", where, fix)
     if code == KafkaError._SSL or is_other_protocol(error):  # noqa: SLF001
-        fix = "mend security.protocol in config, or name the port that speaks TLS and trust its certificate"
+        fix = "correct security.protocol in config, or use the port that speaks TLS and trust its certificate"
         return ConnectorError("Kafka and this client do not agree on TLS", where, fix)
     if code in _REFUSED_ACCESS:
         fix = "give the user the right to the topic (READ or WRITE, DESCRIBE) and to the group (READ)"
         return ConnectorError(f"Kafka refused access: {words:.200}", where, fix)
     if code in UNKNOWN_TOPIC:
-        fix = "make the topic, or mend its name, and submit again"
+        fix = "create the topic, or correct its name, and submit again"
         return ConnectorError(f"there is no such topic: {words:.200}", where, fix)
     if is_fatal(error):
         fix = "see what the server says, and submit again"
         return ConnectorError(f"Kafka's client cannot go on: {words:.200}", where, fix)
-    fix = "see whether the servers run and can be reached; it is tried again until then"
+    fix = "check that the servers run and are reachable; it is tried again until then"
     return ConnectorError(f"Kafka does not answer as it should: {words:.200}", where, fix, can_retry=True)
 
 

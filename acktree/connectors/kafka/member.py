@@ -100,7 +100,9 @@ class Member:
         try:
             self._consumer: Any = Consumer({**settings, **callbacks}, logger=client_log)
         except (KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(f"Kafka's client refuses its settings: {error}", where, "mend config") from None
+            raise ConfigError(
+                f"Kafka's client refuses its settings: {error}", where, "correct config"
+            ) from None
         try:
             self._meet_servers()
         except ConnectorError:
@@ -254,7 +256,7 @@ class Member:
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=CONNECT_SECS)
         where = f"partition {partition.number} of topic {partition.topic!r}, {self._where}"
         if partition.position > high:
-            what = f"the topic was made anew: it ends at offset {high}, and {partition.position} is next"
+            what = f"the topic was created again: it ends at offset {high}, and {partition.position} is next"
             self.partitions[key] = Partition(*key, low, mark=partition.mark)  # the offsets are new
         else:
             what = (

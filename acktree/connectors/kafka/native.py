@@ -226,7 +226,7 @@ class GroupFrontier(Acknowledger):
                 unknown = _UNKNOWN.search(str(error))
                 if unknown is None or self._settings.pop(unknown[1], None) is None:
                     what = f"Kafka's client refuses its settings: {error}"
-                    raise ConfigError(what, self._where, "mend options") from None
+                    raise ConfigError(what, self._where, "correct options") from None
 
     def open_batch(self, message_ids: Sequence[Hashable]) -> None:
         """Hold the frontier at these records."""

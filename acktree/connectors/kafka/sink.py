@@ -109,6 +109,6 @@ class _Kept:
                 self.made = Producer(dict(settings), logger=client_log)
             except (KafkaException, TypeError, ValueError) as error:
                 what = f"Kafka's client refuses its settings: {error}"
-                raise ConfigError(what, self._where, "mend config") from None
+                raise ConfigError(what, self._where, "correct config") from None
             self._plain = plain
         return self.made

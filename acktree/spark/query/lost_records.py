@@ -32,7 +32,9 @@ def explained(error: BaseException) -> BaseException:
         return error
     if not reason or _DELETED in reason:
         what = "there is no such topic, or a partition of it is gone" + (f": {reason}" if reason else "")
-        fix = "make the topic, or mend its name; for a topic made anew give the topology a new checkpoint"
+        fix = (
+            "create the topic, or correct its name; if it was deleted and created again, use a new checkpoint"
+        )
     else:
         what = f"records were gone before they were read: {reason}"
         fix = (

@@ -261,7 +261,7 @@ def test_a_client_that_can_do_nothing_more_is_replaced(producers):
     assert "cannot go on" in feeder.failed[0][1].reason
 
 
-def test_settings_that_were_mended_make_another_client(producers):
+def test_changed_settings_make_another_client(producers):
     for password in ("wrong", "right"):
         write({"sasl.password": password})
     assert [each.settings["sasl.password"] for each in producers] == ["wrong", "right"]

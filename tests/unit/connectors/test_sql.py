@@ -132,14 +132,14 @@ def test_a_value_that_the_driver_cannot_send_fails_alone(cluster, file, value):
         ({"file": "/nowhere/x.sqlite"}, "unable to open"),
     ],
 )
-def test_a_table_that_cannot_be_written_fails_all_with_its_mend(cluster, file, change, words):
+def test_a_table_that_cannot_be_written_fails_all_with_the_fix(cluster, file, change, words):
     sink = Sink(cluster, sink_of(**{"file": file, **change}))
     sink.write((1, "one", 1), (2, "two", 2))
     assert sorted(sink.reasons) == [0, 1]
     assert all(words in reason and "fix:" in reason for reason in sink.reasons.values())
 
 
-def test_a_field_without_a_column_is_named_and_a_mended_table_is_seen(cluster, file):
+def test_a_field_without_a_column_is_named_and_a_corrected_table_is_seen(cluster, file):
     sink = Sink(cluster, sink_of(file), ["id", "name", "total"])
     sink.write((1, "one", 1))
     assert "the table has no column 'total'" in sink.reasons[0]
