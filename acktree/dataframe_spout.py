@@ -37,8 +37,8 @@ class DataFrameSpout(Spout):
             topology starts. With several DataFrames, all end together. False: rows may come at any time.
 
     The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
-    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. The
-    rate of rows is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
+    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. The rate of
+    rows is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
     ``max_spout_pending``.
     """
 

@@ -8,8 +8,8 @@ Rules of this file
 3. A message id makes a tuple tracked: the spout gets exactly one verdict for it. A tuple without a message id
    gets none.
 
-Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` gets the
-reason; messages can be emitted, acked and failed in batches; a spout can say that it has ended.
+Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` gets the reason;
+messages can be emitted, acked and failed in batches; a spout can say that it has ended.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ class EndOfStream(Exception):  # noqa: N818  # not an error, like StopIteration
 class Spout(ABC):
     """A source of messages.
 
-    A spout needs at least ``outputs`` and ``next_tuple``. All calls of one task, from ``open`` to
-    ``close``, are made on one thread, so no locks are needed. The object given to
-    ``set_spout`` is itself never opened; each task works on a deep copy of it, so make connections in
-    ``open``, not in ``__init__``.
+    A spout needs at least ``outputs`` and ``next_tuple``. All calls of one task, from ``open`` to ``close``,
+    are made on one thread, so no locks are needed. The object given to ``set_spout`` is itself never opened;
+    each task works on a deep copy of it, so make connections in ``open``, not in ``__init__``.
 
     The order of calls: ``open``, ``activate``, then ``next_tuple`` again and again with verdicts in between,
     ``deactivate`` and ``activate`` when the operator asks for them, ``close``. An exception in ``open`` stops
@@ -67,8 +66,7 @@ class Spout(ABC):
     redelivers: bool = True
     """Who delivers open messages again after the driver died. True: the queue, as brokers do; verdicts of an
     earlier run are discarded. False: acktree; open messages continue, and their verdicts are delivered to
-    this
-    spout."""
+    this spout."""
 
     remembers: Sequence[str] = ()
     """Attributes that are saved atomically with what was emitted. After a restart they are set before
@@ -98,20 +96,20 @@ class Spout(ABC):
 
         Called again and again on this task's own thread, while fewer than ``max_spout_pending`` messages are
         open. Never called while ``ack`` or ``fail`` runs, before ``open``, while deactivated, or after
-        ``close``. Do not block for long: verdicts for this task wait meanwhile. If there is no message,
-        emit nothing; the wait strategy sleeps. Raise EndOfStream when there will never be another message;
-        acks and fails still arrive. Any other exception is reported, and ``next_tuple`` is called again after
-        the wait strategy; tuples emitted before it are kept. A SpoutError has more settings: ``pause_secs``
-        is how long ``next_tuple`` is not called, and ``can_go_on=False`` stops the topology with that error.
+        ``close``. Do not block for long: verdicts for this task wait meanwhile. If there is no message, emit
+        nothing; the wait strategy sleeps. Raise EndOfStream when there will never be another message; acks
+        and fails still arrive. Any other exception is reported, and ``next_tuple`` is called again after the
+        wait strategy; tuples emitted before it are kept. A SpoutError has more settings: ``pause_secs`` is
+        how long ``next_tuple`` is not called, and ``can_go_on=False`` stops the topology with that error.
         """
 
     def ack(self, message_id: MessageId) -> None:
         """Every tuple of this message's tree was acked: let the queue forget it.
 
         Same thread as ``next_tuple``, between two calls of it, never inside ``emit``. At most once a message
-        in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart the
-        queue delivers open messages again, as new attempts. An ack that is later than the message timeout is
-        not delivered. Do not block for long. Still called while deactivated and after EndOfStream.
+        in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart the queue
+        delivers open messages again, as new attempts. An ack that is later than the message timeout is not
+        delivered. Do not block for long. Still called while deactivated and after EndOfStream.
         """
 
     def fail(self, message_id: MessageId, failure: Failure) -> None:

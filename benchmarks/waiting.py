@@ -3,8 +3,7 @@
     python -m benchmarks waiting --kind async              # beside a plain asyncio program, same server
     python -m benchmarks waiting --kind threads --calls 1000
     python -m benchmarks waiting --calls 1000 --faults     # 1 % raise, 1 % hang, a worker is killed
-    # one call takes 8 s longer: when do the others end?
-    python -m benchmarks waiting --slow 8 --calls 200
+    python -m benchmarks waiting --slow 8 --calls 200       # one call takes 8 s longer than the others
     python -m benchmarks waiting --kind plain --calls 160 --parallelism 8 --grouping fields
 
 The service is a separate process on loopback: it reads a line and answers it after ``--ms``. A run of

@@ -165,10 +165,9 @@ class FolderSpout(Spout):
         done: The folder that a file is moved to when its message is acked, on the same file system. None: the
             file is deleted.
         given_up: The folder that a file is moved to when a ``Retry`` gives it up; acktree keeps no dead
-            letter then. None: acktree's dead letter is the copy, and the file is treated as one that is
-            done.
-        settle_secs: A file is taken when it has not changed for this time. Give 0 if files are renamed
-            into the folder when they are complete, which is better.
+            letter then. None: acktree's dead letter is the copy, and the file is treated as one that is done.
+        settle_secs: A file is taken when it has not changed for this time. Give 0 if files are renamed into
+            the folder when they are complete, which is better.
 
     The folder is the queue: a file in it is not done yet. So a restart needs no list of files that were read,
     and each file is emitted until it is acked. Without a ``Retry`` a file that failed is emitted again at

@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. The protocol has no ids: a connection holds one open item at a time, and its commands concern that item.
-   So there is one connection for each open message.
+1. The protocol has no ids: a connection holds one open item at a time, and its commands concern that item. So
+   there is one connection for each open message.
 2. A message id is a number that is never reused: a verdict of an earlier connection confirms nothing.
 3. A connection that was closed is found by polling its socket. Its item is ``lost``: the server puts it back.
 4. Of several servers some may be away. It is an outage only when all are.

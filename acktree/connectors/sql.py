@@ -58,17 +58,17 @@ class SqlSink(Bolt):
     """Writes each tuple as a row of a table, and acks it when the database has committed it. At least once.
 
     Args:
-        url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It is sent
-            to the workers with the bolt, including its password: better put that into ``PGPASSFILE`` or the
+        url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It is sent to
+            the workers with the bolt, including its password: better put that into ``PGPASSFILE`` or the
             like.
-        table: The table, or ``schema.table``. It must exist. Each field of a tuple is written into the
-            column of its name.
+        table: The table, or ``schema.table``. It must exist. Each field of a tuple is written into the column
+            of its name.
         mode: What happens when there is a row with the same key. ``"upsert"``: its other columns get the new
             values. ``"ignore"``: it stays as it is. ``"insert"``: no key is looked at, so a message that is
             processed twice leaves two rows, unless a constraint of the table refuses the second.
         key: The columns that name a row, for ``"upsert"`` and ``"ignore"``; the table needs a primary key or
-            a unique index of exactly these. With a key of the message id (and, where a message makes
-            several rows, the row's number) a message that is processed again writes the same rows. A bolt
+            a unique index of exactly these. With a key of the message id (and, where a message makes several
+            rows, the row's number) a message that is processed again writes the same rows. A bolt
             does not see message ids: emit the id as a field.
         batch_rows: How many rows a transaction writes at most.
         patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost

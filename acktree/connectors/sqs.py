@@ -81,9 +81,8 @@ class SqsSpout(Spout):
             letter is the copy, and the message is deleted. ``"reject"``: it is shown again, until the queue's
             redrive policy moves it, and acktree writes no dead letter.
 
-    ``body`` is a text; ``attributes`` is a dict of the message's own attributes (text or bytes) and of
-    SQS's (text). ``tup.attempt`` follows SQS's count. Without a ``Retry`` a failed message is shown again at
-    once.
+    ``body`` is a text; ``attributes`` is a dict of the message's own attributes (text or bytes) and of SQS's
+    (text). ``tup.attempt`` follows SQS's count. Without a ``Retry`` a failed message is shown again at once.
     """
 
     outputs = ["body", "attributes"]

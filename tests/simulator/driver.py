@@ -5,8 +5,8 @@ parts are the real ones. Simulated here, in place of Spark, the machine's thread
 
 * offsets logged, micro-batch executed (perhaps twice), state written, sink called, commit logged: unsynced
   files of Spark, and steps between which other actors take theirs;
-* a bolt: it acks, fails, keeps open or forgets a message, as the seed decides for each execution, and
-  notes the execution in its state, which is committed with the micro-batch.
+* a bolt: it acks, fails, keeps open or forgets a message, as the seed decides for each execution, and notes
+  the execution in its state, which is committed with the micro-batch.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Rules of this file
 ------------------
 1. The source resumes from Spark's checkpoint. The group's offsets are written for people and lag tools, and
    are never read.
-2. The frontier is below every open record. Records are read in order and in whole micro-batches. So, once
-   all records of a micro-batch were reported, the offsets between two of them are gaps.
+2. The frontier is below every open record. Records are read in order and in whole micro-batches. So, once all
+   records of a micro-batch were reported, the offsets between two of them are gaps.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide".
 """
@@ -100,10 +100,10 @@ def kafka_dataframe_spout(
         on_data_loss: What to do when records are gone before they were read, because retention removed them
             or the topic was deleted and created again. ``"stop"``: stop with an error that names the offsets.
             ``"go_on"``: continue with the records that there are.
-        options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id``
-            the security options also configure the client that commits, as far as it knows them: also user
-            and password of ``kafka.sasl.jaas.config``, but no Java trust store. Give it
-            ``kafka.ssl.ca.location`` instead.
+        options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id`` the
+            security options also configure the client that commits, as far as it knows them: also user and
+            password of ``kafka.sasl.jaas.config``, but no Java trust store. Give it ``kafka.ssl.ca.location``
+            instead.
 
     Returns:
         A spout that emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; a record's
