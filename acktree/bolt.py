@@ -42,7 +42,7 @@ __all__ = [
 
 
 MOST_AT_ONCE: Final = 100
-"""How many tuples of a task an asynchronous bolt executes at once if it does not say."""
+"""How many tuples of a task an asynchronous bolt executes at once, unless it sets ``max_concurrency``."""
 
 
 class AnyBolt:
@@ -133,14 +133,14 @@ class Bolt(_WaitingBolt, ABC):
         """
 
     def flush(self, collector: OutputCollector) -> None:
-        """Finish what this micro-batch brought: write a batch, commit a transaction, ack what was held.
+        """Finish the micro-batch: write a batch, commit a transaction, ack held tuples.
 
-        Called once for a task and micro-batch in which the task was given a tuple or a tick, after the last
-        of them and before what it remembers is saved. It may emit, ack and fail; ``collector`` is the one
-        that ``prepare`` was given. An exception fails every tuple of this micro-batch that is still open, and
-        is reported; what was emitted, acked or remembered before stands, and a tuple held from an earlier
+        Called once for a task and micro-batch in which the task had a tuple or a tick, after the last of them
+        and before the remembered attributes are saved. It may emit, ack and fail; ``collector`` is the one
+        that ``prepare`` got. An exception is reported, and fails every tuple of this micro-batch that is
+        still open; earlier emits, acks and changes of attributes are kept, and a tuple held from an earlier
         micro-batch stays held. A tuple that is left open stays open, as after ``execute``. May block; there
-        is no time limit. Not called where ``prepare`` raised. The micro-batch may run again.
+        is no time limit. Not called if ``prepare`` raised. The micro-batch may run again.
         """
 
 
@@ -187,16 +187,16 @@ class BasicBolt(_WaitingBolt, ABC):
         """
 
     def flush(self, collector: BasicOutputCollector) -> None:
-        """Finish what this micro-batch brought: write a batch, commit a transaction.
+        """Finish the micro-batch: write a batch, commit a transaction.
 
-        Where a class overrides this, its tuples are acked when ``flush`` has returned and not before. So a
-        sink may collect values in ``execute`` and write them here: if that raises, every tuple of this
-        micro-batch that did not fail before is FAILED with the exception.
+        If a class overrides this, its tuples are acked when ``flush`` has returned, not before. So a sink may
+        collect values in ``execute`` and write them here: if that raises, every tuple of this micro-batch
+        that did not fail before is FAILED with the exception.
 
-        Called once for a task and micro-batch in which the task was given a tuple or a tick, after the last
-        of them and before what it remembers is saved. What it emits hangs on no message: whatever becomes of
-        it, no verdict waits for it. An emitted value that cannot be sent counts as an exception of ``flush``.
-        May block; there is no time limit. Not called where ``prepare`` raised. The micro-batch may run again.
+        Called once for a task and micro-batch in which the task had a tuple or a tick, after the last of them
+        and before the remembered attributes are saved. Tuples that it emits are not anchored: no verdict
+        waits for them. An emitted value that cannot be sent counts as an exception of ``flush``. May block;
+        there is no time limit. Not called if ``prepare`` raised. The micro-batch may run again.
         """
 
 
@@ -228,9 +228,9 @@ class ArrowBolt(AnyBolt, ABC):
         """
 
     def flush(self, collector: ArrowOutputCollector) -> None:
-        """Finish what this micro-batch brought, as for :class:`BasicBolt`.
+        """Finish the micro-batch, as for :class:`BasicBolt`.
 
-        Where a class overrides this, rows are acked when ``flush`` has returned. ``emit_batch`` takes
+        If a class overrides this, rows are acked when ``flush`` has returned. ``emit_batch`` takes
         ``parents=None`` here, and ``fail_rows`` is refused: there is no input batch. To fail, raise.
         """
 

@@ -21,29 +21,30 @@ __all__ = ["DataFrameSpout"]
 class DataFrameSpout(Spout):
     """Every row of a streaming Spark DataFrame is a message.
 
-    The driver gets no row but, with a ``Retry``, those that fail or are open when their micro-batch ends.
+    The driver receives no rows, except, with a ``Retry``, those that fail or are open when their micro-batch
+    ends.
 
     Args:
         streaming_df: A streaming DataFrame (``spark.readStream``...). Its columns are the fields.
-        message_id: The column whose value is the message id, told in the verdict; or several columns, and the
-            id is the tuple of their values. None: the rows are untracked, as any tuple that a spout emits
-            without an id.
-        acknowledger: Is told the verdicts, by message id. None: nobody is. An id that Python cannot represent
-            is told as the bytes of a text that is not UTF-8, and as Arrow's text of a date or time that is
-            out of range. Columns of arrays, maps and structs are refused.
-        ends: The source ends: once a micro-batch finds nothing new in it, the spout has ended, and with the
-            last verdict the topology ends by itself. For files and tables that are there when it starts.
-            With several DataFrames, all of them end together. False: rows may come at any time.
+        message_id: The column whose value is the message id, which the verdict names; or several columns,
+            then the id is the tuple of their values. None: the rows are untracked, as any tuple that a spout
+            emits without an id.
+        acknowledger: Receives the verdicts, by message id. None: nothing does. Of an id that Python cannot
+            represent it receives a substitute: the bytes of a text that is not UTF-8, Arrow's text of a date
+            or time that is out of range. Columns of arrays, maps and structs are refused.
+        ends: Whether the source ends: once a micro-batch finds nothing new in it, the spout has ended, and
+            with the last verdict the topology ends by itself. For files and tables that are complete when the
+            topology starts. With several DataFrames, all end together. False: rows may come at any time.
 
     The rows become tuples inside the query; the verdicts go to the acknowledger, to the statistics and, with
-    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. How fast
-    rows come is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
+    a ``Retry``, to the dead letters. Spark's source remembers its own position in the checkpoint. The rate of
+    rows is set on the source (``maxOffsetsPerTrigger``, ``maxFilesPerTrigger``), not by
     ``max_spout_pending``.
     """
 
     redelivers = False
     acknowledger: Acknowledger | None = None
-    """Is told the verdicts of the rows."""
+    """Receives the verdicts of the rows."""
     id_columns: tuple[str, ...] = ()
     """The columns of the message id; empty when rows are untracked."""
 
@@ -98,12 +99,12 @@ class DataFrameSpout(Spout):
             self.keep_alive_secs = self.acknowledger.keep_alive_secs
 
     def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
-        """Tell the acknowledger."""
+        """Pass them on to the acknowledger."""
         if self.acknowledger is not None:
             self.acknowledger.ack_batch(message_ids)
 
     def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
-        """Tell the acknowledger."""
+        """Pass them on to the acknowledger."""
         if self.acknowledger is not None:
             self.acknowledger.fail_batch(failures)
 

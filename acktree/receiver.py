@@ -1,11 +1,12 @@
-"""A receiving thread for spouts whose client blocks, or is asyncio.
+"""A receiving thread for spouts whose client blocks, or uses asyncio.
 
 Rules of this file
 ------------------
-1. At most ``most`` items wait; while there is no room nothing is received.
-2. What ``receive`` raises is raised by :meth:`Receiver.get` on the spout's thread, behind the items that came
-   before it. Nothing is received in between.
-3. Everything given here runs on the receiver's thread; everything called by the spout returns at once.
+1. At most ``most`` items wait; while there is no room, nothing is received.
+2. An exception of ``receive`` is raised by :meth:`Receiver.get` on the spout's thread, after the items that
+   came before it. Nothing is received until then.
+3. ``receive`` and coroutines run on the receiver's thread. The methods that a spout calls return at once,
+   except :meth:`Receiver.call` and :meth:`Receiver.close`.
 
 Source: ours. Storm's spouts start such threads by hand.
 """
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-if TYPE_CHECKING:  # it takes a while, and `import acktree` must stay quick
+if TYPE_CHECKING:  # its import is slow, and `import acktree` must stay quick
     import asyncio
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ _CLOSE_SECS: Final = 5.0
 
 
 class Receiver(Generic[T]):
-    """Receives on a thread of its own what a spout emits on its thread.
+    """Receives items on a separate thread, for a spout that emits them on its own.
 
     ::
 
@@ -49,8 +50,9 @@ class Receiver(Generic[T]):
 
     Args:
         receive: Returns the items that came, perhaps none; called again and again. A coroutine function runs
-            on an event loop of the thread, as does what is given to :meth:`call`.
-        most: How many items may wait; ``receive`` is not called while they do. One call of it may go beyond.
+            on the thread's event loop, as do the coroutines given to :meth:`call`.
+        most: How many items may wait: ``receive`` is not called while there are as many. A single call may
+            return more.
         wake: Called when items have come: ``collector.wake``.
     """
 
@@ -73,7 +75,7 @@ class Receiver(Generic[T]):
         self._thread.start()
 
     def get(self) -> T | None:
-        """The next item; None when none is there. Raises what ``receive`` raised, once."""
+        """The next item; None when there is none. Raises what ``receive`` raised, once."""
         with self._changed:
             if self._items:
                 item = self._items.popleft()
@@ -86,7 +88,7 @@ class Receiver(Generic[T]):
         return None
 
     def clear(self) -> list[T]:
-        """Take out all items that wait: their connection is gone."""
+        """Remove and return all waiting items. For when their connection is gone."""
         with self._changed:
             items = list(self._items)
             self._items.clear()
@@ -94,7 +96,7 @@ class Receiver(Generic[T]):
         return items
 
     def waiting(self) -> list[T]:
-        """The items that wait, in order; they stay. For leases that have to be extended."""
+        """The waiting items, in order; they stay. For leases that have to be extended."""
         with self._changed:
             return list(self._items)
 
@@ -105,7 +107,8 @@ class Receiver(Generic[T]):
         """Run a coroutine on the thread's event loop, beside ``receive``, and wait for its result.
 
         Raises:
-            TimeoutError: It took longer; it was cancelled. Else what the coroutine raises.
+            TimeoutError: It took longer, and was cancelled.
+            Exception: What the coroutine raises.
         """
         assert self._loop is not None, "receive is no coroutine function"
         import asyncio  # noqa: PLC0415  # see above
@@ -118,7 +121,7 @@ class Receiver(Generic[T]):
             raise
 
     def close(self, timeout_secs: float = _CLOSE_SECS) -> bool:
-        """Receive no more. True when the thread has ended; False when ``receive`` still blocks."""
+        """Stop receiving. True when the thread has ended; False when ``receive`` still blocks."""
         with self._changed:
             self._is_closed = True
             self._notify()
@@ -172,13 +175,13 @@ class Receiver(Generic[T]):
             self._wake()
 
     def _has_room(self) -> bool:
-        """Wait for room. False when it is closed."""
+        """Wait until there is room. False when it is closed."""
         with self._changed:
             self._changed.wait_for(self._may_go_on)
             return not self._is_closed
 
     async def _has_room_later(self) -> bool:
-        """The same on the event loop. No thread waits: one would keep a process that ends from its end."""
+        """The same on the event loop, without a blocked thread, which would keep the process alive."""
         import asyncio  # noqa: PLC0415  # see above
 
         with self._changed:
@@ -192,7 +195,7 @@ class Receiver(Generic[T]):
         return self._is_closed or (self._error is None and len(self._items) < self._most)
 
     def _notify(self) -> None:
-        """There may be room now, or it is closed. The lock is held."""
+        """Wake those that wait for room; called with the lock held, after a change."""
         self._changed.notify_all()
         if self._room is not None and self._loop is not None and self._may_go_on():
             self._loop.call_soon_threadsafe(self._room.set)

@@ -5,10 +5,11 @@ Rules of this file
 1. A spout lives in the process that called ``submit``: each of its tasks is a ``copy.deepcopy`` of the object
    given to ``set_spout``, with a thread of its own on which everything here is called.
 2. The docstrings are the contract. A hook that is not overridden does nothing.
-3. A message id makes a tuple tracked: exactly one verdict comes back for it. Without one nobody is told.
+3. A message id makes a tuple tracked: the spout gets exactly one verdict for it. A tuple without a message id
+   gets none.
 
-Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` is told why;
-messages may be emitted and answered in batches; a spout can say that it has ended.
+Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` gets the reason;
+messages can be emitted, acked and failed in batches; a spout can say that it has ended.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
 __all__ = ["EndOfStream", "MessageId", "Spout", "SpoutOutputCollector"]
 
 MessageId: TypeAlias = Hashable
-"""What a spout calls its message by: a delivery tag, an offset, a position. Equal ids may be open at once;
-each is answered for itself."""
+"""A spout's name for a message: a delivery tag, an offset, a position. Several messages with equal ids may be
+open at once; each gets its own verdict."""
 
 
-class EndOfStream(Exception):  # noqa: N818  # it says that all is well, as StopIteration does
-    """Raised by ``next_tuple`` when there will never be more. Acks and fails go on arriving.
+class EndOfStream(Exception):  # noqa: N818  # not an error, like StopIteration
+    """Raised by ``next_tuple`` when there will never be another message. Acks and fails still arrive.
 
     When every spout has ended and every message has its verdict, the topology ends by itself.
     """
@@ -46,14 +47,13 @@ class EndOfStream(Exception):  # noqa: N818  # it says that all is well, as Stop
 class Spout(ABC):
     """A source of messages.
 
-    The least a spout has is ``outputs`` and ``next_tuple``. All calls of one task, from ``open`` to
-    ``close``, are made on one thread, never two at once: no locks are needed. The object given to
-    ``set_spout`` is itself never opened; each task works on a deep copy of it, so make connections in
-    ``open``, not in ``__init__``.
+    A spout needs at least ``outputs`` and ``next_tuple``. All calls of one task, from ``open`` to ``close``,
+    are made on one thread, so no locks are needed. The object given to ``set_spout`` is itself never opened;
+    each task works on a deep copy of it, so make connections in ``open``, not in ``__init__``.
 
-    Its life is ``open``, ``activate``, then ``next_tuple`` again and again with verdicts in between,
-    ``deactivate`` and ``activate`` as the operator says, ``close``. An exception in ``open`` stops the
-    topology; in any other hook it is reported, and the spout goes on.
+    The order of calls: ``open``, ``activate``, then ``next_tuple`` again and again with verdicts in between,
+    ``deactivate`` and ``activate`` when the operator asks for them, ``close``. An exception in ``open`` stops
+    the topology; in any other hook it is reported, and the spout continues.
 
     A ``ConnectorError`` is treated alike in every hook. With ``can_retry`` it is reported once and the call
     is made again, after pauses that double from 0.1 s to 30 s; ``next_tuple`` waits until it succeeds.
@@ -64,8 +64,9 @@ class Spout(ABC):
     """The streams: fields of the default stream, a ``pyarrow.Schema``, or a mapping from stream to either."""
 
     redelivers: bool = True
-    """Who brings back what was open when the driver died. True: the queue does, as brokers do, and verdicts
-    of an earlier run are never told. False: we do; open messages go on, and their verdicts are told here."""
+    """Who delivers open messages again after the driver died. True: the queue, as brokers do; verdicts of an
+    earlier run are discarded. False: acktree; open messages continue, and their verdicts are delivered to
+    this spout."""
 
     remembers: Sequence[str] = ()
     """Attributes that are saved atomically with what was emitted. After a restart they are set before
@@ -79,14 +80,14 @@ class Spout(ABC):
     """``keep_alive`` is called at least once in this number of seconds. None: never. ``open`` may set it."""
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        """Get ready: keep the collector, connect.
+        """Prepare the task: keep the collector, connect.
 
-        Called once for each task in one run of the driver, first of all, on this task's own thread, when the
-        query is already running. May block: nothing waits for it but this task. An exception stops the
-        topology with its reason; after a ``ConnectorError`` with ``can_retry`` it is called again. What is in
-        ``remembers`` is already there when the checkpoint is resumed. With ``redelivers = False``,
-        ``context.open_message_ids`` names what an earlier run left open and acktree brings back: do not emit
-        these again.
+        Called once for each task in one run of the driver, before all other hooks, on this task's own thread.
+        The query is already running. May block: only this task waits for it. An exception stops the topology
+        with its reason; after a ``ConnectorError`` with ``can_retry`` it is called again. When a checkpoint
+        is resumed, the attributes in ``remembers`` are set before. With ``redelivers = False``,
+        ``context.open_message_ids`` has the messages that an earlier run left open. acktree continues them:
+        do not emit them again.
         """
 
     @abstractmethod
@@ -95,63 +96,64 @@ class Spout(ABC):
 
         Called again and again on this task's own thread, while fewer than ``max_spout_pending`` messages are
         open. Never called while ``ack`` or ``fail`` runs, before ``open``, while deactivated, or after
-        ``close``. Do not block for long: verdicts for this task wait behind it. Idle? Emit nothing; the wait
-        strategy sleeps. Raise EndOfStream when there will never be more; acks and fails still arrive. Any
-        other exception is reported, and ``next_tuple`` is called again after the wait strategy: what was
-        emitted before it stands. A SpoutError may say more: ``pause_secs`` is how long ``next_tuple`` is not
-        called, and ``can_go_on=False`` stops the topology with that error.
+        ``close``. Do not block for long: verdicts for this task wait meanwhile. If there is no message, emit
+        nothing; the wait strategy sleeps. Raise EndOfStream when there will never be another message; acks
+        and fails still arrive. Any other exception is reported, and ``next_tuple`` is called again after the
+        wait strategy; tuples emitted before it are kept. A SpoutError has more settings: ``pause_secs`` is
+        how long ``next_tuple`` is not called, and ``can_go_on=False`` stops the topology with that error.
         """
 
     def ack(self, message_id: MessageId) -> None:
         """Every tuple of this message's tree was acked: let the queue forget it.
 
         Same thread as ``next_tuple``, between two calls of it, never inside ``emit``. At most once a message
-        in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart a message
-        that was open comes from the queue again, as a new attempt. An ack later than the message timeout
-        never arrives here. Do not block for long. Still called while deactivated and after EndOfStream.
+        in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart the queue
+        delivers open messages again, as new attempts. An ack that is later than the message timeout is not
+        delivered. Do not block for long. Still called while deactivated and after EndOfStream.
         """
 
     def fail(self, message_id: MessageId, failure: Failure) -> None:
-        """A bolt failed this message, or raised over it, or it timed out: ``failure`` says which and why.
+        """A bolt failed this message or raised an exception, or it timed out: ``failure`` says which and why.
 
         Same thread as ``next_tuple``, between two calls of it. Without a ``Retry`` it is called at each
-        failure and nothing is emitted again by itself: a spout that does nothing here loses the message, as
-        in Storm. With a ``Retry`` it is called once, ``failure.final`` is true, and the dead letter is
-        already safe. Emitting from here is allowed, also after EndOfStream, and makes a new message. Do not
+        failure, and nothing is emitted again automatically: a spout that does nothing here loses the message,
+        as in Storm. With a ``Retry`` it is called once: ``failure.final`` is true, and the dead letter is
+        already stored. Emitting from here is allowed, also after EndOfStream, and makes a new message. Do not
         block for long.
         """
 
     def ack_batch(self, message_ids: Sequence[MessageId]) -> None:
-        """Take many acks in one call; override it where the queue can be told in bulk.
+        """Receive many acks in one call; override it if the queue can acknowledge in bulk.
 
-        A list; of what was emitted with an array of ids a sequence that ``numpy.asarray`` takes as it is.
-        Same thread and same promises as ``ack``, which this default calls for each, in the order given. When
-        one raises, the others are told all the same; the exceptions are raised at the end.
+        ``message_ids`` is a list; for messages emitted with an array of ids it is a sequence that
+        ``numpy.asarray`` converts without a copy. Same thread and same guarantees as ``ack``, which this
+        default calls for each, in the order given. If one call raises, the others are made all the same; the
+        exceptions are raised at the end.
         """
-        tell_each(self.ack, ((message_id,) for message_id in message_ids))
+        call_each(self.ack, ((message_id,) for message_id in message_ids))
 
     def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
-        """Take many failures in one call, as (message id, failure) pairs.
+        """Receive many failures in one call, as (message id, failure) pairs.
 
-        Same thread and same promises as ``fail``, which this default calls for each, in the order given. When
-        one raises, the others are told all the same; the exceptions are raised at the end.
+        Same thread and same guarantees as ``fail``, which this default calls for each, in the order given. If
+        one call raises, the others are made all the same; the exceptions are raised at the end.
         """
-        tell_each(self.fail, failures)
+        call_each(self.fail, failures)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        """Keep the connection and what is open alive: answer heartbeats, extend leases, commit.
+        """Keep the connection and open messages alive: answer heartbeats, extend leases, commit.
 
         Called at least every ``keep_alive_secs`` from ``open`` to ``close``, in every state: while the spout
-        is saturated, deactivated, at its end, and while a micro-batch runs. Same thread as ``next_tuple``,
+        is saturated, deactivated or at its end, and while a micro-batch runs. Same thread as ``next_tuple``,
         between two calls of any hook; a hook that blocks delays it. May emit, and may call
         ``collector.lost``.
         """
 
     def lag(self) -> int | None:
-        """Say how many messages wait at the source, as far as it is known; None: not known.
+        """How many messages wait at the source; None if it is not known.
 
-        Called every few seconds on the spout's thread; ``running.stats()`` shows the last answer. Answer at
-        once: a number that was noted elsewhere is better than a question to the server.
+        Called every few seconds on the spout's thread; ``running.stats()`` shows the last answer. Return
+        at once: prefer a number that was noted earlier to a request to the server.
         """
         return None
 
@@ -169,18 +171,18 @@ class Spout(ABC):
         """
 
     def close(self) -> None:
-        """Let go of what ``open`` took.
+        """Release the resources that ``open`` acquired.
 
         Called once, last, on the same thread (Storm: on another), when the topology is killed or has ended.
-        Never called when the process is killed: what must not be lost cannot wait for it. May block for a few
+        Not called when the process is killed, so correctness must not depend on it. May block for a few
         seconds.
         """
 
 
 class SpoutOutputCollector(ABC):
-    """What a spout emits into. Given to ``open``; use it on the spout's own thread only, from any hook.
+    """The collector of a spout. Given to ``open``; use it on the spout's own thread only, from any hook.
 
-    ``wake`` alone may be called from any thread. ``emit`` never blocks and never calls ``ack`` or ``fail``:
+    Only ``wake`` may be called from any thread. ``emit`` never blocks and never calls ``ack`` or ``fail``:
     there is room when ``next_tuple`` is called.
     """
 
@@ -196,14 +198,15 @@ class SpoutOutputCollector(ABC):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Not to be changed afterwards.
+            values: One value for each field of the stream, in order. Do not change them afterwards.
             message_id: Any hashable value: the message is tracked and ``ack`` or ``fail`` is called with it.
-                None: untracked, nobody is told. 0 and "" are ids. With ``redelivers = False`` it must survive
-                pickle.
+                None: untracked, without a verdict. 0 and "" are ids. With ``redelivers = False`` it must
+                survive pickle.
             stream: A stream of ``outputs``.
             attempt: The number of this delivery, from 1, where the queue counts them. ``tup.attempt`` and
-                ``Retry`` go on from it. With a ``Retry``, a message whose attempt is above ``max_attempts``
-                is given up without being run: its earlier attempts ended with their driver or connection.
+                ``Retry`` continue from it. With a ``Retry``, a message whose attempt is above
+                ``max_attempts`` is given up without being run: its earlier attempts ended with their driver
+                or connection.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, a stream
@@ -237,12 +240,13 @@ class SpoutOutputCollector(ABC):
         *,
         attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
     ) -> None:
-        """Emit each row of a batch as a message of its own, with no Python object per row.
+        """Emit each row of a batch as a message, with no Python object per row.
 
         Args:
-            batch: Columns are the stream's fields, matched by name, in any order. Under declared types a
-                value must fit as in ``emit``: what the type does not hold without loss is refused, and a text
-                is no number. Metadata that begins with ``acktree`` is removed; views become plain columns.
+            batch: Columns are the stream's fields, matched by name, in any order. If types are declared,
+                values must fit as in ``emit``: a value that the type cannot hold without loss is refused, and
+                a text is no number. Metadata that begins with ``acktree`` is removed; views become plain
+                columns.
             message_ids: One for each row, in order, none of them None; an integer array is kept as one, an
                 array of floats is refused. None: all untracked, which
                 a spout with a ``Retry`` may not emit.
@@ -257,37 +261,38 @@ class SpoutOutputCollector(ABC):
         """
 
     def lost(self, message_ids: Iterable[MessageId] | None = None) -> None:
-        """Say that the queue brings these messages back: their connection, lease or partition is gone.
+        """Report that the queue delivers these messages again: their connection, lease or partition is gone.
 
         Args:
-            message_ids: As they were emitted; of equal ids all. None: all that this task has open.
+            message_ids: As they were emitted; all messages with an equal id are meant. None: all open
+                messages of this task.
 
-        They are not open any more when this returns, so there is room at once. No verdict, retry or dead
-        letter of them follows, also not for those that waited for a retry. Bolts may still work on them.
+        They are no longer open when this returns, so there is room at once. They get no verdict, retry or
+        dead letter, also not those that waited for a retry. Bolts may still process them.
         """
 
     def wake(self) -> None:
-        """Let the spout be asked again at once instead of after the wait strategy. From any thread."""
+        """End the wait strategy's pause, so that ``next_tuple`` is called at once. From any thread."""
 
     @abstractmethod
     def report_error(self, exception: BaseException) -> None:
-        """Record an exception with this component's errors. Fails nothing; many in a row are throttled."""
+        """Record an exception with this component's errors. Fails nothing; frequent errors are throttled."""
 
     @property
     @abstractmethod
     def pending_count(self) -> int:
-        """How many messages of this task have no verdict yet, those that wait for a retry included."""
+        """How many messages of this task have no verdict yet, including those that wait for a retry."""
 
 
-def tell_each(tell: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
-    """Call ``tell`` for every message, also after one of the calls raised; then raise what was raised."""
+def call_each(hook: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
+    """Call a hook for every message, also after one of the calls raised; then raise what was raised."""
     raised: list[Exception] = []
     for message in messages:
         try:
-            tell(*message)
+            hook(*message)
         except Exception as exception:  # noqa: BLE001  # user code may raise anything; it is raised below
             raised.append(exception)
     if len(raised) == 1:
         raise raised[0]
     if raised:
-        raise ExceptionGroup(f"{len(raised)} messages could not be told their verdicts", raised)
+        raise ExceptionGroup(f"the verdicts of {len(raised)} messages could not be delivered", raised)

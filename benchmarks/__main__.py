@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME [arguments]``: the front door. Without a name, what there is."""
+"""``python -m benchmarks NAME [arguments]`` runs a benchmark. Without a name it lists all of them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ BENCHMARKS: Final = {
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",
-    "faults": "raises at any opcode of the engine while user code calls it: nothing may shift, without Spark",
+    "faults": "exceptions at any opcode of the engine while user code calls it, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
     "waiting": "calls of a slow service: async and threads, beside a plain asyncio program, with faults",
     "idle": "CPU and micro-batches while nothing is open",
     "start": "seconds and CPU from submit to the first ack, in a fresh process",
-    "python_side": "where the Python time of a micro-batch goes, function by function, without Spark",
+    "python_side": "the Python time of a micro-batch, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",
-    "compare": "named pairs in turn (A B A B ...), ours or peers: medians and ratios, kept",
-    "pictures": "draws what is kept into docs/pictures",
-    "table": "writes what is kept into docs/performance.md",
+    "compare": "named pairs in turn (A B A B ...), of acktree or peers: medians and ratios, kept in results",
+    "pictures": "draws the results into docs/pictures",
+    "table": "writes the results into docs/performance.md",
     "peers.storm_word_count": "the same work in Apache Storm, in Java or through its multilang",
     "peers.spark_sql": "the same work in plain PySpark, as SQL or with mapInArrow",
-    "peers.spark_bare": "a query with our stages and nobody who tracks: what Spark itself takes",
+    "peers.spark_bare": "a Spark query with the same stages and without tracking",
     "peers.bytewax_word_count": "the same work in Bytewax",
 }
 
 
 def main() -> None:
-    """Hand over to the benchmark that is named."""
+    """Run the named benchmark."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in BENCHMARKS:
         print("usage: python -m benchmarks NAME [--help | arguments]\n")

@@ -1,4 +1,4 @@
-"""What is kept of chaos and soak, as ``docs/chaos.md`` shows it."""
+"""The tables of ``docs/chaos.md``, from the kept results of chaos and soak."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _GROWN: Final = {
     "checkpoint_files": "files in it",
     "open": "open messages",
 }
-"""Of a soak: what might grow."""
+"""The numbers of a soak that might grow."""
 
 
 def tables(folder: Path | None = None) -> str:
-    """The accounts, and what a soak looked like."""
+    """The accounts, and the latest soak."""
     return f"### Accounts\n\n{chaos(folder)}\n### Half an hour under faults\n\n{soak(folder)}"
 
 
 def chaos(folder: Path | None = None) -> str:
-    """A row for each run that is kept."""
+    """A row for each kept run."""
     rows = [
         (
             str(line["seed"]), f"`{line['master']}`", _numbers(line["strikes"]), str(line["drivers"]),
@@ -43,7 +43,7 @@ def chaos(folder: Path | None = None) -> str:
 
 
 def soak(folder: Path | None = None) -> str:
-    """The latest one: what grew, and its picture."""
+    """The latest soak: its numbers over time, and its picture."""
     lines = results.kept("soak", folder)
     if not lines:
         return table((), ())
@@ -67,7 +67,7 @@ def soak(folder: Path | None = None) -> str:
 
 
 def _breaches(line: Line) -> str:
-    """Those of the account, and drivers that hung, ended unasked or left somebody behind."""
+    """Breaches of the account, and drivers that hung, ended without a strike or left a process running."""
     unasked = [end for end in line["ends"] if end.endswith("after nothing")]
     found = line["account"]["findings"] | dict.fromkeys([*line["hangs"], *line["outlived"], *unasked], 1)
     return _numbers(found) if found or line["clean"] else "it did not come to rest"

@@ -2,12 +2,12 @@
 
     python -m benchmarks acker --open 10000 100000 1000000 10000000
 
-The acker runs as in the driver, with its log on disk, in this process and without Spark: nothing else of a
-micro-batch looks at what is open. It is told of so many messages that stay open, then of micro-batches of two
-kinds. *Passing*: 50,000 messages open and are done in it. *Churn*: 50,000 open and stay, and as many of all
-ages, drawn at random, are done. Told for each number of open roots: bytes a root, in memory as the acker
-says and as the process has grown (where few roots drown); and the median and the worst of the rounds, in
-ms of CPU. One line of JSON.
+The acker runs as in the driver, with its log on disk, in this process and without Spark: no other part of a
+micro-batch depends on the open messages. First it gets the given number of messages that stay open, then
+micro-batches of two kinds. *Passing*: 50,000 messages open and are done in it. *Churn*: 50,000 open and stay
+open, and as many of all ages, drawn at random, are done. Printed for each number of open roots: bytes for
+each root, both as the acker counts them and by the growth of the process (which is inaccurate for few roots),
+and the median and maximum of the rounds, in ms of CPU. One line of JSON.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _BATCH_MS: Final = 100
 
 
 class Host:
-    """An acker with roots open, as the sink has it; all that this benchmark knows of one."""
+    """An acker with open roots, as the sink has it: all calls of the acker that this benchmark makes."""
 
     def __init__(self, folder: Path, open_count: int, at_once: int) -> None:
-        """Tell an acker in this folder of so many messages, so many in a micro-batch."""
+        """Open this number of messages at an acker in this folder, a part in each micro-batch."""
         self.folder, self.batch_id, self.next = folder, 0, 0
         variant = Variant()
         plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, _SALT)
@@ -51,11 +51,11 @@ class Host:
         self.acker = DurableAcker(plan, folder, last_committed=-1)
         while self.next < open_count:
             count = min(at_once, open_count - self.next)
-            self.settle(self.opened(count, _OWED))
+            self.judge(self.opened(count, _OWED))
         self.resident_bytes = _resident_bytes() - before
 
     def opened(self, count: int, owed: int, done: Int64s | None = None) -> WireRow:
-        """A message to the acker: so many messages opened that owe this much; and earlier ones are done."""
+        """A DELTAS row: this number of messages opens with this sum, and earlier ones are done."""
         first, self.next = self.next, self.next + count
         sequences = np.zeros(0, dtype=np.int64) if done is None else done
         deltas = Deltas(
@@ -66,22 +66,22 @@ class Host:
         )
         return WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, 0, b"", deltas.to_bytes())
 
-    def settle(self, told: WireRow) -> tuple[int, int, float]:
-        """A micro-batch: how many are open after it, how many were acked, and its CPU seconds."""
+    def judge(self, deltas: WireRow) -> tuple[int, int, float]:
+        """Run a micro-batch. Returns how many are open after it, how many were acked, and its CPU seconds."""
         self.batch_id += 1
         started = process_time()
         batch = MicroBatch(self.batch_id, self.batch_id * _BATCH_MS, is_first=self.batch_id == 1)
-        verdicts, _ = self.acker.settle(batch, [told], lambda _: iter(()))
+        verdicts, _ = self.acker.settle(batch, [deltas], lambda _: iter(()))
         spent = process_time() - started
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         return verdicts.open_count, acked, spent
 
     def bytes_in_memory(self) -> int:
-        """Of what is open, as the acker says."""
-        return self.acker._acker.ledger.nbytes  # noqa: SLF001  # nobody else asks
+        """The bytes of open roots in memory, as the acker counts them."""
+        return self.acker._acker.ledger.nbytes  # noqa: SLF001  # no other code needs it
 
     def bytes_on_disk(self) -> int:
-        """Of all its files."""
+        """The bytes of all its files."""
         return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
 
 
@@ -101,11 +101,11 @@ def measure(open_counts: Sequence[int], at_once: int, rounds: int) -> dict[str, 
 
 def _point(host: Host, open_count: int, at_once: int, rounds: int) -> dict[str, Any]:
     on_disk, done_at_once = host.bytes_on_disk(), min(at_once, open_count // rounds)
-    passing = [host.settle(host.opened(at_once, 0)) for _ in range(rounds)]
+    passing = [host.judge(host.opened(at_once, 0)) for _ in range(rounds)]
     assert all(found[:2] == (open_count, at_once) for found in passing), "what passed was acked, no more"
     drawn = np.random.default_rng(7).permutation(open_count)
     churn = [
-        host.settle(host.opened(done_at_once, _OWED, np.sort(drawn[n * done_at_once :][:done_at_once])))
+        host.judge(host.opened(done_at_once, _OWED, np.sort(drawn[n * done_at_once :][:done_at_once])))
         for n in range(rounds)
     ]
     assert all(found[:2] == (open_count, done_at_once) for found in churn), "as many were acked as came"

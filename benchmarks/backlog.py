@@ -1,17 +1,17 @@
-"""A backlog of a DataFrame's rows in one micro-batch: what comes to the driver, and what it takes there.
+"""A backlog of a DataFrame's rows in one micro-batch: the bytes that the driver gets, and its memory.
 
     python -m benchmarks backlog --rows 2000000 --master 'local[2,4]'
     python -m benchmarks backlog --rows 2000000 --master 'local-cluster[1,2,4096]' --apart
 
 Parquet files hold rows of 1 KB; one in a thousand fails at each attempt. The source sets no limit, so one
 micro-batch takes all of them. The spout has a ``Retry`` of two attempts: a row that fails twice becomes a
-dead letter with its values. The verdicts are compared with what must be: a difference is an error.
+dead letter with its values. The verdicts are compared with the expected ones: a difference is an error.
 
 ``--apart`` runs as on a cluster: large rows go through Spark and not through files of one machine.
 
-Told: seconds until the last dead letter; the bytes that came to the driver through Spark, for each row; the
-bytes of values that it read, for each row that failed; and the largest resident memory of the driver's two
-processes (Python; the JVM, which with a ``local`` master runs the tasks as well). One line of JSON.
+Printed: seconds until the last dead letter; the bytes that came to the driver through Spark, for each row;
+the bytes of values that it read, for each failed row; and the largest resident memory of the driver's two
+processes (Python, and the JVM, which with a ``local`` master also runs the tasks). One line of JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PATIENCE_SECS: Final = 900.0
 
 
 class Poisoned(BasicBolt):
-    """Fails one row in so many."""
+    """Fails one row in :data:`POISON_EVERY`."""
 
     outputs: Sequence[str] = ()
 
@@ -65,7 +65,7 @@ class Arrived:
         self.byte_count = 0
 
     def counting(self, rows_of: Any) -> Any:  # noqa: ANN401  # a function of the sink's, and one like it
-        """The same function, counted."""
+        """The same function, which also counts."""
 
         def counted(batch: pa.RecordBatch) -> Iterator[WireRow]:
             for row in rows_of(batch):
@@ -76,7 +76,7 @@ class Arrived:
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Parquet files of so many rows; their values do not compress."""
+    """Write rows to Parquet files; their values do not compress."""
     folder.mkdir(parents=True)
     for first in range(0, rows, _FILE_ROWS):
         numbers = np.arange(first, min(first + _FILE_ROWS, rows))
@@ -123,10 +123,10 @@ def measure(
 
     Args:
         apart: Whether large rows go through Spark, as on a cluster.
-        settings: Of Spark, before ours.
+        settings: Spark's; they take precedence over acktree's.
 
     Raises:
-        AssertionError: Some row has another verdict than it must have.
+        AssertionError: A row has another verdict than the expected one.
     """
     from acktree.spark import submit as submitting  # noqa: PLC0415
     from acktree.spark.query import results  # noqa: PLC0415  # so that --help does not wait
@@ -135,19 +135,19 @@ def measure(
     report, arrived = Report("backlog", variant), Arrived()
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
-        if os.fork() == 0:  # what it takes to make the rows is not the driver's
+        if os.fork() == 0:  # the memory for making the rows is not the driver's
             write_rows(folder / "rows", rows)
             os._exit(0)
         assert os.wait()[1] == 0, "the rows could not be written"
         session = session_on(master, folder / "local", settings)
         if apart:
-            submitting._scratch_folder = lambda *_: None  # noqa: SLF001  # no other way to be a cluster on one machine
+            submitting._scratch_folder = lambda *_: None  # noqa: SLF001  # the only way to run as on a cluster
         results.rows_of = arrived.counting(results.rows_of)  # type: ignore[attr-defined]
-        gateway = session.sparkContext._gateway  # noqa: SLF001  # whose memory is measured
+        gateway = session.sparkContext._gateway  # noqa: SLF001  # its memory is measured
         assert gateway is not None, "the session runs"
         jvm = gateway.proc.pid
         for pid in (os.getpid(), jvm):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak is counted from here
         frame = session.readStream.schema("n long, payload binary").parquet(str(folder / "rows"))
         builder = TopologyBuilder("backlog")
         retry = Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
@@ -176,7 +176,7 @@ def measure(
 
 
 def _to_the_end(running: RunningTopology, rows: int) -> dict[str, int]:
-    """Wait for all verdicts; compare them with what must be."""
+    """Wait for all verdicts, and compare them with the expected ones."""
     poison = -(-rows // POISON_EVERY)
     deadline = time.monotonic() + _PATIENCE_SECS
     while len(running.dead_letters) < poison:

@@ -1,8 +1,8 @@
-"""Kill at random, and count. ``python -m benchmarks chaos --kills 200 --seed 7``: one line of JSON.
+"""Injects random faults and makes the account. ``python -m benchmarks chaos --kills 200 --seed 7``.
 
-Strikes a running topology (workers, executors, drivers, pauses, pipes, disks, files, clocks), lets it come
-to rest, and draws up the account: every message acked or dead, no ack without its effects. The seed of a run
-that is not clean runs again, and its folder is kept. What it does is in ``tests/chaos``.
+Strikes a running topology (workers, executors, drivers, pauses, pipes, disks, files, clocks), waits until it
+has nothing left to do, and makes the account: every message acked or dead, no ack without its effects. The
+folder of a run with a breach is kept. The code is in ``tests/chaos``. One line of JSON.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.chaos.conductor import Settings
 from tests.chaos.plan import SHARES, Kind, mixture
 
 _STORY: Final = ("story", "examples", "kept", "left_out")
-"""What is only wanted where a run is looked into."""
+"""Parts of a run's line that are needed only to examine that run."""
 _LINE: Final = "line.json"
-"""The line of JSON, in a folder that is kept."""
+"""The file with the line of JSON, in a kept folder."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,9 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--patience", type=float, default=Settings.patience_secs, help="seconds until it hangs"
     )
-    parser.add_argument(
-        "--secs", type=float, help="strike no more after so long, whatever is left of the plan"
-    )
+    parser.add_argument("--secs", type=float, help="stop striking after this number of seconds")
     parser.add_argument("--folder", type=Path, help="where; kept if it is not clean")
     parser.add_argument("--keep-folder", action="store_true", help="keep the folder also when it is clean")
     parser.add_argument(
@@ -60,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _tell(line, is_kept=given.keep)
     settings = Settings(
         master=given.master,
-        queue_retries=given.seed % 2 == 0,  # half of the seeds let the queue try again
+        queue_retries=given.seed % 2 == 0,  # in half of the runs the queue retries
         rate=given.rate,
         patience_secs=given.patience,
     )
@@ -93,7 +91,7 @@ def counts_of(kinds: str | None, kills: int, *, has_executors: bool) -> dict[Kin
 
 
 def worth_keeping(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's line without what is only of use beside its folder."""
+    """A run's line without the parts that are needed only with its folder."""
     return {key: value for key, value in line.items() if key not in _STORY}
 
 

@@ -1,11 +1,11 @@
-"""What tracking costs past one machine: the code of all partitions and of the driver, in one process.
+"""The cost of tracking on a cluster: the code of all partitions and of the driver, in one process.
 
     python -m benchmarks cluster --partitions 2 10 24 100
 
 A word count runs as it would on a cluster with that many partitions and tasks: the levels of all partitions
 one after the other, then the acker, each on the frames and deltas that the cluster would send. Reported for
 each number of partitions: CPU of the acker and of all executors a message, bytes to the driver a message, and
-frames. Spark, the network and the disk come on top. Medians of the rounds; one line of JSON.
+frames. Spark, the network and the disk are not included. Medians of the rounds; one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def measure(variant: Variant, partitions: Sequence[int], sentences: int, rounds:
     """Measure each number of partitions.
 
     Args:
-        sentences: Messages of a micro-batch.
+        sentences: The messages in a micro-batch.
     """
     report = Report("cluster", asdict(variant) | {"sentences": sentences, "rounds": rounds})
     return report.line({"points": [_point(variant, each, sentences, rounds) for each in partitions]})
@@ -35,7 +35,7 @@ def measure(variant: Variant, partitions: Sequence[int], sentences: int, rounds:
 
 def _point(variant: Variant, partitions: int, sentences: int, rounds: int) -> dict[str, Any]:
     batch = MicroBatch(replace(variant, cores=partitions), sentences)
-    batch.run({})  # the first run imports, and fills the memories
+    batch.run({})  # the first run imports modules and fills the memory
     acker, executors = [], []
     sent: dict[str, list[WireRow]] = {}
     for _ in range(rounds):

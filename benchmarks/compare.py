@@ -1,15 +1,16 @@
-"""Named pairs of runs, in turn (A B A B ...): medians, ratios and how far single runs lay apart.
+"""Named pairs of runs, in turn (A B A B ...): medians, ratios, and the spread of single runs.
 
     python -m benchmarks compare tracked-arrow/untracked-arrow --rounds 5
     python -m benchmarks compare tracked-arrow/storm-java tracked-basic/storm-multilang
     python -m benchmarks compare latency-arrow/bare --share 0.5     # at half of the first one's top rate
     python -m benchmarks compare --anyway       # what tracking costs, on a machine that is not quiet
 
-Each run is a process of its own. Absolute numbers of a shared machine drift by a factor of three within an
-hour; the ratio of two neighbours does not, so a pair's ratio is the median of the ratios of its rounds.
-Refuses to begin on a busy machine, unless ``--anyway``; then the CPU ratio is the steadier one. All ratios
-are the first over the second. A pair whose peer cannot run here is left out, and that is said. A table and a
-line of JSON for each pair go to stdout; the line also to ``benchmarks/results``, unless ``--forget``.
+Each run is a separate process. Absolute numbers on a shared machine drift by a factor of three within an
+hour; the ratio of two consecutive runs does not, so a pair's ratio is the median of the ratios of its rounds.
+It does not start on a busy machine without ``--anyway``; on such a machine the CPU ratio is the more stable
+one. All ratios are the first over the second. A pair whose peer cannot run on this machine is left out, with
+a message. A table and a line of JSON for each pair go to stdout; the line also to ``benchmarks/results``,
+unless ``--forget``.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ _KEPT: Final = (
     "micro_batch_ms",
     "others_cores",
 )
-"""What a comparison's line holds of each run."""
+"""The parts of each run in a comparison's line."""
 
 Runs = Sequence[Mapping[str, Any]]
 
 
 class CannotRunError(Exception):
-    """A peer lacks something on this machine, and has said what."""
+    """A peer cannot run on this machine; it has printed the reason."""
 
 
 def run(words: Sequence[str], further: Sequence[str]) -> dict[str, Any]:
-    """One run in a process of its own; its line of JSON."""
+    """One run in a separate process; its line of JSON."""
     program = [sys.executable, "-m", "benchmarks", *words, *further]
-    done = subprocess.run(program, check=False, text=True, capture_output=True)  # noqa: S603  # our own words
+    done = subprocess.run(program, check=False, text=True, capture_output=True)  # noqa: S603  # a fixed command
     if done.returncode == MISSING:
         raise CannotRunError(done.stderr.strip())
     if done.returncode:
@@ -58,7 +59,7 @@ def run(words: Sequence[str], further: Sequence[str]) -> dict[str, Any]:
 
 
 def ratios(firsts: Runs, seconds: Runs) -> dict[str, dict[str, float]]:
-    """For each metric that both have: the median over the rounds of first / second, least and greatest."""
+    """For each metric that both have: median, least and greatest of first / second over the rounds."""
     found = {}
     for metric, (key, other) in METRICS.items():
         pairs = [(a.get(key), b.get(other)) for a, b in zip(firsts, seconds, strict=True)]
@@ -71,7 +72,7 @@ def ratios(firsts: Runs, seconds: Runs) -> dict[str, dict[str, float]]:
 
 
 def side(name: str, words: Sequence[str], runs: Runs) -> dict[str, Any]:
-    """What a comparison keeps of one of the two: its command, each run's numbers, and their medians."""
+    """One side of a comparison: its command, the numbers of each run, and their medians."""
     numbers = {key: [found[key] for found in runs] for key in _KEPT if all(key in found for found in runs)}
     medians = {key: statistics.median(values) for key, values in numbers.items() if None not in values}
     return {"name": name, "run": " ".join(words), "variant": runs[-1]["variant"]} | {
@@ -105,8 +106,8 @@ def compare(pair: Sequence[str], rounds: int, rate: float | None, further: Seque
     )
 
 
-def told(line: Mapping[str, Any]) -> str:
-    """A comparison as a person reads it."""
+def readable(line: Mapping[str, Any]) -> str:
+    """A comparison as a table for people."""
     variant = line["variant"]
     out = [f"{variant['first']} / {variant['second']}, {variant['rounds']} rounds in turn"]
     for which in (line["first"], line["second"]):
@@ -126,7 +127,7 @@ def _brief(found: Mapping[str, Any]) -> str:
 
 
 def rate_for(pair: Sequence[str], share: float, further: Sequence[str]) -> float:
-    """The rate of a pair that needs one: a share of the top rate of the one that is ours, measured now."""
+    """The rate for a pair that needs one: a share of the top rate of acktree's run, measured now."""
     mine = next((name for name in pair if RUNS[name][0] == "latency"), "latency-arrow")
     top = run(at_full_speed(mine), further)["roots_per_sec"]
     print(
@@ -136,7 +137,7 @@ def rate_for(pair: Sequence[str], share: float, further: Sequence[str]) -> float
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the arguments, run the pairs in turn, print what came out."""
+    """Read the arguments, run the pairs in turn, print the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks compare",
         description=__doc__,
@@ -172,6 +173,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except CannotRunError as error:
             print(f"{'/'.join(pair)} left out: {error}", flush=True)
             continue
-        print(f"{told(line)}\n{json.dumps(line)}", flush=True)
+        print(f"{readable(line)}\n{json.dumps(line)}", flush=True)
         if not args.forget:
             results.keep(results.name_of(*pair), line)

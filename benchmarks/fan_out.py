@@ -1,12 +1,12 @@
-"""What a tuple costs in trees of 1 to 10,000 children: it should cost the same.
+"""The cost of a tuple in trees of 1 to 10,000 children: it should not depend on the size.
 
     python -m benchmarks fan_out --bolts arrow
     python -m benchmarks fan_out --bolts basic --children 1 100 10000
 
-Every message is a number; ``fan`` emits so many children of it, anchored; ``take`` gets them by fields
-grouping and emits nothing. Told for each number of children: messages acked and tuples a second, and the
-CPU of all our processes for a tuple; ``cpu_us_per_tuple_ratio`` is that of the largest tree over the least of
-all. A micro-batch has about as many tuples whatever the trees. One line of JSON.
+Every message is a number. ``fan`` emits the given number of anchored children; ``take`` gets them by fields
+grouping and emits nothing. Printed for each number of children: messages acked and tuples a second, and the
+CPU of all processes for each tuple; ``cpu_us_per_tuple_ratio`` is that of the largest tree over the smallest
+value. A micro-batch has about the same number of tuples for all trees. One line of JSON.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Numbers(Spout):
 
 
 class BasicFan(BasicBolt):
-    """Emits so many numbers for each."""
+    """Emits the given number of children for each message."""
 
     outputs = NUMBERS
 
@@ -71,7 +71,7 @@ class BasicFan(BasicBolt):
 
 
 class ArrowFan(ArrowBolt):
-    """The same over whole batches."""
+    """The same, over whole batches."""
 
     outputs = NUMBERS
 
@@ -86,12 +86,12 @@ class ArrowFan(ArrowBolt):
 
 
 class BasicTake(BasicBolt):
-    """Takes one child a call."""
+    """Takes one child in each call."""
 
     outputs = []
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Have no work of its own."""
+        """Do nothing."""
 
 
 class ArrowTake(ArrowBolt):
@@ -100,7 +100,7 @@ class ArrowTake(ArrowBolt):
     outputs = []
 
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
-        """Have no work of its own."""
+        """Do nothing."""
 
 
 BOLTS = {"arrow": (ArrowFan, ArrowTake), "basic": (BasicFan, BasicTake)}
@@ -126,7 +126,7 @@ def measure(
 
     Args:
         variant: ``bolts``, ``cores``, ``tuples_per_batch``.
-        times: Seconds of warm-up and seconds measured, of each.
+        times: Seconds of warm-up and of measurement for each topology.
     """
     report, points = Report("fan_out", variant), []
     for each in children:
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--bolts", choices=list(BOLTS), default="arrow")
     parser.add_argument("--children", type=int, nargs="+", default=list(CHILDREN), help="of each message")
-    parser.add_argument("--cores", type=int, default=2, help="pins the run to so many")
+    parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
     parser.add_argument("--tuples-per-batch", type=int, default=500_000, help="about, in a micro-batch")
     add_time_arguments(parser)
     add_keep_argument(parser)

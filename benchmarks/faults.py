@@ -1,7 +1,6 @@
-"""Exceptions from outside, raised at any opcode of the engine while user code calls it: nothing may shift.
+"""Raises exceptions at any opcode of the engine while user code calls it, and compares the results.
 
-What is interrupted, and the model that it is compared with, is in ``tests/chaos/faults.py``. Exits with 1 if
-anything was found.
+The programs and their model are in ``tests/chaos/faults.py``. Exits with 1 if there was a difference.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from tests.chaos.faults import breaches, run_faults
 
 
 def part(wanted: int, seed: int) -> tuple[Counter[str], Counter[str]]:
-    """What one process does."""
+    """The work of one process."""
     return run_faults(wanted, seed)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run it and print what was found."""
+    """Run it, and print the differences."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
     parser.add_argument("--runs", type=int, default=100_000, help="runs with an exception in each")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,10 +1,10 @@
-"""How near a micro-batch of per-tuple bolts comes to what the user's own code costs.
+"""The cost of a micro-batch of per-tuple bolts, as a multiple of the user's own code.
 
     python -m benchmarks floor --bolts basic
 
-The floor is the same ``execute`` of the same bolts, called in a bare loop over lists: a tuple is a dict,
-an emit is ``list.extend``. All that a micro-batch costs on top (decode, encode, route, track, ack) is
-ours. Both run in turn on the same sentences; CPU of this process, in microseconds for each sentence.
+The floor is the same ``execute`` of the same bolts, called in a bare loop over lists: a tuple is a dict, an
+emit is ``list.extend``. The rest of a micro-batch's cost (decode, encode, route, track, ack) is acktree's.
+Both run in turn on the same sentences; CPU of this process, in microseconds for each sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPLITS: Final = {"basic": BasicSplit(), "generator": generator_split}
 
 
 class Emitted:
-    """A collector that keeps nothing but the values of a stream of one field."""
+    """A collector that keeps only the values of a stream of one field."""
 
     __slots__ = ("emit", "words")
 
@@ -37,7 +37,7 @@ class BareLoop:
 
     def __init__(self, bolts: str, batches: Sequence[Sequence[str]]) -> None:
         counting: Any = BasicCount("dict")
-        counting.prepare(None, None)  # this one asks neither
+        counting.prepare(None, None)  # it uses neither argument
         split: Any = SPLITS[bolts]
         self.batches, self.split, self.count = batches, split.execute, counting.execute
 
@@ -55,7 +55,7 @@ class BareLoop:
 
 
 def measure(bolts: str, sentences: int, rounds: int, batch_rows: int = 10_000) -> dict[str, Any]:
-    """The median of both, and of the ratio of neighbours."""
+    """The medians of both, and of the ratios of consecutive runs."""
     variant = Variant(bolts=bolts, memory="dict", batch_rows=batch_rows)
     report, batch = Report("floor", {"bolts": bolts, "memory": "dict"}), MicroBatch(variant, sentences)
     columns = [batch.batches[n % len(batch.batches)].column(0) for n in range(sentences // batch_rows)]

@@ -2,13 +2,13 @@
 
     python -m benchmarks frames --tasks 2 10 100
 
-The levels of the word count run as in ``python_side``, with so many tasks of each bolt, over the same
-sentences, twice: in as many partitions as this machine would have, and with a partition for each task, as
-a cluster of so many cores would have. Told for each: the rows that each level makes by kind (frames to other
-partitions, messages to the acker, statistics), their bytes for a sentence, and the CPU of all tasks for a
-sentence. Tasks that live in one partition send together, so what tasks do to each other costs nothing in
-squares; what does is that every partition has words for every other, which is what a fields grouping asks
-for and every shuffle does. One line of JSON.
+The levels of the word count run as in ``python_side``, with the given number of tasks of each bolt, over the
+same sentences, twice: with as many partitions as this machine would have, and with a partition for each task,
+as on a cluster with that number of cores. Printed for each: the rows that each level makes, by kind (frames
+to other partitions, deltas for the acker, statistics), their bytes for each sentence, and the CPU of all
+tasks for each sentence. Tasks of one partition send their tuples together, so the number of frames does not
+grow with the square of the number of tasks. It does grow with the square of the number of partitions, since a
+fields grouping sends tuples from every partition to every other, like any shuffle. One line of JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.work import Variant
 
 
 def measure(variant: Variant, tasks: Sequence[int], sentences: int) -> dict[str, Any]:
-    """Count for each number of tasks, in ``variant.cores`` partitions and in one a task."""
+    """Count for each number of tasks, with ``variant.cores`` partitions and with one for each task."""
     report = Report("frames", asdict(variant))
     few = [count_rows(replace(variant, cores=each), sentences, variant.cores) for each in tasks]
     many = [
@@ -37,7 +37,7 @@ def measure(variant: Variant, tasks: Sequence[int], sentences: int) -> dict[str,
 
 
 def count_rows(variant: Variant, sentences: int, partitions: int) -> dict[str, Any]:
-    """What one micro-batch of a warm topology sends."""
+    """The rows that one micro-batch of a warm topology sends."""
     batch, sent = MicroBatch(variant, sentences, partitions), dict[str, list[WireRow]]()
     batch.run({})
     seconds: dict[str, float] = {}

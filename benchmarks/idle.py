@@ -1,9 +1,9 @@
-"""What it costs to wait: CPU and micro-batches while nothing is open.
+"""The cost of waiting: CPU and micro-batches while nothing is open.
 
     python -m benchmarks idle --secs 600
 
-A topology works off a hundred sentences, comes to rest, and is then left alone. ``core_share`` is the CPU of
-all our processes (driver, JVM, source, workers) as a share of one core. One line of JSON.
+A topology processes a hundred sentences and then has nothing to do. ``core_share`` is the CPU of all its
+processes (driver, JVM, source, workers) as a share of one core. One line of JSON.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _TO_REST_SECS = 120.0
 def measure(
     variant: Variant, settle_secs: float, secs: float, session: SparkSession | None = None
 ) -> dict[str, Any]:
-    """Let a topology rest and say what that cost.
+    """Measure a topology without messages.
 
     Args:
-        settle_secs: Left out after the last message: threads and timers come to rest too.
+        settle_secs: Seconds after the last message that are not measured, until threads and timers are idle.
     """
     feeder, report = FeederSpout(["sentence"]), Report("idle", asdict(variant))
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
@@ -65,7 +65,7 @@ def measure(
 
 
 def _micro_batches(checkpoint: Path) -> int:
-    """How many were committed, as Spark numbers them."""
+    """How many micro-batches were committed, by Spark's numbers."""
     return max(int(file.name) for file in (checkpoint / "spark" / "commits").iterdir() if file.name.isdigit())
 
 

@@ -1,16 +1,16 @@
-"""Kafka: records a second through both spouts, beside the same work without acktree.
+"""Kafka: records a second through both spouts, compared with the same work without acktree.
 
 ::
 
     python -m benchmarks kafka --records 1000000 --rounds 5 native driver
 
 One broker on this machine (``tests/services/kafka.py``), one topic of four partitions, records of eight
-words. One in a thousand is poison: it fails twice and becomes a dead letter. The work is to split and count.
+words. One in a thousand is poison: it fails twice and becomes a dead letter. The topology splits and counts.
 In each round both sides of a pair run in turn in one session. *Overall* includes the start of the query,
 *steady* begins with the second quarter of the records.
 
-``native``: ``kafka_dataframe_spout`` beside the same query in plain Spark, which ignores the poison.
-``driver``: ``KafkaSpout`` beside a loop over the same client that commits each poll.
+``native``: ``kafka_dataframe_spout`` and the same query in plain Spark, which ignores the poison.
+``driver``: ``KafkaSpout`` and a loop over the same client that commits each poll.
 """
 
 from __future__ import annotations
@@ -112,14 +112,17 @@ def topology_rates(spark: SparkSession, spout: Spout, records: int) -> Rates:
     ):
         rates = _rates(lambda: running.stats()["records"].total.acked, records - poison, began)
         running.await_idle(120)
-        told = running.stats()["records"].total
+        total = running.stats()["records"].total
         letters = len(running.dead_letters)
-        assert (told.acked, told.failed, letters) == (records - poison, 2 * poison, poison), (told, letters)
+        assert (total.acked, total.failed, letters) == (records - poison, 2 * poison, poison), (
+            total,
+            letters,
+        )
     return rates
 
 
 def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
-    """The same query, and nobody who tracks."""
+    """The same query without tracking."""
     done = [0]
 
     def take(frame: DataFrame, _: int) -> None:

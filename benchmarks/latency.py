@@ -1,14 +1,14 @@
-"""Complete latency: from the moment a sentence was due to the moment its spout is told that it is acked.
+"""Complete latency: from the moment a sentence was due to the call of its spout's ``ack``.
 
     python -m benchmarks latency --bolts arrow                        # measures the top rate, then half of it
     python -m benchmarks latency --shares 0.1 0.5 0.8 --memory none   # several shares, count without a state
     python -m benchmarks latency --bolts basic --rate 20000           # at a given rate
     python -m benchmarks latency --alone                              # one sentence at a time
 
-The spout emits at a fixed rate, whatever comes back. A sentence's time begins when it was *due*, not when it
-was emitted: a spout that is held up does not flatter the figure. ``--alone``: a sentence is emitted when the
-one before it was told, so that every micro-batch carries one: the cost of having nothing to do.
-One line of JSON for each thing measured.
+The spout emits at a fixed rate, independent of verdicts. A sentence's latency begins when it was *due*, not
+when it was emitted, so a delayed spout does not improve the result. ``--alone``: a sentence is emitted when
+the one before it was acked, so every micro-batch has one sentence: the latency of an idle topology. One line
+of JSON for each thing measured.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (50, 90, 99)
 POLL_SECS = 0.001
-"""The spout emits what is due once it is so much: asked in a tight loop it would take the workers' core."""
+"""The spout emits when this much is due: in a tight loop it would take the workers' core."""
 
 
 class Waits:
@@ -59,7 +59,7 @@ class Waits:
 
 
 class SteadySpout(Spout):
-    """Emits so many sentences a second; the message id is the place, so it says when it was due."""
+    """Emits sentences at a rate. The message id is the position, from which the due time follows."""
 
     outputs = pa.schema([("sentence", pa.string())])
 
@@ -73,7 +73,7 @@ class SteadySpout(Spout):
     def next_tuple(self) -> None:
         due = int((perf_counter() - self.started) * self.rate) - self.emitted
         if due < self.rate * POLL_SECS:
-            return  # as a poll of a queue or log that has next to nothing yet
+            return  # like a poll of a queue or log that has almost nothing yet
         first = self.emitted % self.sentences.num_rows
         count = min(due, self.sentences.num_rows - first)
         if count > 0:
@@ -87,7 +87,7 @@ class SteadySpout(Spout):
 
 
 class LoneSpout(Spout):
-    """Emits a sentence when the one before it was told."""
+    """Emits a sentence when the one before it was acked."""
 
     outputs = ["sentence"]
 
@@ -95,16 +95,16 @@ class LoneSpout(Spout):
         self.waits, self.sentences = waits, sentences(1000, seed=1)
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
-        self.collector, self.emitted, self.told = collector, 0, 0
+        self.collector, self.emitted, self.acked = collector, 0, 0
 
     def next_tuple(self) -> None:
-        if self.emitted == self.told:
+        if self.emitted == self.acked:
             self.due = perf_counter()
             self.collector.emit([self.sentences[self.emitted % 1000]], message_id=self.emitted)
             self.emitted += 1
 
     def ack(self, message_id: object) -> None:
-        self.told += 1
+        self.acked += 1
         self.waits.secs.append(np.array([perf_counter() - self.due]))
 
 
@@ -115,7 +115,7 @@ def measure(
     secs: float,
     session: SparkSession | None = None,
 ) -> dict[str, Any]:
-    """Run at a rate and say what the quantiles of complete latency are, in milliseconds.
+    """Run at a rate. Returns the quantiles of complete latency, in milliseconds.
 
     Args:
         rate: Sentences a second; None for one at a time.
@@ -129,11 +129,11 @@ def measure(
         time.sleep(warm_up_secs)
         clock, before, started = machine.Clock(), len(waits.secs), perf_counter()
         time.sleep(secs)
-        while len(waits.secs) == before:  # a busy machine: one micro-batch at least
+        while len(waits.secs) == before:  # on a busy machine: at least one micro-batch
             time.sleep(0.05)
         cost, phases = clock.cost(), phases_ms(running.name)
-        told, took = np.concatenate(waits.secs[before:]) * 1000, perf_counter() - started
-    found = throughput(len(told), took, cost) | quantiles_ms(told)
+        waits_ms, took = np.concatenate(waits.secs[before:]) * 1000, perf_counter() - started
+    found = throughput(len(waits_ms), took, cost) | quantiles_ms(waits_ms)
     return report.line(
         {
             "offered_per_sec": None if rate is None else round(rate),
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     variant = variant_of(args)
     if not variant.tracked:
-        parser.error("untracked messages are never told done: there is no complete latency")
+        parser.error("untracked messages have no verdict, and so no complete latency")
     rates: list[float | None] = [None] if args.alone else [args.rate]
     if args.rate is None and not args.alone:
         top = measure_rate(variant, args.warm_up, args.secs)

@@ -1,4 +1,4 @@
-"""What stands beside every number: the machine, its load, the versions; and what a run cost in CPU."""
+"""The circumstances of every number (the machine, its load, versions), and the CPU of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 BUSY: Final = 0.10
-"""From this share of all cores taken by others on, a machine is not quiet."""
+"""A machine is busy if others use this share of all cores or more."""
 _TICKS_A_SEC: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
 
@@ -33,12 +33,12 @@ def facts() -> dict[str, object]:
 
 
 def load() -> float:
-    """Processes that wanted to run, over the last minute. Our own count too: see :class:`Cost` for others."""
+    """The load average of the last minute, this process included: see :class:`Cost` for others."""
     return round(os.getloadavg()[0], 2)
 
 
 def busy_share(secs: float = 2.0) -> float:
-    """The share of all cores that is taken right now, 0 to 1; waits that long."""
+    """The share of all cores in use, 0 to 1, measured over this time."""
     before, started = _all_busy_secs(), time.monotonic()
     time.sleep(secs)
     return (_all_busy_secs() - before) / (time.monotonic() - started) / (os.cpu_count() or 1)
@@ -49,8 +49,8 @@ class Cost:
     """CPU since some moment.
 
     Attributes:
-        driver, jvm, workers: Seconds of this process; of Spark's Java below it; of all Python below that.
-        others: Cores that everybody else took on average.
+        driver, jvm, workers: CPU seconds of this process, of Spark's Java below it, of all Python below that.
+        others: Cores that all other processes used, on average.
     """
 
     driver: float
@@ -64,19 +64,19 @@ class Cost:
         return self.driver + self.jvm + self.workers
 
     def us_per(self, count: float) -> dict[str, float]:
-        """Microseconds for each of so many messages, by who spent them."""
+        """Microseconds for each message, by process."""
         spent = {"driver": self.driver, "jvm": self.jvm, "workers": self.workers}
         return {who: round(secs / count * 1e6, 2) for who, secs in spent.items()}
 
 
 class Clock:
-    """Begins to count CPU when it is made."""
+    """Counts CPU from its construction."""
 
     def __init__(self) -> None:
         self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _ours()
 
     def cost(self) -> Cost:
-        """What was spent since."""
+        """The CPU used since."""
         now, before = _ours(), self._ours
         for process in _lost(before, now):
             del before[process]
@@ -144,7 +144,7 @@ def _ours() -> dict[int, _Process]:
     every: dict[int, _Process] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
-            with suppress(OSError):  # it ended while we looked
+            with suppress(OSError):  # it has ended meanwhile
                 named, _, rest = (entry / "stat").read_text().rpartition(")")
                 fields = rest.split()
                 own, waited = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
@@ -158,7 +158,8 @@ def _ours() -> dict[int, _Process]:
 def _secs(processes: Mapping[int, _Process]) -> tuple[float, float, float]:
     """CPU of this process, of Java, and of all else.
 
-    What Java has waited for, it started: it counts with the rest, so that a worker that ends stays a worker.
+    Children that Java has waited for were started by it. They count as workers, so that a worker that ends is
+    counted.
     """
     mine = processes[os.getpid()]
     java = [process for process in processes.values() if process.is_java]
@@ -173,7 +174,7 @@ def _secs(processes: Mapping[int, _Process]) -> tuple[float, float, float]:
 
 
 def _lost(before: Mapping[int, _Process], now: Mapping[int, _Process]) -> list[int]:
-    """Those that ended and that nobody waited for: PySpark's daemon does not, so their CPU is in no sum."""
+    """Processes that ended and were not waited for: PySpark's daemon does not, so no sum has their CPU."""
     ended = {each: process.parent for each, process in before.items() if each not in now}
     return [
         each

@@ -1,4 +1,4 @@
-"""Tables and pictures in the pages of ``docs``, between two marks that say whose they are."""
+"""Writes tables and pictures into the pages of ``docs``, between two marks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def when(line: Line) -> str:
 
 
 def picture(name: str) -> str:
-    """A picture that is drawn; nothing where it is not."""
+    """A picture; empty if it was not drawn."""
     return f"![{name}](pictures/{name}.svg)" if (FOLDER / f"{name}.svg").exists() else ""
 
 
 def written(page: Path, tables: str) -> str:
-    """The page with its tables as they are now."""
+    """The page with its current tables."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, mark, after = rest.partition(END)
     assert mark, f"{page.name} has lost its marks: {BEGIN} and {END}"

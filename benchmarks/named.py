@@ -1,4 +1,4 @@
-"""The runs that ``compare`` knows by name, ours and the peers', and what of two runs it divides."""
+"""The runs that ``compare`` knows by name, of acktree and of peers, and the metrics that it divides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 RATE: Final = "RATE"
-"""Stands in a command where a comparison puts its rate, in sentences a second."""
+"""The placeholder in a command for the rate of a comparison, in sentences a second."""
 
 _WORD_COUNT: Final = {
     f"{tracking}-{bolts}": (
@@ -54,7 +54,7 @@ _PEERS: Final = {
     "bytewax-snapshots": ("peers.bytewax_word_count", "--snapshots"),
 }
 RUNS: Final[Mapping[str, tuple[str, ...]]] = _WORD_COUNT | _LATENCY | _PEERS
-"""What stands behind ``python -m benchmarks`` for each name."""
+"""The arguments of ``python -m benchmarks`` for each name."""
 
 METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "roots_per_sec": ("roots_per_sec", "roots_per_sec"),
@@ -65,23 +65,23 @@ METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "p50_ms_over_micro_batch_ms": ("p50_ms", "micro_batch_ms"),
     "p99_ms_over_micro_batch_ms": ("p99_ms", "micro_batch_ms"),
 }
-"""What a comparison divides, where both lines have it: a key of the first by a key of the second."""
+"""The metrics that a comparison divides, if both lines have them: (key of the first, key of the second)."""
 STANDARD: Final = ("tracked-arrow/untracked-arrow", "tracked-basic/untracked-basic")
-"""The pairs that are compared when none are named."""
+"""The pairs that are compared by default."""
 
 
 def command(name: str, rate: float | None) -> tuple[str, ...]:
-    """The command of a run, its rate put in."""
+    """The command of a run, with its rate."""
     return tuple(f"{rate:.0f}" if word == RATE and rate is not None else word for word in RUNS[name])
 
 
 def needs_rate(name: str) -> bool:
-    """Whether a run is at a rate that somebody must say."""
+    """Whether a run needs a rate."""
     return RATE in RUNS[name]
 
 
 def at_full_speed(name: str) -> tuple[str, ...]:
-    """The word count whose top rate says what half of it is, for a run of ``latency``."""
+    """The word count that measures the top rate for a run of ``latency``."""
     words = list(RUNS[name])
     at = words.index("--rate")
     return ("word_count", *words[1:at], *words[at + 2 :])

@@ -1,9 +1,9 @@
-"""Draws what is kept in ``benchmarks/results`` into ``docs/pictures``, as SVG.
+"""Draws the results in ``benchmarks/results`` into ``docs/pictures``, as SVG.
 
     python -m benchmarks pictures
 
-The same results give the same files, byte for byte. What was not measured is not drawn. Needs matplotlib,
-which the group ``bench`` of the development dependencies brings.
+The same results give the same files, byte for byte. A picture without results is not drawn. Needs matplotlib,
+which is in the group ``bench`` of the development dependencies.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Line = Mapping[str, Any]
 
 
 def draw(folder: Path | None = None, out: Path | None = None) -> list[Path]:
-    """Draw all that there are results for; the files written."""
+    """Draw every picture that has results. Returns the files."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415  # only who draws needs it
+        import matplotlib as mpl  # noqa: PLC0415  # needed for drawing only
     except ModuleNotFoundError:
         sys.exit(
             "pictures are drawn by matplotlib: pip install matplotlib, or use `make bench ARGS=pictures`"
@@ -69,7 +69,7 @@ def ratios(folder: Path | None, file: Path) -> Path | None:
 
 
 def throughput(folder: Path | None, file: Path) -> Path | None:
-    """Sentences a second of whatever was compared at full speed, each from its latest comparison."""
+    """Sentences a second of every system that was compared at full speed, from its latest comparison."""
     latest: dict[str, Line] = {}
     for name in results.names(folder):
         for line in results.kept(name, folder) if "_over_" in name else ():
@@ -104,8 +104,8 @@ def latency(folder: Path | None, file: Path) -> Path | None:
         newest = {line["offered_per_sec"]: line for line in group if _commit(line) == _commit(group[-1])}
         rates = sorted(newest)
         for key, style in (("p50_ms", "-"), ("p99_ms", "--")):
-            told = [newest[rate][key] for rate in rates]
-            axes.plot(rates, told, style, marker="o", color=f"C{number}", label=f"{name}, {key[:3]}")
+            values = [newest[rate][key] for rate in rates]
+            axes.plot(rates, values, style, marker="o", color=f"C{number}", label=f"{name}, {key[:3]}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("sentences a second")
     axes.set_ylabel("complete latency, ms")
@@ -184,7 +184,7 @@ PICTURES: Final[Mapping[str, Callable[[Path | None, Path], Path | None]]] = {
 
 
 def _metric_of(line: Line) -> str | None:
-    """What a comparison is mostly about: its rate, or at a given rate how late it is."""
+    """The main metric of a comparison: the rate, or at a given rate the latency."""
     at_speed = line["variant"]["rate"] is None and "alone" not in line["variant"]["first"]
     wanted = ("roots_per_sec",) if at_speed else ("p50_ms_over_micro_batch_ms", "micro_batch_ms", "p50_ms")
     return next((metric for metric in wanted if metric in line["ratios"]), None)
@@ -206,7 +206,7 @@ def _by(lines: Sequence[Line], key: Callable[[Line], str]) -> dict[str, list[Lin
 
 
 def _figure(height: float = 3.6, panels: int = 1) -> tuple[Any, Any]:
-    from matplotlib import pyplot as plt  # noqa: PLC0415  # after `use`, which is said in draw()
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # after `use` in draw()
 
     figure, axes = plt.subplots(panels, sharex=panels > 1, figsize=(7.2, height))
     return figure, axes
@@ -221,7 +221,7 @@ def _saved(figure: Any, file: Path) -> Path:  # noqa: ANN401  # matplotlib's, an
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Draw, and say what was drawn."""
+    """Draw, and print the files."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks pictures",
         description=__doc__,

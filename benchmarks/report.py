@@ -1,4 +1,4 @@
-"""One run's line of JSON: of one shape, whoever was measured, ours or a peer."""
+"""The line of JSON of one run: the same format for acktree and peers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from benchmarks import machine, results
 
 LOAD_KEYS = ("load_before", "load_after", "machine", "at", "command")
-"""What stands in every line beside the numbers."""
+"""The parts of every line besides the numbers."""
 
 
 class Report:
-    """Begins when it is made, before anything runs."""
+    """Begins with its construction, before the run."""
 
     def __init__(self, benchmark: str, variant: Mapping[str, Any]) -> None:
         """A run of ``benchmark`` in this variant."""
@@ -24,10 +24,10 @@ class Report:
         self._load_before = machine.load()
 
     def line(self, found: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """What was found, with the circumstances.
+        """The results, with the circumstances.
 
         Args:
-            versions: Of a peer's software, which is not in this interpreter.
+            versions: Versions of a peer's software, which is not in this interpreter.
         """
         return {
             **self._head,
@@ -41,7 +41,7 @@ class Report:
 
 
 def throughput(roots: float, secs: float, cost: machine.Cost) -> dict[str, Any]:
-    """The numbers that every word count tells, ours and the peers'."""
+    """The numbers that every word count prints, acktree's and the peers'."""
     return {
         "roots_per_sec": round(roots / secs),
         "roots": round(roots),
@@ -58,7 +58,7 @@ def add_keep_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def tell(line: Mapping[str, Any], *, keep: bool) -> None:
-    """Print the line, and keep it if that is asked for."""
+    """Print the line; with ``keep`` also add it to the results."""
     print(json.dumps(line), flush=True)
     if keep:
         results.keep(str(line["benchmark"]), line)

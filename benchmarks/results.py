@@ -1,4 +1,4 @@
-"""What was measured and is kept in git: a file for each comparison or benchmark, a line for each run."""
+"""The results in git: a file for each comparison or benchmark, with a line for each run."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def kept(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The names under which something is kept."""
+    """The names that have results."""
     return sorted(file.stem for file in (folder or FOLDER).glob("*.jsonl"))
 
 
 def name_of(first: str, second: str) -> str:
-    """Under which name the comparison first / second is kept."""
+    """The name of the results of the comparison first / second."""
     return f"{first}_over_{second}"

@@ -15,14 +15,14 @@ _ROOT = Path(__file__).parent.parent
 
 
 def session_on(master: str) -> SparkSession:
-    """A session on this master, with the settings that a user of acktree is told to make.
+    """A session on this master, with the settings that acktree's documentation recommends.
 
-    Executors of a ``local-cluster[workers,cores,megabytes]`` are processes of their own; they find
-    acktree and the benchmarks where this process has them, and read the checkpoint from this machine's disk.
+    Executors of a ``local-cluster[workers,cores,megabytes]`` are separate processes. They import acktree and
+    the benchmarks from the same folders as this process, and read the checkpoint from this machine's disk.
     """
     from acktree.spark.session import settings  # noqa: PLC0415  # so that --help does not wait for Spark
 
-    java = settings._JAVA_OPTIONS  # noqa: SLF001  # what submit() starts its own JVM with
+    java = settings._JAVA_OPTIONS  # noqa: SLF001  # the options with which submit() starts its JVM
     path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     return _session(
         master,

@@ -1,12 +1,13 @@
-"""Half an hour under faults: does anything grow? Memory, the checkpoint, what is open.
+"""Half an hour under faults: does memory, the checkpoint or the number of open messages grow?
 
     python -m benchmarks soak --minutes 30 --keep
 
-Two spouts emit at a steady rate, one whose queue brings back what was open and one whose messages only
+Two spouts emit at a steady rate: one whose queue redelivers open messages, and one whose messages only
 acktree has. Bolts raise now and then, forget tuples (which time out), hold them over micro-batches, and
-remember a thousand keys; some messages are poison and end as dead letters, which are purged as an operator
-would. All the while workers are killed and processes stopped for a moment. One line of JSON, with some
-hundred samples; the spouts' own account of every message is in it, and an open or twice-told one is an error.
+remember a thousand keys. Some messages are poison and become dead letters, which are purged as an operator
+would. Meanwhile workers are killed and processes stopped for a moment. One line of JSON, with about a hundred
+samples and the spouts' own account of every message: a message that is open at the end, or has two verdicts,
+is an error.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ if TYPE_CHECKING:
 
 CONFIG: Final = Config(message_timeout_secs=20, max_spout_pending=2000, partitions=2)
 POINTS: Final = 100
-"""Samples that are kept."""
+"""The number of samples that are kept."""
 _COLLECTIONS: Final = 6
-"""So often the JVM is asked for a full collection."""
+"""The time between two full collections of the JVM."""
 _KEYS, _LANES, _JOINED = 1000, 16, 3
 _POISON, _FLAKY, _FORGOTTEN = 5000, 200, 1000
-"""One of so many messages is."""
+"""One message in this number is poison."""
 _MB: Final = 1e6
 
 
 @dataclass
 class Book:
-    """One spout's account, kept by its thread: what is open, and what came to its end."""
+    """One spout's account, kept by its thread: open messages, and those with a final verdict."""
 
     emitted: int = 0
     acked: int = 0
@@ -62,18 +63,18 @@ class Book:
     breaches: list[str] = field(default_factory=list)
 
     def end(self, message_id: MessageId) -> None:
-        """A message has its last verdict."""
+        """Note the final verdict of a message."""
         if message_id not in self.open:
             self.breaches.append(f"{message_id} has a verdict and is not open")
         self.open.discard(message_id)
 
 
 BOOKS: Final[dict[str, Book]] = {}
-"""By spout; spouts run in this process, as deep copies."""
+"""The accounts by spout. Spouts run in this process, as deep copies."""
 
 
 class Steady(Spout):
-    """Numbers at a rate, until told to end."""
+    """Emits numbers at a rate, until it is ended."""
 
     outputs = ["n", "payload"]
 
@@ -103,7 +104,7 @@ class Steady(Spout):
 
 
 class Work(BasicBolt):
-    """Two tuples for each; raises on some at their first attempt, on some always."""
+    """Emits two tuples for each message; raises on some at their first attempt, on some always."""
 
     outputs = ["n", "part", "attempt"]
 
@@ -116,7 +117,7 @@ class Work(BasicBolt):
 
 
 class Hold(Bolt):
-    """Holds tuples until it has three of a lane, or a second has passed; forgets some at first."""
+    """Holds tuples until it has three of a lane or a second has passed; forgets some first attempts."""
 
     outputs = ["n"]
     remembers = ["held"]
@@ -217,11 +218,11 @@ def measure(
     sample_secs: float,
     session: SparkSession | None = None,
 ) -> dict[str, Any]:
-    """Run, and say what grew.
+    """Run, and return the samples and their growth.
 
     Args:
-        fault_secs: A fault every so many seconds, on average.
-        sample_secs: A sample every so many seconds.
+        fault_secs: The average time between two faults.
+        sample_secs: The time between two samples.
     """
     report = Report("soak", {"rate": rate, "minutes": minutes, "fault_secs": fault_secs, "seed": seed})
     BOOKS.clear()
@@ -259,7 +260,7 @@ def measure(
 def _sample(
     running: SubmittedTopology, checkpoint: Path, began: float, secs: float, every_secs: float
 ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """Samples, and what was alive in the JVM now and then."""
+    """Take samples, and now and then the size of the JVM's live objects."""
     samples: list[dict[str, float]] = []
     live: list[dict[str, float]] = []
     while (at := time.monotonic() - began) < secs:
@@ -267,7 +268,8 @@ def _sample(
         if at >= secs * (1 + len(live)) / _COLLECTIONS:
             live.append({"secs": round(at, 1), "mb": _live_mb()})
         for letter in list(running.dead_letters):
-            running.dead_letters.purge(ids=[letter.id or 0])  # an operator's, each time
+            # a separate call for each, as an operator would make
+            running.dead_letters.purge(ids=[letter.id or 0])
         if running.await_termination(every_secs):
             break
     return samples, live
@@ -289,14 +291,14 @@ def _look(checkpoint: Path, at_secs: float) -> dict[str, float]:
 
 
 def _inside_java() -> dict[str, float]:
-    """What the JVM uses of what it took."""
+    """The memory in use in the JVM."""
     memory = _java().java.lang.management.ManagementFactory.getMemoryMXBean()
     heap, beside = memory.getHeapMemoryUsage().getUsed(), memory.getNonHeapMemoryUsage().getUsed()
     return {"jvm_heap_mb": round(heap / _MB, 1), "jvm_beside_heap_mb": round(beside / _MB, 1)}
 
 
 def _live_mb() -> float:
-    """What is left of the JVM's heap after a full collection."""
+    """The JVM's heap in use after a full collection."""
     _java().System.gc()
     used: int = (
         _java().java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed()
@@ -307,17 +309,17 @@ def _live_mb() -> float:
 def _java() -> Any:  # noqa: ANN401  # py4j has no types
     from pyspark import SparkContext  # noqa: PLC0415  # so that --help does not wait for it
 
-    return SparkContext._jvm  # noqa: SLF001  # there is no other way to its beans
+    return SparkContext._jvm  # noqa: SLF001  # the only way to its beans
 
 
 def _size_of(file: Path) -> int | None:
-    with suppress(OSError):  # it went while we looked
+    with suppress(OSError):  # it has ended meanwhile
         return file.stat().st_size if file.is_file() else None
     return None
 
 
 def thinned(samples: Sequence[Mapping[str, float]], points: int) -> list[dict[str, float]]:
-    """The greatest of neighbouring samples, in so many groups at most: a peak is not thinned away.
+    """The maximum of each group of neighbouring samples, for at most this number of groups: keeps peaks.
 
     >>> thinned([{"secs": 0, "open": 5}, {"secs": 1, "open": 9}, {"secs": 2, "open": 1}], 2)
     [{'secs': 0, 'open': 5}, {'secs': 2, 'open': 9}]
@@ -331,7 +333,7 @@ def thinned(samples: Sequence[Mapping[str, float]], points: int) -> list[dict[st
 
 
 def growth(samples: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """What each number was, as medians: after a third of the time, after two thirds, and in the end.
+    """The medians of each number: after a third of the time, after two thirds, and in the end.
 
     >>> growth([{"secs": n, "open": n} for n in range(60)])["open"]
     {'after_a_third': 24.5, 'after_two_thirds': 44.5, 'in_the_end': 54.5}
@@ -358,7 +360,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rate", type=float, default=400.0, help="messages a second")
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--fault-secs", type=float, default=20.0, help="a fault every so many seconds")
+    parser.add_argument(
+        "--fault-secs", type=float, default=20.0, help="the average seconds between two faults"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--sample-secs", type=float, default=5.0)
     add_keep_argument(parser)

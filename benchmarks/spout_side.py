@@ -1,10 +1,10 @@
-"""What a spout task costs a message in the driver's process, whose one GIL all spout tasks share.
+"""The CPU of a spout task for a message, in the driver's process, whose GIL all spout tasks share.
 
     python -m benchmarks spout_side --spout tuple --top 25
 
-One task of a word count's spout, on this thread, without Spark: it is asked for messages, hands them over in
-chunks, and is told that all were processed. The inbox keeps each chunk as bytes, as the one on disk does;
-nothing is written. Times are CPU of this process, in microseconds for each message.
+One task of a word count's spout, on this thread, without Spark: it emits messages, appends them in chunks,
+and gets a verdict for each. The inbox keeps each chunk as bytes, as the one on disk does; nothing is written.
+Times are CPU of this process, in microseconds for each message.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BytesInbox:
 
 
 class SpoutSide:
-    """A spout task that does nothing but what it must."""
+    """A spout task with the minimum around it."""
 
     def __init__(self, spout: str, *, tracked: bool, batch_rows: int = 10_000) -> None:
         variant = Variant(spout=spout, tracked=tracked, batch_rows=batch_rows)
@@ -82,7 +82,7 @@ class SpoutSide:
         self.now_ms = 0
 
     def run(self, messages: int, seconds: dict[str, float]) -> None:
-        """Emit, hand over and ack so many messages; adds the CPU seconds of each."""
+        """Emit, append and ack messages; adds the CPU seconds of each step."""
         task, emitted = self.task, 0
         while emitted < messages:
             self.now_ms += 1
@@ -97,7 +97,7 @@ class SpoutSide:
         ends = [np.arange(*ends) for ends in self.inbox.ends]
         self.inbox.ends.clear()
         started = process_time()
-        task.is_active = False  # a step that takes mail, and asks for nothing
+        task.is_active = False  # a step that delivers verdicts and calls no next_tuple
         if self.tracked:
             task.dispatch(VerdictBatch(np.concatenate(ends)))
         task.step(self.now_ms)
@@ -141,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--spout", choices=sorted(SPOUTS), default="tuple")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--top", type=int, default=0, help="print so many functions of a profiled round")
+    parser.add_argument(
+        "--top", type=int, default=0, help="print this number of functions of a profiled round"
+    )
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     for tracked in (True, False):

@@ -2,8 +2,9 @@
 
     python -m benchmarks start --stateful 1
 
-A word count of two lines, with so many stateful bolts one behind the other. Compare two versions of acktree
-in turn, each from its own folder: the CPU of all our processes travels better than seconds. One line of JSON.
+A word count of two lines, with the given number of stateful bolts in a row. Compare two versions of acktree
+in turn, each from its own folder; the CPU of all processes is easier to compare than seconds. One line of
+JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Count(BasicBolt):
 
 
 def topology_of(stateful: int) -> Topology:
-    """The topology, with so many stateful levels."""
+    """The topology, with this number of stateful levels."""
     builder = TopologyBuilder("start")
     builder.set_spout("lines", IterableSpout(LINES, outputs=["line"]))
     builder.set_bolt("split", split, parallelism=2).shuffle_grouping("lines")

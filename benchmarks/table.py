@@ -1,4 +1,4 @@
-"""Writes what is kept in ``benchmarks/results`` into the pages of ``docs``, between their marks.
+"""Writes the results in ``benchmarks/results`` into the pages of ``docs``, between their marks.
 
     python -m benchmarks table             # prints the tables
     python -m benchmarks table --write     # puts them into docs/performance.md and docs/chaos.md
@@ -132,7 +132,7 @@ def latency(folder: Path | None = None) -> str:
 
 
 def idle(folder: Path | None = None) -> str:
-    """The cost of having nothing to do."""
+    """The cost of an idle topology."""
     rows = [
         (
             _variant(line), f"{line['secs']:,.0f}", f"{line['core_share']:.2%}", str(line["micro_batches"]),
@@ -184,7 +184,7 @@ def _latest_of_each(name: str, folder: Path | None, key: str | None = None) -> l
 
 
 def _variant(line: Line) -> str:
-    """What differs from one variant to the next, without what is always so."""
+    """The parts of a variant that differ from the others."""
     variant = line["variant"]
     words = [
         str(variant[name]) for name in ("peer", "bolts", "spout", "memory", "master") if variant.get(name)

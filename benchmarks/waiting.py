@@ -3,12 +3,12 @@
     python -m benchmarks waiting --kind async              # beside a plain asyncio program, same server
     python -m benchmarks waiting --kind threads --calls 1000
     python -m benchmarks waiting --calls 1000 --faults     # 1 % raise, 1 % hang, a worker is killed
-    python -m benchmarks waiting --slow 8 --calls 200       # one call takes so long: when do the others know?
+    python -m benchmarks waiting --slow 8 --calls 200       # one call takes 8 s longer than the others
     python -m benchmarks waiting --kind plain --calls 160 --parallelism 8 --grouping fields
 
-The service is a process of its own on loopback: it reads a line and answers it after ``--ms``. A run of
+The service is a separate process on loopback: it reads a line and answers it after ``--ms``. A run of
 acktree is timed from the first ``next_tuple``, when the topology is warm, to the last verdict. The plain
-program has ``--at-once`` workers with a connection each, as a bolt's task has; it tracks nothing.
+program has ``--at-once`` workers with a connection each, like a bolt's task; it does not track.
 One line of JSON.
 """
 
@@ -42,7 +42,7 @@ from benchmarks.report import Report, add_keep_argument, tell
 KINDS: Final = ("async", "threads", "plain")
 _PERCENT: Final = 100
 _RAISES, _HANGS = 1, 2
-"""With faults: what calls do whose number has this remainder of a hundred."""
+"""With faults, calls raise or hang if their number has this remainder modulo a hundred."""
 _FAULT_TIMEOUT_SECS: Final = 0.5
 
 
@@ -74,7 +74,7 @@ class Calls(Spout):
 
 
 class Verdicts:
-    """What became of each call, and when, in seconds since the first ``next_tuple``."""
+    """The verdict of each call, and its time in seconds since the first ``next_tuple``."""
 
     def __init__(self) -> None:
         self.began: float | None = None
@@ -98,13 +98,13 @@ class Verdicts:
 
 
 class _Faults:
-    """What some calls do instead of returning."""
+    """The faults of some calls."""
 
     def __init__(self, flag: str | None, slow_secs: float) -> None:
         self.flag, self.slow_secs = flag, slow_secs
 
     def strike(self, number: int) -> float:
-        """Raise, kill the worker once, or say for how long to hang."""
+        """Raise, kill the worker once, or return the seconds to hang."""
         if number == _PERCENT // 2:
             if self.flag is not None and not Path(self.flag).exists():
                 Path(self.flag).touch()
@@ -164,7 +164,7 @@ class Connections:
         self.idle.append((reader, writer))
 
 
-def _serve(ms: float, told: Connection) -> None:
+def _serve(ms: float, parent: Connection) -> None:
     """The service's process."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ def _serve(ms: float, told: Connection) -> None:
 
     async def serve() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
-        told.send(server.sockets[0].getsockname()[1])
+        parent.send(server.sockets[0].getsockname()[1])
         async with server:
             await server.serve_forever()
 
@@ -183,7 +183,7 @@ def _serve(ms: float, told: Connection) -> None:
 
 @contextmanager
 def service(ms: float) -> Iterator[int]:
-    """A service that answers after so many milliseconds; its port."""
+    """A service that answers after this number of milliseconds; yields its port."""
     mine, its = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_serve, args=(ms, its), daemon=True)
     process.start()

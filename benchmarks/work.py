@@ -1,7 +1,7 @@
 """The work that is measured: sentences of six words, split, counted by fields grouping.
 
-Every sentence is a message; its tree has seven tuples (the sentence and its words). Everything is made here
-once, before any clock runs. Bolts stand in a module of their own so that workers import them by name.
+Every sentence is a message; its tree has seven tuples (the sentence and its words). All sentences are made
+once, before the measurement. Bolts are in this module so that workers import them by name.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from acktree.spout import SpoutOutputCollector
 WORDS: Final = 6
 """Words in a sentence."""
 VOCABULARY: Final = 5_000
-"""Different words unless a run says otherwise; drawn uniformly."""
+"""The default number of different words; drawn uniformly."""
 DIFFERENT_BATCHES: Final = 16
-"""The spout goes round these; each is long enough that a micro-batch sees every word."""
+"""The number of batches that the spout repeats; each is long enough to have every word."""
 
 
 @cache
 def vocabulary(size: int = VOCABULARY) -> tuple[str, ...]:
     """Different words of 4 to 10 letters, the same in every run."""
-    chance = random.Random(7)  # noqa: S311  # work to be measured, not a secret
+    chance = random.Random(7)  # noqa: S311  # not a secret
     words: dict[str, None] = {}
     while len(words) < size:
         syllables = (chance.choice("bdfgklmnprstvz") + chance.choice("aeiou") for _ in range(5))
@@ -47,27 +47,27 @@ def vocabulary(size: int = VOCABULARY) -> tuple[str, ...]:
 
 
 def sentences(count: int, seed: int, words: int = VOCABULARY) -> list[str]:
-    """Sentences of :data:`WORDS` words out of so many different ones; the same for the same seed."""
+    """Sentences of :data:`WORDS` words from a vocabulary of this size; the same for the same seed."""
     known = np.array(vocabulary(words), dtype=object)
     drawn = np.random.default_rng(seed).integers(len(known), size=(count, WORDS))
     return [" ".join(row) for row in known[drawn]]
 
 
 def save_sentences(file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000) -> None:
-    """What the spout goes round, as lines of text: peers read it, so that all do the same work."""
+    """The sentences that the spout repeats, as lines of text for peers: all do the same work."""
     with file.open("w") as out:
         for seed in range(batches):
             out.write("\n".join(sentences(batch_rows, seed)) + "\n")
 
 
 class Meter:
-    """When how many messages were done. Shared by the spout's task and whoever reads it."""
+    """Times and numbers of finished messages. Shared by the spout's task and its reader."""
 
     def __init__(self) -> None:
         self.events: list[tuple[float, int]] = []
 
     def add(self, count: int) -> None:
-        """So many were done just now."""
+        """Note messages that finished now."""
         self.events.append((perf_counter(), count))
 
     def __deepcopy__(self, memo: Mapping[int, object]) -> Meter:
@@ -100,7 +100,7 @@ class BatchSpout(Spout):
 
 
 class TupleSpout(Spout):
-    """Emits one sentence a call, as most spouts do."""
+    """Emits one sentence in each call, as most spouts do."""
 
     outputs = ["sentence"]
 
@@ -122,7 +122,7 @@ class TupleSpout(Spout):
 
 
 class BasicSplit(BasicBolt):
-    """A word a tuple."""
+    """Emits a tuple for each word."""
 
     outputs = ["word"]
 
@@ -150,12 +150,12 @@ class ArrowSplit(ArrowBolt):
 
 
 def counts_in(memory: str) -> MutableMapping[str, int]:
-    """What a count remembers: a KeyValueState, saved by changed key, or a plain dict, saved whole."""
+    """The memory of a count: a KeyValueState, saved by changed key, or a plain dict, saved whole."""
     return {} if memory == "dict" else KeyValueState()
 
 
 class BasicCount(BasicBolt):
-    """Counts one word a call."""
+    """Counts one word in each call."""
 
     outputs = []
     remembers = ["counts"]
@@ -195,7 +195,7 @@ class ArrowCount(ArrowBolt):
 
 
 class BasicGlance(BasicBolt):
-    """Looks at each word and remembers nothing."""
+    """Reads each word and remembers nothing."""
 
     outputs = []
 
@@ -218,23 +218,23 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]
     "generator": (generator_split, BasicCount, BasicGlance()),
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
 }
-"""The split, the count, and what stands for it without memory."""
+"""The split, the count, and its replacement without memory."""
 MEMORIES: Final = ("state", "dict", "none")
 """A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
 PROTECTIONS: Final = ("usual", "all", "none")
-"""What a user gets who says nothing: marks that find the message that kills its worker, and a watchdog for
-each call of ``execute``; the same and a limit of dead letters; nothing of it, which no user can have."""
+"""The default: execution marks, and a watchdog for each call of ``execute``; the same with a limit of dead
+letters; neither, which is not available to users."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which word count.
+    """The variant of a word count.
 
     Attributes:
         bolts: A key of :data:`BOLTS`.
         spout: A key of :data:`SPOUTS`.
         memory: One of :data:`MEMORIES`.
-        tracked: With message ids and ackers; else with neither.
+        tracked: Whether it has message ids and ackers; otherwise it has neither.
         cores: How many tasks each bolt has, and partitions the query.
         batch_rows: Sentences that the spout emits at once (``batch``), or knows a sixteenth of (``tuple``).
         inbox_max_messages: How many may wait for their micro-batch; None for the default.
@@ -264,7 +264,7 @@ class Variant:
         return replace(usual, dead_letter_limit_count=1000) if self.protection == "all" else usual
 
     def topology(self, meter: Meter) -> Topology:
-        """The topology, with a spout of our making."""
+        """The topology, with its default spout."""
         return self.topology_of(
             SPOUTS[self.spout](meter, self.batch_rows, tracked=self.tracked, words=self.words)
         )

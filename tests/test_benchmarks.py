@@ -86,7 +86,7 @@ def test_peers_read_the_very_sentences_that_our_spout_goes_round(tmp_path):
     assert (tmp_path / "sentences.txt").read_text().splitlines() == sentences(5, 0) + sentences(5, 1)
 
 
-def test_what_is_told_in_a_row_is_one_micro_batch_and_the_cut_one_is_left_out():
+def test_consecutive_verdicts_are_one_micro_batch_and_the_cut_one_is_left_out():
     events = [(0.0, 5), (0.01, 5), (1.0, 7), (1.02, 1), (2.1, 4)]
     assert word_count.batch_ends(events) == [(0.01, 10), (1.02, 8)]
     assert word_count.batch_ends([]) == word_count.batch_ends(events[:1]) == []
@@ -222,7 +222,7 @@ def test_what_is_kept_is_read_again_in_order(tmp_path):
 # --- comparisons --------------------------------------------------------------------------------------
 
 
-def test_a_busy_machine_is_refused_unless_told_otherwise(monkeypatch):
+def test_a_busy_machine_is_refused_without_anyway(monkeypatch):
     monkeypatch.setattr(machine, "busy_share", lambda: 0.9)
     with pytest.raises(SystemExit, match="others take 90%"):
         compare.main(["tracked-arrow/untracked-arrow"])

@@ -1,17 +1,19 @@
-"""The acker's host on Spark: in the driver, where verdicts are told, with a log of its own.
+"""The acker's host on Spark. It runs in the driver, which delivers verdicts, and keeps a log.
 
-Written before the sink returns, so before Spark commits the micro-batch: what stands here of one that was
-never committed is thrown away at a restart, and the micro-batch that runs again finds the acker as it was.
+The log is written before the sink returns, so before Spark commits the micro-batch. A restart discards what
+it holds of a micro-batch that was never committed, and that micro-batch runs again on the acker's earlier
+state.
 
 ::
 
     acker/000000000042.change    what a micro-batch changed in the ledger; none where nothing was or is open
-    acker/000000000040.whole     the ledger after a micro-batch; what is older goes at the next write
-    payloads/000000000042        what rows of DataFrames hold that a micro-batch left open, with a retry
-    payloads/000000000042.1      more of it: a file has some 16 MB
-    ids/000000000042             likewise the message ids of such rows, with an acknowledger
+    acker/000000000040.whole     the ledger after a micro-batch; the next write deletes older files
+    payloads/000000000042        payloads of rows of DataFrames that a micro-batch left open, with a retry
+    payloads/000000000042.1      more of them: a file has some 16 MB
+    ids/000000000042             the message ids of such rows, with an acknowledger
 
-A file is written beside its place and renamed into it; one that is still called ``new-`` was never there.
+A file is written under a name that begins with ``new-``, and renamed. One that still has that name is
+incomplete, and is deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.checkpoint.files import FOLDER, UNPLACED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.row_files import payloads_in
 from acktree.core.data.frames import WireRow
 from acktree.core.data.values import batch_to_bytes
@@ -38,13 +40,13 @@ from acktree.tasks.payloads import Payload, RowIds, TakePayloads, is_among, no_p
 from acktree.tasks.plan import Plan
 
 _SMALL: Final = 1 << 20
-"""No new whole is written while the changes since the last one have fewer bytes than this."""
+"""No new whole ledger is written while the changes since the last one have fewer bytes than this."""
 _FILE_BYTES: Final = 16 << 20
-"""The usual bytes of a file of payloads. It is written at once and deleted with its last open row."""
+"""The usual size of a file of payloads. It is written in one go, and deleted with its last open row."""
 _SPARSE: Final = 4
 """When fewer than one row in this number is still open, the open rows of a payload file move to a new one."""
 _MOST_CHANGES: Final = 1024
-"""After this number of changes a new whole is written in any case: a restart reads each of their files."""
+"""After this number of changes a new whole ledger is written in any case: a restart reads every change."""
 
 
 class DurableAcker:
@@ -53,13 +55,13 @@ class DurableAcker:
     def __init__(
         self, plan: Plan, folder: Path, last_committed: int, first_batch: int = 0, files: Files = FOLDER
     ) -> None:
-        """Take up what an earlier driver left.
+        """Recover what an earlier driver left.
 
         Args:
             folder: The checkpoint's folder.
             last_committed: The last micro-batch that Spark has committed; the one after it runs again.
-            first_batch: What was before this one is forgotten.
-            files: How a file comes to be there.
+            first_batch: Earlier micro-batches are forgotten.
+            files: How files are written.
         """
         self._log = _Log(folder / "acker", last_committed, first_batch, files)
         self._acker = Acker(plan, self._log.recover(plan))
@@ -67,7 +69,7 @@ class DurableAcker:
         self._payloads = _Payloads(folder / "payloads", last_committed, ledger, files)
         self._ids = _Payloads(folder / "ids", last_committed, ledger, files) if plan.tells_rows else None
         self.row_ids = RowIds()
-        """Message ids of the last micro-batch's rows; to be read before the next."""
+        """Message ids of the last micro-batch's rows; to be read before the next micro-batch."""
 
     def forget_before(self, first_sequences: Mapping[int, int]) -> None:
         """Begin a run; see :meth:`Acker.forget_before`."""
@@ -88,19 +90,20 @@ class DurableAcker:
         """Judge a micro-batch, durably.
 
         Args:
-            payloads: Gives what rows of this micro-batch hold.
-            ids: Gives their message ids, for :attr:`row_ids`.
+            payloads: Returns the payloads of rows of this micro-batch.
+            ids: Returns their message ids, for :attr:`row_ids`.
 
         Returns:
-            The verdicts, and what failed rows of DataFrames held, in pieces; to be read before the next call.
+            The verdicts, and the payloads of failed rows of DataFrames, in pieces; to be read before the next
+            call.
         """
         verdicts, change = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
         left, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.sort(np.concatenate((lost, _rows(verdicts.acked))))
-        failed = self._payloads.settle(batch.batch_id, payloads, lost, judged, left.roots)
+        failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)
         if self._ids is not None:
-            told = self._ids.settle(batch.batch_id, ids, judged, judged, left.roots)
-            self.row_ids = RowIds(told, list(_by_task(ids(left.roots), left)))
+            judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
+            self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
         if change:
             self._log.write(batch.batch_id, change, self._acker.ledger)
         return verdicts, failed
@@ -142,10 +145,10 @@ class _Log:
 
 
 class _Payloads:
-    """What rows of DataFrames hold that are open: their source has moved on.
+    """The payloads of open rows of DataFrames, whose source does not read them again.
 
-    A row is in one file. When three quarters of a file's rows have their verdict the others move to a new
-    one, so what is on disk follows what is open.
+    A row is in one file. When three quarters of a file's rows have their verdict, the others move to a new
+    file. So the size on disk is proportional to the open rows.
     """
 
     def __init__(self, folder: Path, last_committed: int, ledger: Ledger, files: Files) -> None:
@@ -154,7 +157,7 @@ class _Payloads:
         self._sizes: dict[Path, int] = {}
         self._closed: list[Path] = []
         seen = np.zeros(0, dtype=np.int64)
-        # The newest first: a driver that died may have left the file from which rows had moved.
+        # The newest first: after a crash rows may also be in the file from which they have moved.
         for file in reversed(_committed(files, folder, last_committed)):
             roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file, files))])
             self._sizes[file] = len(roots)
@@ -164,19 +167,22 @@ class _Payloads:
             self._keep(file, still_open)
 
     def still_open(self) -> Iterator[Payload]:
-        """What is kept."""
+        """The payloads of all open rows."""
         return _in_files(self._disk, list(self._open.items()))
 
-    def settle(
+    def update(
         self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left: Int64s
     ) -> Iterator[Payload]:
-        """Let go of what was judged, keep what was left open, give what is wanted of the judged.
+        """Drop the payloads of judged rows, and add those of rows that a micro-batch left open.
 
         Args:
-            payloads: Of rows of this micro-batch.
-            wanted: Roots among ``judged``, ascending.
+            payloads: Returns the payloads of rows of this micro-batch.
+            wanted: Those of ``judged`` whose payloads are returned, ascending.
             judged: Roots that have their verdict now, ascending.
             left: Roots that this micro-batch opened and left open.
+
+        Returns:
+            The payloads of ``wanted``, in pieces.
         """
         for file in self._closed:  # by a micro-batch before this one, which is committed by now
             self._disk.remove(file)
@@ -199,10 +205,10 @@ class _Payloads:
         return chain(_in_files(self._disk, given), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
-        """Keep what these rows hold, in files of a bounded size."""
+        """Write payloads, into files of a bounded size."""
         for number, part in enumerate(in_parts(payloads, lambda each: each[1].nbytes, _FILE_BYTES)):
             name = f"{batch_id:012d}.{number}" if number else f"{batch_id:012d}"
-            # One by one: the rows of two DataFrames make no table.
+            # One by one: the rows of two DataFrames do not fit into one table.
             parts = (half for roots, values in part for half in (roots, batch_to_bytes(values)))
             file = self._disk.write(self._folder / name, pack(*parts))
             roots = np.concatenate([roots for roots, _ in part])
@@ -223,7 +229,7 @@ def _lost(verdicts: Verdicts) -> Int64s:
 
 
 def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Message ids with the spout task of their rows: all of a piece are of one."""
+    """Message ids with the spout task of their rows: a piece has rows of one task."""
     order = np.argsort(rows.roots)
     for roots, message_ids in ids:
         at = order[np.searchsorted(rows.roots, roots[0], sorter=order)]
@@ -231,12 +237,12 @@ def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.Rec
 
 
 def _rows(judged: Judged) -> Int64s:
-    """Of judged roots those of rows of DataFrames."""
+    """Those of judged roots that are rows of DataFrames."""
     return judged.roots[judged.owners < 0]
 
 
 def _in_files(files: Files, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
-    """What some rows in some files hold."""
+    """The payloads of some rows in some files."""
     for file, roots in wanted:
         ascending = np.sort(roots)
         for held, values in payloads_in(file, files) if len(roots) else ():
@@ -246,12 +252,12 @@ def _in_files(files: Files, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[P
 
 
 def _committed(files: Files, folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
-    """The files of micro-batches that count, ascending; what else is there goes."""
+    """The files of micro-batches that count, ascending; deletes the others."""
     files.disk.make_folder(folder)
     found: list[Path] = []
     for name in sorted(files.disk.names(folder)):
         file = folder / name
-        if name.startswith(UNPLACED) or not first_batch <= int(file.stem) <= last_committed:
+        if name.startswith(UNPUBLISHED) or not first_batch <= int(file.stem) <= last_committed:
             files.remove(file)
         else:
             found.append(file)

@@ -1,7 +1,8 @@
-"""How the files of a checkpoint come to be there and go, and how Spark's log beside them is read.
+"""How the files of a checkpoint are written and deleted, and how Spark's log beside them is read.
 
-What a checkpoint must not lose is written beside its place, and counts once it was put into it. Where the
-checkpoint is a folder that is a rename; where it is at a URL, ``mirror.py`` has it there before it counts.
+A file that a checkpoint must not lose is written under a temporary name and then published: it counts from
+then on. In a checkpoint that is a folder, publishing is a rename. In one at a URL, ``mirror.py`` writes the
+file there first.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from acktree.checkpoint.location import hadoop_path
 from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
 
-UNPLACED: Final = "new-"
-"""How the name of a file begins that was written beside its place and not put there yet."""
+UNPUBLISHED: Final = "new-"
+"""The prefix of the temporary name of a file that is not published yet."""
 
 
 class Files:
     """The files of a checkpoint that is a folder.
 
     Attributes:
-        disk: What all of it is read and written by.
-        survives_power_cut: Whether what counts is on the medium before anything is built on it. False: it
-            is on the medium whenever the operating system puts it there.
+        disk: All files are read and written through it.
+        survives_power_cut: Whether a file is synced to the medium before anything depends on it. False: the
+            operating system writes it to the medium at some later time.
         is_seen: Whether executors see the folder, and may read from it and write to it.
-        lost: Why nothing that is put counts any more; None while all is well.
+        lost: Why nothing can be written any more; None while all is well.
     """
 
     disk: Disk = DISK
@@ -35,15 +36,15 @@ class Files:
     lost: CheckpointError | None = None
 
     def __init__(self, disk: Disk = DISK, *, survives_power_cut: bool = False) -> None:
-        """Work on a disk; by default the machine's."""
+        """Use a disk; by default the machine's."""
         self.disk, self.survives_power_cut = disk, survives_power_cut
 
     def write(self, file: Path, content: bytes) -> Path:
-        """Write a file that is there whole or not at all, in the place of one that may be there."""
-        return self.place(self.prepare(file, content), file)
+        """Write a file atomically; an earlier one of that name is replaced."""
+        return self.publish(self.prepare(file, content), file)
 
     def prepare(self, file: Path, content: bytes) -> Path:
-        """Write a file beside its place, for :meth:`place`; returns where."""
+        """Write a file under its temporary name, for :meth:`publish`; returns that name."""
         new = _beside(file)
         self.disk.write(new, content, sync=self.survives_power_cut)
         return new
@@ -54,46 +55,46 @@ class Files:
         """Write a file piece by piece: see :meth:`write`, and ``Disk.write_pieces``."""
         new = _beside(file)
         self.disk.write_pieces(new, pieces, head, sync=self.survives_power_cut)
-        return self.place(new, file)
+        return self.publish(new, file)
 
     def read(self, file: Path) -> bytes:
-        """What a file holds that was placed."""
+        """The content of a published file."""
         return self.disk.read(file)
 
     def mapped(self, file: Path) -> memoryview:
-        """The same, read when it is looked at; the file may go meanwhile."""
+        """The same, memory-mapped; the file may be deleted meanwhile."""
         return self.disk.mapped(file)
 
-    def place(self, new: Path, file: Path) -> Path:
-        """Let a file that was written beside its place be there; durable, and seen whole or not at all."""
+    def publish(self, new: Path, file: Path) -> Path:
+        """Give a file that was prepared its name, atomically; durable when this returns."""
         self.disk.rename(new, file)
         return file
 
     def remove(self, file: Path) -> None:
-        """Let a file go, if it is there."""
+        """Delete a file, if it is there."""
         self.disk.remove(file)
 
     def sync_names(self, folder: Path) -> None:
-        """Where power cuts are survived: what was placed in a folder, and removed, stays so."""
+        """With ``survives_power_cut``: sync what was published in a folder and removed from it."""
         if self.survives_power_cut:
             self.disk.sync_folder(folder)
 
     def sync_all(self, folder: Path) -> None:
-        """Where power cuts are survived: all that was written up to now stays, Spark's part too."""
+        """With ``survives_power_cut``: sync all that was written up to now, Spark's part too."""
         if self.survives_power_cut:
             self.disk.sync_all(folder)
 
     def shown(self, folder: Path) -> Path | str:
-        """What a person calls the checkpoint's folder."""
+        """The checkpoint's folder or URL, as messages show it."""
         return folder
 
     def make_spark_folder(self, folder: Path) -> str:
-        """Make Spark's part private, before Spark makes it as the umask says; returns what Spark calls it."""
+        """Make the folder of Spark's part private, before Spark makes it by the umask; returns its URL."""
         self.disk.make_folder(folder)
         return hadoop_path(folder)
 
     def leave_spark_folder(self, folder: Path) -> None:
-        """Make what Spark wrote private: in a session of the user's it has the rights that Spark gave it."""
+        """Make what Spark wrote private: a session of the user's has written it with other rights."""
         self.disk.make_all_private(folder)
 
     def logged(self, folder: Path) -> Iterable[str]:
@@ -114,24 +115,24 @@ class Files:
         """Recovery is over; from now on ``on_lost`` is called, once, when :attr:`lost` is set."""
 
     def check(self) -> None:
-        """See that what is done now may count.
+        """Check that this driver may still write.
 
         Raises:
             CheckpointError: It may not: see :attr:`lost`.
         """
 
-    def told(self, error: BaseException) -> BaseException:
-        """What a failure of the query comes to: the error itself, or that the files cannot be reached."""
+    def explained(self, error: BaseException) -> BaseException:
+        """The cause of a failure of the query: the error itself, or that the files cannot be reached."""
         return error
 
     def close(self) -> None:
-        """Let the next driver have them. A second call does nothing."""
+        """Release them for the next driver. A second call does nothing."""
 
 
 def _beside(file: Path) -> Path:
-    """Where a file is written before it is placed."""
-    return file.with_name(f"{UNPLACED}{file.name}")
+    """The temporary name of a file that is not published yet."""
+    return file.with_name(f"{UNPUBLISHED}{file.name}")
 
 
 FOLDER: Final = Files()
-"""Where nothing more is known about a folder than that it is one."""
+"""The default: a local folder."""

@@ -1,28 +1,28 @@
-"""The checkpoint folder: what belongs to one topology across its runs.
+"""The checkpoint folder: what one topology keeps across its runs.
 
 ::
 
     acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
-    synced           the last micro-batch that outlives a power cut, where those are survived
+    synced           the last micro-batch that survives a power cut, with ``survive_power_cut``
     spark/           Spark's own checkpoint: offsets, commits, state
     spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
-    memory-N/        what bolts remembered when spark-N began, a file a task
+    memory-N/        the bolts' memory when spark-N began, a file for each task
     acker/           what is open
-    payloads/        rows of DataFrames that are open, where there is a retry policy
-    inbox/           what spouts emitted, until committed and done with
-    marks/           what levels are executing, for when it kills them
-    verdicts/        the journal, where a spout's messages are brought back by us
+    payloads/        open rows of DataFrames, where there is a retry policy
+    inbox/           messages of spouts, until they are committed and no longer needed
+    marks/           execution marks: what each level is executing, in case it kills its worker
+    verdicts/        the journal, where acktree brings a spout's messages back
     dead_letters.sqlite
-    plan-*           what the workers of the current run read
-    control.json     where the driver's socket is
+    plan-*           the plan that the workers of the current run read
+    control.json     the address of the driver's socket
     snapshot.json    the last numbers, for operators
     driver.log       the output of a driver that ``acktree submit`` started
 
-Everything in it is the user's alone (0700, and what we write in it 0600), whatever the umask.
+Only the user may read it (0700, and 0600 for the files that acktree writes), whatever the umask.
 
-Where the checkpoint is at a URL this folder is the driver's working copy of it (``mirror.py``), which lacks
-Spark's part, marks and plan.
+Where the checkpoint is at a URL, this folder is the driver's working copy of it (``mirror.py``). It has no
+Spark folder, marks and plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from threading import Lock
 from typing import Any, Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, UNPLACED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, check_version
@@ -55,17 +55,18 @@ from acktree.topology.shape import Shape, numbered
 log = logger("acktree")
 
 BLOCK: Final = 1 << 28
-"""How many sequences are reserved at once: a run starts after what the last one had reserved."""
+"""How many sequences are reserved at once. A run starts after the last reserved sequence of the run
+before."""
 
 
 class Checkpoint:
     """One checkpoint folder, held by this process until :meth:`close`."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:
-        """Take the folder; it is made if it is not there.
+        """Lock the folder; it is made if it is not there.
 
         Args:
-            files: How its files come to be there. They are closed with it, or where it cannot be taken.
+            files: How its files are written. They are closed with it, or when it cannot be locked.
 
         Raises:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
@@ -77,13 +78,13 @@ class Checkpoint:
         warn_of_writers(folder, self._disk)
         warn_of_other_files(folder, self._disk)
         self._facts: dict[str, Any] = {}
-        self._changing = Lock()  # of the facts: each spout thread reserves sequences
+        self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
         self._disk.make_file(folder / "lock")
         self._held: int | None = None
         try:
             self._held = self._disk.lock(folder / "lock")
-        except (BlockingIOError, FileNotFoundError) as error:  # it may have been unmade meanwhile
+        except (BlockingIOError, FileNotFoundError) as error:  # another driver may have deleted it meanwhile
             files.close()
             raise CheckpointError(
                 "another driver runs on this checkpoint",
@@ -104,7 +105,7 @@ class Checkpoint:
             raise
 
     def _unmake(self) -> None:
-        """Delete a folder that this object made, and that nothing was put into."""
+        """Delete a folder that this object made, if nothing was written into it."""
         if self._disk.exists(self.spark):
             self._disk.remove_empty(self.spark)
         if {*self._disk.names(self.folder)} <= {"lock", *SYNC_NOTES}:
@@ -113,14 +114,14 @@ class Checkpoint:
             self._disk.remove_empty(self.folder)
 
     def sync(self, committed: int) -> None:
-        """Where power cuts are survived: see that everything up to this micro-batch is on the disk itself.
+        """With ``survive_power_cut``: sync everything up to this micro-batch.
 
-        Called before anything is told of a committed micro-batch, or deleted because of it; by the
-        supervisor and by the sink, whichever comes first. A restart after a power cut goes back to the last
-        micro-batch of which this was done.
+        Called before a verdict of a committed micro-batch is delivered, or anything is deleted because of it;
+        by the supervisor or the sink, whichever comes first. After a power cut a restart resumes from the
+        last micro-batch that was synced.
 
         Raises:
-            OSError: The disk refuses; nothing must be told.
+            OSError: The disk refuses; no verdict must be delivered.
         """
         if not self.files.survives_power_cut:
             return
@@ -132,17 +133,17 @@ class Checkpoint:
 
     @property
     def place(self) -> Path | str:
-        """What a person calls it: the folder, or the URL of which the folder is a working copy."""
+        """The checkpoint as messages name it: the folder, or the URL whose working copy the folder is."""
         return self.files.shown(self.folder)
 
     @property
     def spark(self) -> Path:
-        """Where Spark's part is in the folder; where it really is :attr:`spark_url` says."""
+        """Spark's part in the folder. Its URL for Spark is :attr:`spark_url`."""
         return self._of_generation("spark")
 
     @property
     def memory(self) -> Path | None:
-        """What bolts remembered when Spark's checkpoint began; None for nothing."""
+        """The bolts' memory when Spark's checkpoint began; None if they had none."""
         return self._of_generation("memory") if self._facts.get("memory") else None
 
     def _of_generation(self, name: str) -> Path:
@@ -161,7 +162,7 @@ class Checkpoint:
 
     @property
     def marks(self) -> Path:
-        """The folder in which levels mark what they execute."""
+        """The folder of execution marks."""
         folder = self.folder / "marks"
         self._disk.make_folder(folder)
         return folder
@@ -172,13 +173,13 @@ class Checkpoint:
         return self.folder / "dead_letters.sqlite"
 
     def new_plan_file(self) -> Path:
-        """Where this run's plan goes; those of earlier runs are deleted."""
+        """The file for this run's plan; those of earlier runs are deleted."""
         for old in self.folder.glob("plan-*"):
             old.unlink()
         return self.folder / f"plan-{self.run}-{secrets.token_hex(4)}"
 
     def new_scratch_folder(self, spark_folder: str | None) -> Path:
-        """Where this run's large rows go, outside of the checkpoint; that of an earlier run is deleted."""
+        """A folder for this run's large rows, outside the checkpoint; that of an earlier run is deleted."""
         self.drop_scratch_folder()
         folder = scratch_folder(spark_folder)
         self._write({**self._facts, "scratch": str(folder)})
@@ -186,18 +187,18 @@ class Checkpoint:
 
     def drop_scratch_folder(self) -> None:
         """Delete the folder of large rows."""
-        for folder in self.places[1:]:
+        for folder in self.folders[1:]:
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
-    def places(self) -> list[Path]:
-        """Folders that a run writes to: this one, and its large rows' if it has one."""
+    def folders(self) -> list[Path]:
+        """The folders that a run writes to: this one and, if there is one, that of its large rows."""
         scratch = self._facts.get("scratch")
         return [self.folder] if scratch is None else [self.folder, Path(scratch)]
 
     @property
     def run_salt(self) -> int:
-        """What root ids are mixed with."""
+        """The salt of root ids."""
         return int(self._facts["run_salt"])
 
     @property
@@ -207,7 +208,7 @@ class Checkpoint:
 
     @property
     def run(self) -> int:
-        """Which run this is, from 1."""
+        """The number of this run, from 1."""
         return int(self._facts["run"])
 
     @property
@@ -217,7 +218,7 @@ class Checkpoint:
 
     @property
     def has_ended(self) -> bool:
-        """Whether an earlier run came to its end: every spout ended, every message had its verdict."""
+        """Whether an earlier run has ended: every spout ended, every message had its verdict."""
         return bool(self._facts.get("ended"))
 
     @property
@@ -243,7 +244,7 @@ class Checkpoint:
 
     @property
     def first_batch(self) -> int:
-        """What Spark's first micro-batch counts as: its checkpoint may be younger than ours."""
+        """The number of Spark's first micro-batch here: Spark's checkpoint may be younger than this one."""
         return int(self._facts.get("first_batch", 0))
 
     @property
@@ -253,24 +254,24 @@ class Checkpoint:
 
     @property
     def acker_from(self) -> int:
-        """Of micro-batches before this one the acker knows nothing any more."""
+        """The acker has forgotten micro-batches before this one."""
         return int(self._facts.get("acker_from", 0))
 
     @property
     def lost_through(self) -> int:
-        """Open messages up to this inbox number were forgotten, and run again; -1 for none."""
+        """The acker has forgotten open messages up to this inbox number, and they run again; -1 for none."""
         return int(self._facts.get("lost_through", -1))
 
     @property
     def shape(self) -> Shape | None:
-        """The shape of the topology that ran last; None where none did."""
+        """The shape of the topology that ran last; None before the first run."""
         return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
-        """Start a run: pin what must not change, or see that nothing did that must not.
+        """Start a run: store what must not change, or check that it has not changed.
 
         Args:
-            partitions: How many to have in a fresh checkpoint.
+            partitions: The number of partitions of a new checkpoint.
 
         Returns:
             The topology, with the task ids that its components have on this checkpoint.
@@ -319,14 +320,15 @@ class Checkpoint:
             log.info("topology=%s changed since its last run: %s", name, change.what)
 
     def begin_generation(self, shape: Shape, partitions: int, *, has_memory: bool, is_lost: bool) -> None:
-        """Leave what Spark has behind: its next micro-batch is the first of a checkpoint of its own.
+        """Abandon Spark's checkpoint: the next micro-batch is the first of a new one.
 
-        What :attr:`memory` names from now on is there already. Everything else stays as it is, numbered on.
+        The folder that :attr:`memory` names after this call must exist already. Everything else stays as it
+        is, and its numbers continue.
 
         Args:
-            shape: With the task ids from now on.
-            has_memory: Whether bolts go on with what lies there.
-            is_lost: Whether what was open is to be forgotten by the acker, and run again.
+            shape: The shape of the topology, with its task ids from now on.
+            has_memory: Whether bolts resume from that folder.
+            is_lost: Whether the acker forgets open messages, and they run again.
         """
         committed, end = self.last_committed(), self.committed_end()
         facts = self._facts | {
@@ -349,12 +351,12 @@ class Checkpoint:
         return int(self._facts.get("generation", 1)) + 1
 
     def drop_earlier_generations(self) -> None:
-        """Delete what no run looks at any more; a tool that died may have left some."""
+        """Delete folders that no run reads any more; a tool that died may have left some."""
         kept = {self.spark, self.memory}
         for folder in (*self.folder.glob("spark*"), *self.folder.glob("memory-*")):
             if folder not in kept:
                 shutil.rmtree(folder)
-        shutil.rmtree(self.folder / "marks", ignore_errors=True)  # of micro-batches whose numbers come again
+        shutil.rmtree(self.folder / "marks", ignore_errors=True)  # micro-batches get these numbers again
 
     def reserve(self, first: int) -> int:
         """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
@@ -366,7 +368,7 @@ class Checkpoint:
         return end
 
     def mark_ended(self) -> None:
-        """Note that the topology came to its end."""
+        """Note that the topology has ended."""
         with self._changing:
             self._write({**self._facts, "ended": True})
 
@@ -398,12 +400,12 @@ class Checkpoint:
         return max(map(int, filter(str.isdigit, self.files.logged(self.spark / log))), default=-1)
 
     def close(self) -> None:
-        """Let the next driver have it. A second call does nothing."""
+        """Release it for the next driver. A second call does nothing."""
         if self._held is not None:
             with suppress(OSError):
                 if self._facts:
                     self.files.leave_spark_folder(self.spark)
-                elif self._is_new:  # nothing has begun: no half-made checkpoint stays
+                elif self._is_new:  # no run has begun: no incomplete checkpoint stays
                     self._unmake()
             self._disk.unlock(self._held)
             self._held = None
@@ -425,19 +427,19 @@ class Checkpoint:
         return dict(facts)
 
     def _write(self, facts: dict[str, Any]) -> None:
-        new = self.folder / f"{UNPLACED}acktree.json"
-        # Synced, and its name too: a reservation that a power cut takes back would hand out ids twice.
+        new = self.folder / f"{UNPUBLISHED}acktree.json"
+        # File and name are synced: a reservation that a power cut undoes would give out ids twice.
         self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
-        self.files.place(new, self.folder / "acktree.json")
+        self.files.publish(new, self.folder / "acktree.json")
         self._disk.sync_folder(self.folder)
-        self._facts = facts  # only what is on disk: a reservation that found no room is none for anybody
+        self._facts = facts  # only now: a reservation that was not written must not be used
 
 
 def scratch_folder(spark_folder: str | None) -> Path:
-    """A new folder of the user's own, beside Spark's shuffle files.
+    """A new private folder, beside Spark's shuffle files.
 
     Args:
-        spark_folder: What ``spark.local.dir`` says; None for the machine's folder of temporary files.
+        spark_folder: The value of ``spark.local.dir``. None: the machine's folder of temporary files.
     """
     first = (spark_folder or "").split(",")[0] or tempfile.gettempdir()
     make_private_folder(Path(first))

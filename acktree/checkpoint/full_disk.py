@@ -1,11 +1,11 @@
-"""A full disk, told as what it is: whoever must make room is told where, and that nothing is lost.
+"""Recognizes a full disk, whatever raised it, and says where to make room and that nothing is lost.
 
-It is met wherever something is written: by spout threads in the inbox, by Spark in its logs and its state, by
-the sink in the acker's log, by workers in their marks. What each says is its own; what follows is the same.
-Nothing that was not written whole counts, so the topology stops, and goes on from there once there is room.
+Many writers can meet a full disk: spout threads in the inbox, Spark in its logs and its state, the sink in
+the acker's log, workers in their marks. Each raises a different error, with the same consequence. A file that
+was not written whole does not count, so the topology stops, and continues from there once there is room.
 
-Not here: dead letters that cannot be written wait (see ``tasks/spouts/task.py``), and large rows that find no
-room in Spark's scratch folder travel without it (see ``scratch``).
+Two cases are handled elsewhere: dead letters that cannot be written wait (see ``tasks/spouts/task.py``), and
+large rows for which Spark's scratch folder has no room are sent through Spark (see ``scratch``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from acktree.errors import AcktreeError, CheckpointError
 
 _NUMBERS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WORDS: Final = (
-    "No space left on device",  # of the C library: in what Java and RocksDB say, and in Python's
+    "No space left on device",  # the C library's text, in messages of Java, RocksDB and Python
     "Disk quota exceeded",
-    f"[Errno {errno.ENOSPC}]",  # of a Python process beside ours, in whatever language
+    f"[Errno {errno.ENOSPC}]",  # from another Python process, whatever its language
     f"[Errno {errno.EDQUOT}]",
 )
 
 _SCARCE_MB: Final = 16
-"""With less room than this a failed query is put down to the disk. Where it fails to write a bolt's memory,
-Spark tells its worker nothing and closes the connection: an ``EOFError`` is all that arrives."""
+"""With less room than this, a failed query is attributed to the disk. Where Spark fails to write a bolt's
+memory, it closes the connection to the worker without a reason: all that arrives is an ``EOFError``."""
 
 
 def is_of_the_query(error: BaseException) -> bool:
@@ -38,11 +38,11 @@ def is_of_the_query(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] == "pyspark" for kind in type(error).__mro__)
 
 
-def told(error: BaseException, *folders: Path) -> BaseException:
-    """The error, or that a disk is full where that is what it comes to. Ours are left as they are.
+def explained(error: BaseException, *folders: Path) -> BaseException:
+    """A CheckpointError for a full disk, if that is what caused the error; otherwise the error itself.
 
     Args:
-        folders: Where it was written to, or may have been.
+        folders: Where the failed write was, or may have been.
     """
     if isinstance(error, AcktreeError):
         return error
@@ -63,11 +63,11 @@ def told(error: BaseException, *folders: Path) -> BaseException:
 
 @contextmanager
 def telling(*folders: Path) -> Iterator[None]:
-    """Whatever is raised meanwhile is raised as :func:`told` has it."""
+    """Raise what the body raises as :func:`explained` returns it."""
     try:
         yield
     except BaseException as error:
-        raised = told(error, *folders)
+        raised = explained(error, *folders)
         if raised is error:
             raise
         raise raised from error
@@ -76,12 +76,12 @@ def telling(*folders: Path) -> Iterator[None]:
 def _says_so(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _NUMBERS
-    # What Spark, or py4j, passes on is text.
+    # Spark and py4j pass errors on as text.
     return any(words in str(error) for words in _WORDS)
 
 
 def _line_of(error: BaseException) -> str:
-    """Of a long story the line that says so; else the last before Spark describes its query."""
+    """The line of a long message that names the full disk; else the last before Spark describes its query."""
     said = str(error).partition("=== Streaming Query ===")[0]
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return next((line for line in lines if any(words in line for words in _WORDS)), lines[-1])[:300]

@@ -1,4 +1,4 @@
-"""How a checkpoint's folder is made, and what its lock says of the driver that holds it."""
+"""Makes a checkpoint's folder, and writes and reads its lock's note of the driver that holds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BEFORE_A_RUN: Final = frozenset({"lock", "driver.log", "control.json"})
 
 
 def sign_lock(lock: int, disk: Disk) -> None:
-    """Say in the lock's open file who holds it, for the error of a driver that comes later."""
+    """Write into the lock's open file who holds it, for the error that a second driver gets."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     said = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
     disk.write_locked(lock, said.encode())
@@ -31,7 +31,7 @@ def make_folder(folder: Path, disk: Disk) -> None:
     """Make the checkpoint's folder, if it is not there.
 
     Raises:
-        ConfigError: There cannot be one.
+        ConfigError: It cannot be made.
     """
     try:
         disk.make_folder(folder)
@@ -43,7 +43,7 @@ def make_folder(folder: Path, disk: Disk) -> None:
         ) from error
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise  # full_disk.py tells it
+            raise  # full_disk.py explains it
         raise ConfigError(
             f"the checkpoint's folder cannot be made: {error.strerror}: {error.filename}",
             f"submit(checkpoint={str(folder)!r})",
@@ -52,11 +52,11 @@ def make_folder(folder: Path, disk: Disk) -> None:
 
 
 def holder_in(lock: Path, disk: Disk) -> str:
-    """Who holds a lock, by what its file says."""
+    """The holder of a lock, from its file."""
     try:
         said = json.loads(disk.read(lock))
         return f"process {said['pid']} on {said['host']}, since {said['since']}"
-    except (OSError, ValueError, TypeError, KeyError):  # it is being written, or by an older acktree
+    except (OSError, ValueError, TypeError, KeyError):  # it is being written, or an older acktree wrote it
         return "a process that has not said who it is"
 
 
@@ -73,7 +73,7 @@ def warn_of_other_files(folder: Path, disk: Disk) -> None:
 
 
 def warn_of_writers(folder: Path, disk: Disk) -> None:
-    """A folder that was there keeps its rights; but whoever may write there can run code in this driver."""
+    """Warn if others may write to an existing folder: they could run code in this driver."""
     if disk.can_others_write(folder):
         log.warning(
             "checkpoint=%s can be written by others than its owner: they could run code in this driver. "

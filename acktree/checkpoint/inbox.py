@@ -1,23 +1,23 @@
-"""The inbox: what spouts emitted, durable and numbered, until Spark has committed it and nobody needs it.
+"""The inbox: the messages of spouts, durable and numbered, until they are committed and no longer needed.
 
 Rules of this file
 ------------------
-1. Same number, same bytes. A chunk is a file that is written beside its place and renamed into it.
-2. Numbers have no gaps. A group of chunks is renamed in last to first: readers stop at the first number
-   that is missing, so the group is there at once or not at all.
-3. A file goes when its micro-batch was committed **and** its spout task has let go of it. Of the newest file
-   that holds a task's position then only the position stays.
-4. There is room while what waits and what is kept stay under the limits; asking never blocks. What the
-   running micro-batch has taken waits no more, so spouts fill the next one meanwhile. Bytes are free at the
-   commit, not at the next micro-batch: with no room there would be none.
-5. Where power cuts are survived: a message that only the inbox has is on the disk when ``append`` returns,
-   a file goes only after what took its place is there, and one that holds a next attempt only after the file
-   of the attempt before is gone for good.
+1. Same number, same bytes. A chunk is a file, written under a temporary name and renamed.
+2. Numbers have no gaps. The chunks of a group are renamed last to first. Readers stop at the first number
+   that is missing, so a group appears as a whole or not at all.
+3. A file is deleted when its micro-batch is committed **and** its spout task has released it. Of the newest
+   file that holds a task's position only the position is kept.
+4. There is room while the waiting messages and the kept bytes are below the limits; asking never blocks.
+   Messages that the running micro-batch has taken no longer wait, so spouts fill the next one meanwhile.
+   Bytes are free at the commit, not at the next micro-batch: without room there would be no next one.
+5. With ``survive_power_cut``: a message that only the inbox has is on the disk when ``append`` returns. A
+   file is deleted only after the file that replaces it is on the disk, and a file that holds a next attempt
+   only after the deletion of the attempt before it is on the disk.
 6. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
 
-Beside messages the inbox carries what else has to come as data, so that a re-run sees the same: ticks, the
-beginning of a run, and beats, which only let a micro-batch come. Parked messages do not run at all: they wait
-here for their next attempt.
+Beside messages the inbox carries other input that must be the same when a micro-batch runs again: ticks, the
+beginning of a run, and beats, whose only effect is that a micro-batch runs. Parked messages do not run: they
+wait here for their next attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, UNPLACED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.inbox_files import (
     HOLD,
     TAKEN,
@@ -52,9 +52,9 @@ from acktree.tasks.chunk import Chunk
 AHEAD: Final = 2
 """How many micro-batches the spouts may be ahead of the source."""
 _CHANGED: Final = 2.0
-"""The source is told a time that differs by this factor from the last one."""
+"""A measured time is written for the source when it differs from the last one by this factor."""
 CHUNKS: Final = 8
-"""How many chunks a full micro-batch has at least."""
+"""The least number of chunks in a full micro-batch."""
 
 
 class FileInbox:
@@ -72,12 +72,13 @@ class FileInbox:
         """Open the inbox in a folder, which is made if it is not there.
 
         Args:
-            admitted: The last number that some micro-batch of an earlier run was to run over; -1 for none.
-            max_messages: There is room while fewer messages wait for their micro-batch; and than
-                :data:`AHEAD` times what a micro-batch takes.
-            max_bytes: And while fewer bytes wait or are kept.
-            files: How a chunk comes to be there.
-            max_chunk_bytes: What a chunk may have where Spark carries it to the executors; None: anything.
+            admitted: The last number that Spark's log assigns to a micro-batch of an earlier run; -1 for
+                none.
+            max_messages: There is room while fewer messages than this wait for their micro-batch, and fewer
+                than :data:`AHEAD` times what a micro-batch takes.
+            max_bytes: There is room while fewer bytes than this wait or are kept.
+            files: How chunks are written.
+            max_chunk_bytes: The largest chunk, where Spark carries it to the executors; None: no limit.
         """
         files.disk.make_folder(folder)
         self._folder, self._files, self._disk = folder, files, files.disk
@@ -102,7 +103,7 @@ class FileInbox:
         self._pipe: int | None = self._open_pipe()
 
     def append(self, chunks: Sequence[Chunk]) -> int:
-        """Hand over chunks, all or none; returns the number of the first."""
+        """Add chunks, all or none; returns the number of the first."""
         blobs = [(ChunkKind.DATA, chunk.task, len(chunk), chunk.to_bytes()) for chunk in chunks]
         self._refuse_larger_than_spark_carries(blobs)
         with self._lock:
@@ -131,7 +132,7 @@ class FileInbox:
             return self._write([(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes())], only_here=True)
 
     def append_control(self, kind: ChunkKind, orders: Mapping[str, object]) -> int:
-        """Hand over a tick, a beat or the beginning of a run; returns its number."""
+        """Add a tick, a beat or the beginning of a run; returns its number."""
         with self._lock:
             number = self._write([(kind, 0, 0, json.dumps(orders).encode())])
             self._released.add(number)
@@ -143,10 +144,10 @@ class FileInbox:
         return read_chunk(self._folder, self._entries[number][0].name, self._disk)
 
     def room(self, wanted: int = 1) -> int:
-        """How many messages a spout task may have that it did not hand over yet; it may emit below that.
+        """How many messages have room; a spout task may emit while it has fewer that it did not append yet.
 
         Args:
-            wanted: With less room than this it is seen whether more was made meanwhile, which costs a file.
+            wanted: With less room than this, the file that the source writes is read again.
         """
         room = self._room()
         return self._room() if room < wanted and self._look() else room
@@ -156,14 +157,14 @@ class FileInbox:
         return max(0, most - self._waiting) if self._bytes < self._max_bytes else 0
 
     def note_work(self, message_ms: float) -> None:
-        """Tell the source how long the bolts of its level take for a message, if that has changed much."""
+        """Write for the source how long its level's bolts take for a message, if that has changed much."""
         known = self._work
         if known is None or not 1 / _CHANGED < (message_ms + 0.1) / (known.message_ms + 0.1) < _CHANGED:
             self._work = Work(message_ms)
             self._work.write(self._folder, self._disk)
 
     def _look(self) -> bool:
-        """Whether the source has taken more since last looked; or takes more at once."""
+        """Read what the source has taken. True if that, or how much it takes at once, has changed."""
         taken = Taken.read(self._folder, self._disk)
         if taken == self._taken:
             return False
@@ -173,16 +174,16 @@ class FileInbox:
         return True
 
     def _start(self, end: int) -> None:
-        """What a micro-batch has taken waits no more."""
+        """Note that a micro-batch has taken all numbers up to ``end``: they no longer wait."""
         for number in range(self._started + 1, end + 1):
             if number in self._entries:
                 self._waiting -= self._entries[number][0].rows
         self._started = max(self._started, end)
 
     def is_running(self) -> bool:
-        """Whether a micro-batch runs: what is handed over now waits for the next one.
+        """Whether a micro-batch runs, so that messages appended now wait for the next one.
 
-        With something to run over and no word that it was taken, the source is asked, which costs a file.
+        Where messages wait and the source is not known to have taken them, the file that it writes is read.
         """
         if self._consumed < self._started:
             return True
@@ -190,24 +191,24 @@ class FileInbox:
 
     @property
     def chunk_rows(self) -> int:
-        """How many messages a chunk shall have at most, for micro-batches to be cut between chunks."""
+        """The largest number of messages in a chunk, so that micro-batches can be cut between chunks."""
         return max(1, self._taken.allowance // CHUNKS)
 
     def release(self, number: int) -> None:
-        """The spout task that appended it needs the chunk no more."""
+        """Note that the spout task that appended a chunk no longer needs it."""
         with self._lock:
             self._released.add(number)
             self._delete_if_done(number)
 
     def consumed(self, end: int) -> None:
-        """A micro-batch that ends with this number has run; whether it is committed shows later."""
+        """Note that a micro-batch that ends with this number has run; it may not be committed yet."""
         with self._lock:
             self._start(end)
             self._consumed = max(self._consumed, end)
         self._look()
 
     def committed(self, end: int) -> None:
-        """The micro-batch that ends with this number is committed, and so are all before it."""
+        """Note that the micro-batch that ends with this number is committed, and all before it."""
         with self._lock:
             self._committed = max(self._committed, end)
             for number in sorted(self._released):
@@ -217,12 +218,12 @@ class FileInbox:
 
     @property
     def last_number(self) -> int:
-        """The newest number; -1 when there was none ever."""
+        """The newest number; -1 before the first."""
         return self._next - 1
 
     @property
     def is_drained(self) -> bool:
-        """Whether a micro-batch has run over everything there is."""
+        """Whether micro-batches have run over every entry."""
         return self._consumed >= self._next - 1
 
     @property
@@ -232,7 +233,7 @@ class FileInbox:
 
     @property
     def oldest_kept(self) -> int:
-        """The oldest number whose messages somebody may still want; one that is to come if there is none."""
+        """The oldest number whose messages are still needed; the next number if there is none."""
         with self._lock:
             entries = (entry for entry, _ in self._entries.values())
             kept = (entry.number for entry in entries if entry.rows or entry.kind is ChunkKind.PARK)
@@ -247,29 +248,29 @@ class FileInbox:
                 yield number, chunk
 
     def has_position(self, task: int, number: int) -> None:
-        """Say of a recovered chunk that it holds its task's position."""
+        """Note that a recovered chunk holds its task's position."""
         with self._lock:
             self._move_position(task, number)
 
     def sync_names(self) -> None:
-        """Where power cuts are survived: what was deleted here stays deleted."""
+        """With ``survive_power_cut``: sync the names of new files, and deletions."""
         self._files.sync_names(self._folder)
 
     def hold(self) -> None:
-        """Let the source stop advancing; a new inbox in the same folder lets it go on."""
-        with suppress(OSError):  # no room for it: whoever stops the query must stop it in mid-batch then
+        """Stop the source from advancing; a new inbox in the same folder lets it continue."""
+        with suppress(OSError):  # no room for it: the query is then stopped in the middle of a micro-batch
             self._disk.make_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
-        """Tell the source to look."""
-        with self._lock:  # another thread may close it, and the number of a closed file is soon another's
+        """Make the source look for new entries."""
+        with self._lock:  # another thread may close it, and its descriptor may be reused
             if self._pipe is not None:
-                with suppress(BlockingIOError):  # it is full of wakes that nobody took yet
+                with suppress(BlockingIOError):  # it is full of wakes that were not read yet
                     os.write(self._pipe, b"\0")
 
     def close(self) -> None:
-        """Take nothing any more, and let go of the pipe. A second call does nothing."""
+        """Take nothing any more, and close the pipe. A second call does nothing."""
         with self._lock:
             self._is_closed = True
             if self._pipe is not None:
@@ -288,7 +289,9 @@ class FileInbox:
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",
             )
         first = self._next
-        entries = [Entry(first + at, kind, task, rows) for at, (kind, task, rows, _) in enumerate(blobs)]
+        entries = [
+            Entry(first + offset, kind, task, rows) for offset, (kind, task, rows, _) in enumerate(blobs)
+        ]
         try:
             with full_disk.telling(self._folder):
                 written = [
@@ -296,16 +299,16 @@ class FileInbox:
                     for entry, (_, _, _, blob) in zip(entries, blobs, strict=True)
                 ]
                 for new, file in reversed(written[1:]):
-                    self._files.place(new, file)
+                    self._files.publish(new, file)
                 if only_here and len(written) > 1:
                     self.sync_names()  # a power cut must not leave the first without the others
-                self._files.place(*written[0])
+                self._files.publish(*written[0])
                 if only_here:
                     self.sync_names()
         except BaseException:
-            # The first comes last, so nobody has read any; the next to write takes the same numbers.
+            # The first is renamed last, so none was read. The next write takes the same numbers.
             for entry in entries:
-                self._disk.remove(self._folder / f"{UNPLACED}{entry.name}")
+                self._disk.remove(self._folder / f"{UNPUBLISHED}{entry.name}")
                 self._disk.remove(self._folder / entry.name)
             raise
         for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
@@ -329,14 +332,14 @@ class FileInbox:
             return
         self._released.discard(number)
         if number in self._next_attempts:
-            self.sync_names()  # should the attempt before come back, it would be tried again
+            self.sync_names()  # if the deletion of the attempt before were undone, it would be tried again
             self._next_attempts.discard(number)
         entry, size = self._entries.pop(number)
         self._bytes -= size
         self._files.remove(self._folder / entry.name)
 
     def _keep_position_alone(self, number: int) -> None:
-        """Keep of a chunk what its spout remembers: a chunk of no messages, of the same number."""
+        """Replace a chunk by one of the same number that has its spout's position and no messages."""
         entry, size = self._entries[number]
         if not entry.rows:
             return
@@ -349,23 +352,24 @@ class FileInbox:
         self._files.write(self._folder / bare.name, blob)
         self.sync_names()
         self._files.remove(self._folder / entry.name)
-        self._entries[number] = (bare, 0)  # no wait would make room of it, so it takes none
+        self._entries[number] = (bare, 0)  # to wait would not free its bytes, so they do not count
         self._bytes -= size
 
     def _take_stock(self, admitted: int) -> int:
-        """See what an earlier run left; returns the next number.
+        """Load what an earlier run left; returns the next number.
 
-        What stands behind a gap after ``admitted`` belongs to a group that was never handed over.
+        Entries behind a gap after ``admitted`` belong to a group that was never appended as a whole.
         """
         following = entries_after(self._folder, admitted, self._disk)
         end = admitted + 1 + len(following)
-        # Two of one number: the driver died between them. The one of no rows holds the position alone.
+        # Two files of one number: the driver died between two steps of `_keep_position_alone`. The one
+        # without rows is the replacement.
         for name in sorted(self._disk.names(self._folder), key=_by_number_and_rows):
             entry, file = Entry.of_name(name), self._folder / name
             is_left_over = entry is not None and (entry.number >= end or entry.number in self._entries)
             if is_left_over:
                 self._files.remove(file)
-            elif name.startswith(UNPLACED):
+            elif name.startswith(UNPUBLISHED):
                 self._disk.remove(file)
             elif entry is not None:
                 is_bare = entry.kind is ChunkKind.DATA and not entry.rows
@@ -375,11 +379,11 @@ class FileInbox:
                 self._waiting += entry.rows
                 if entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
-        self.sync_names()  # what was deleted must not come back beside what takes its number
+        self.sync_names()  # a power cut must not undo a deletion after its number was used again
         return end
 
     def _open_pipe(self) -> int | None:
-        """The pipe that wakes the source; None where there can be none, and the source looks by itself."""
+        """The pipe that wakes the source; None where the folder cannot have one: the source then polls."""
         pipe = self._folder / WAKE
         try:
             if not pipe.exists():

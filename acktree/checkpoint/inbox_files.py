@@ -1,6 +1,6 @@
-"""What the files of an inbox say: entries, by their names, and what driver and source tell each other there.
+"""The files of an inbox: entries, and the notes that driver and source write for each other.
 
-Whoever runs over an inbox reads it by these; only the driver, by ``inbox.FileInbox``, writes entries.
+The source reads an inbox with these; entries are written by the driver only, with ``inbox.FileInbox``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from acktree.private_files import DISK, Disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
-"""What the source has taken, and how much it takes at once: a hint that room was made."""
+"""What the source has taken, and how much it takes at once: shows the driver that there is room."""
 WAKE: Final = "wake"
-"""A named pipe: a byte in it says that there is something new."""
+"""A named pipe: a byte in it means that there is a new entry."""
 HOLD: Final = "hold"
 """While this file is there, the source does not advance."""
 
 WORK: Final = "work"
-"""How long the bolts of the source level take for a message: a hint whether to divide few messages."""
+"""How long the bolts of the source level take for a message: shows whether a few messages are worth
+dividing."""
 
 
 class ChunkKind(StrEnum):
-    """What an entry of the inbox is."""
+    """The kind of an inbox entry."""
 
     DATA = "data"
     PARK = "park"
@@ -38,7 +39,7 @@ class ChunkKind(StrEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of the inbox, as its name tells."""
+    """One file of the inbox, from its name."""
 
     number: int
     kind: ChunkKind
@@ -61,25 +62,25 @@ class Entry:
 
 @dataclass(frozen=True)
 class Taken:
-    """What the source said last.
+    """What the source wrote last.
 
     Attributes:
         end: The last number that it gave to a micro-batch.
-        allowance: How many messages it gives to one at the most; a single chunk may pass that.
+        allowance: The largest number of messages that it gives to one; a single chunk may exceed it.
     """
 
     end: int = -1
     allowance: int = FIRST
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
-        """Leave it for the driver."""
+        """Write it for the driver."""
         new = folder / f"new-{TAKEN}"
         disk.write(new, json.dumps((self.end, self.allowance)).encode())
         disk.rename(new, folder / TAKEN)
 
     @classmethod
     def read(cls, folder: Path, disk: Disk = DISK) -> Taken:
-        """What was left; nothing taken if nothing was."""
+        """What was written; that nothing was taken if there is no file."""
         try:
             return cls(*json.loads(disk.read(folder / TAKEN)))
         except FileNotFoundError:
@@ -88,7 +89,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Work:
-    """What the driver measured last, for the source.
+    """What the driver has measured last, for the source.
 
     Attributes:
         message_ms: How long the bolts of the source level take for a message, in milliseconds.
@@ -97,14 +98,14 @@ class Work:
     message_ms: float
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
-        """Leave it for the source."""
+        """Write it for the source."""
         new = folder / f"new-{WORK}"
         disk.write(new, json.dumps(self.message_ms).encode())
         disk.rename(new, folder / WORK)
 
     @classmethod
     def read(cls, folder: Path, disk: Disk = DISK) -> Work | None:
-        """What was left; None if nothing was measured in this run."""
+        """What was written; None if nothing was measured in this run."""
         try:
             return cls(float(json.loads(disk.read(folder / WORK))))
         except FileNotFoundError:
@@ -127,7 +128,7 @@ def read_chunk(folder: Path, entry_name: str, disk: Disk = DISK) -> Chunk:
 
 
 def waiting_spouts(folder: Path, disk: Disk = DISK) -> frozenset[str]:
-    """Spouts of which an inbox has messages: some not run yet, or kept because their chunk is."""
+    """Spouts with messages in an inbox: messages that did not run yet, or whose chunk is kept."""
     named = map(Entry.of_name, disk.names(folder) if disk.exists(folder) else ())
     kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
     return frozenset(read_chunk(folder, entry.name, disk).component for entry in kept)

@@ -1,13 +1,14 @@
 """Verdicts on disk, for spouts whose messages only the inbox has.
 
-Written before the sink returns: the micro-batch is then committed and never runs again, so a driver that dies
-before a verdict was told would never hear of it. A queue needs none of this: it brings back what was open.
+The sink writes them before it returns. Spark then commits the micro-batch, which never runs again: without
+the journal, a driver that dies before it has delivered a verdict would lose it. A spout of a queue needs no
+journal: the queue delivers open messages again.
 
-What a micro-batch decided is true once Spark has committed it: before that it may run again and decide
-otherwise. So nothing is told earlier, and what stands here of a micro-batch that was never committed is
-thrown away at a restart.
+The verdicts of a micro-batch are final once Spark has committed it: before that it may run again and decide
+otherwise. So no verdict is delivered earlier, and a restart discards what the journal holds of a micro-batch
+that was never committed.
 
-A file goes when it was told, and with the last chunk that its verdicts could be about.
+A file is deleted when its verdicts were delivered and the last chunk that they may concern is gone.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from typing import Final
 
 import numpy as np
 
-from acktree.checkpoint.files import FOLDER, UNPLACED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 
-_TOLD: Final = "told"
-"""What was told by when that was last noted: a moment ago at most, and after an orderly stop all."""
+_DELIVERED: Final = "told"
+"""The file with the last micro-batch whose verdicts were delivered. It is written every few moments, and at
+an orderly stop."""
 
 
 @dataclass(frozen=True)
 class StoredPayloads:
-    """What a file of the journal says that failed rows held; read piece by piece, as often as one likes."""
+    """The payloads of failed rows in a file of the journal; read in pieces, any number of times."""
 
     file: Path
     files: Files
@@ -43,13 +45,13 @@ class StoredPayloads:
 
     @property
     def ids(self) -> Iterable[Payload]:
-        """Message ids of all rows with a verdict, where an ``Acknowledger`` is told of them."""
+        """Message ids of all rows with a verdict, where an ``Acknowledger`` needs them."""
         return _StoredIds(self.file, self.files)
 
 
 @dataclass(frozen=True)
 class _StoredIds:
-    """What a file of the journal says of rows' message ids; read as often as one likes."""
+    """The message ids of rows in a file of the journal; read any number of times."""
 
     file: Path
     files: Files
@@ -59,7 +61,7 @@ class _StoredIds:
 
 
 _BETWEEN: Final = (b"", b"")
-"""Stands between the payloads and the ids of a file, if there are ids."""
+"""The separator between the payloads and the ids of a file, if there are ids."""
 
 
 def _pieces(file: Path, files: Files, section: int) -> Iterator[Payload]:
@@ -85,16 +87,16 @@ def _sections(payloads: Iterable[Payload], ids: Iterable[Payload]) -> Iterator[b
 class Journal:
     """The journal of one checkpoint."""
 
-    def __init__(self, folder: Path, told_through: Callable[[], int], files: Files = FOLDER) -> None:
+    def __init__(self, folder: Path, delivered_through: Callable[[], int], files: Files = FOLDER) -> None:
         """Open it.
 
         Args:
-            told_through: The last micro-batch all of whose verdicts were told to the spouts.
-            files: How a file comes to be there.
+            delivered_through: Returns the last micro-batch all of whose verdicts the spouts have received.
+            files: How files are written.
         """
         files.disk.make_folder(folder)
         self._folder, self._files = folder, files
-        self._told_through = told_through
+        self._delivered_through = delivered_through
         self._ends: dict[int, int] = {}
         self._noted = -1
 
@@ -106,50 +108,50 @@ class Journal:
         payloads: Iterable[Payload] = (),
         ids: Iterable[Payload] = (),
     ) -> StoredPayloads:
-        """Make the verdicts of a micro-batch durable, and what failed rows of DataFrames held.
+        """Make the verdicts of a micro-batch durable, and the payloads of failed rows of DataFrames.
 
         Args:
             end: The last inbox number that the micro-batch ran over.
-            payloads: What failed rows held; read once, piece by piece.
-            ids: Message ids of rows with a verdict; likewise.
+            payloads: The payloads of failed rows; read once, in pieces.
+            ids: Message ids of rows with a verdict; read once, in pieces.
 
         Returns:
-            The same payloads, as they are on disk: until the verdicts were told.
+            The same payloads, read from disk. The file is there until the verdicts were delivered.
         """
-        head = np.array([self._told_through(), end])
+        head = np.array([self._delivered_through(), end])
         parts = chain((head, verdicts.to_bytes()), _sections(payloads, ids))
         file = write_parts(self._file_of(batch_id), parts, self._files)
         self._ends[batch_id] = end
         return StoredPayloads(file, self._files)
 
     def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, StoredPayloads]]:
-        """What earlier runs wrote, in order: whether the spouts were told of it, and what it was.
+        """What earlier runs wrote, in order: whether the spouts received it, the verdicts, and the payloads.
 
         Args:
-            last_committed: The last micro-batch that Spark has committed; what came after it runs again.
+            last_committed: The last micro-batch that Spark has committed; later ones run again.
         """
         names = self._files.disk.names(self._folder)
         for name in names:
-            if name.startswith(UNPLACED) or (name.isdigit() and int(name) > last_committed):
+            if name.startswith(UNPUBLISHED) or (name.isdigit() and int(name) > last_committed):
                 self._files.remove(self._folder / name)
         numbers = sorted(int(name) for name in names if name.isdigit())
         files = {number: self._file_of(number) for number in numbers if number <= last_committed}
         parts = {number: unpack(self._files.mapped(file)) for number, file in files.items()}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        told_through = max((self._last_noted(), *(told for told, _ in heads.values())))
+        delivered_through = max((self._last_noted(), *(through for through, _ in heads.values())))
         self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
-        for batch_id, (_, told, *_) in parts.items():
+        for batch_id, (_, verdicts, *_) in parts.items():
             stored = StoredPayloads(files[batch_id], self._files)
-            yield batch_id <= told_through, Verdicts.from_bytes(told), stored
+            yield batch_id <= delivered_through, Verdicts.from_bytes(verdicts), stored
 
     def forget_before(self, oldest: int, sync: Callable[[], None] = lambda: None) -> None:
-        """Delete what was told and is only about chunks before ``oldest``: none of them is there any more.
+        """Delete delivered verdicts that concern chunks before ``oldest`` only: these chunks are deleted.
 
         Args:
-            sync: Called first: a chunk that a power cut brings back needs its verdicts.
+            sync: Called first: a chunk whose deletion a power cut undoes needs its verdicts.
         """
-        told_through = self._told_through()
-        done = [batch_id for batch_id, end in self._ends.items() if end < oldest and batch_id <= told_through]
+        delivered = self._delivered_through()
+        done = [batch_id for batch_id, end in self._ends.items() if end < oldest and batch_id <= delivered]
         if done:
             sync()
         for batch_id in done:
@@ -157,14 +159,14 @@ class Journal:
             del self._ends[batch_id]
 
     def note_told(self) -> None:
-        """Note what was told up to now, so that the next run does not tell it again."""
-        told_through = self._told_through()
-        if told_through != self._noted:
-            self._files.write(self._folder / _TOLD, str(told_through).encode())
-            self._noted = told_through
+        """Note which verdicts were delivered, so that the next run does not deliver them again."""
+        delivered = self._delivered_through()
+        if delivered != self._noted:
+            self._files.write(self._folder / _DELIVERED, str(delivered).encode())
+            self._noted = delivered
 
     def _last_noted(self) -> int:
-        file = self._folder / _TOLD
+        file = self._folder / _DELIVERED
         return int(self._files.read(file)) if self._files.disk.exists(file) else -1
 
     def _file_of(self, batch_id: int) -> Path:

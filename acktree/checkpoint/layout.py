@@ -1,4 +1,4 @@
-"""What is durable: each file of a checkpoint with its format, and the version that all of them have.
+"""The durable files of a checkpoint: their formats, and the version that they share.
 
 ::
 
@@ -20,15 +20,15 @@
       held/meta         JSON: bits, count                                       core/state/key_value_state.py
       held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/held_tuples.py
                         version first, names as JSON, lineage, values
-    dead_letters.*      columns, of a version of their own; payload: Arrow      dead_letters/table.py
+    dead_letters.*      columns, with a separate version; payload: Arrow        dead_letters/table.py
 
-*Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: pickle, with a tag for each class of ours:
-no file names a module of acktree. The pickled columns of an Arrow batch hold such values too. Of our
-exceptions the public names are stored (``acktree.MisuseError``).
+*Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: a pickle, with a tag for each class of
+acktree, so no file names a module of acktree. The pickled columns of an Arrow batch hold such values too. An
+exception of acktree is stored under its public name (``acktree.MisuseError``).
 
-Not durable, and free to change: ``plan-*`` and ``marks/``, which live as long as a run; ``control.json`` and
-``snapshot.json``, for operators; ``driver.log``. ``tests/golden``
-holds the formats that are no plain JSON, text or Arrow, as bytes.
+Not durable, and free to change: ``plan-*`` and ``marks/``, which exist as long as a run; ``control.json`` and
+``snapshot.json``, for operators; ``driver.log``. ``tests/golden`` has samples, as bytes, of the formats that
+are neither JSON, text nor Arrow.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from typing import Any, Final
 from acktree.errors import CheckpointError
 
 VERSION: Final = 3
-"""Of the layout and of the ids that messages wear. Both others were before 0.1.0: version 1 named messages
-otherwise, version 2 named modules of acktree in what it pickled."""
+"""The version of the layout and of message ids. The earlier two were before 0.1.0: version 1 had other
+message ids, version 2 had module names of acktree in its pickles."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,
     "generation": 1,
@@ -51,14 +51,14 @@ FRESH: Final[Mapping[str, Any]] = {
     "lost_through": -1,
     "memory": False,
 }
-"""What begins a checkpoint, beside salt, partitions, run, reserved sequences and shape."""
+"""The facts of a new checkpoint, except salt, partitions, run, reserved sequences and shape."""
 
 
 def check_version(facts: Mapping[str, Any], place: Path | str) -> None:
-    """See that a checkpoint is of this release's version.
+    """Check that a checkpoint has the version of this release.
 
     Raises:
-        CheckpointError: It is not.
+        CheckpointError: It has another.
     """
     version = facts.get("version")
     if version != VERSION:

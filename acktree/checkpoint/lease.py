@@ -1,23 +1,23 @@
-"""Who may write to a checkpoint at a URL: the driver whose lease is the last one there.
+"""The lease of a checkpoint at a URL: only the driver with the last lease may write.
 
-A lock dies with its process; a file does not. So a driver says again and again that it lives, and one that
-was not heard for :data:`SILENT_SECS` may be followed by another. Who was followed must not write any more,
-and looks before each file that it puts.
+A file, unlike a lock, does not disappear with its process. So a driver renews its lease, and when it has not
+done so for :data:`SILENT_SECS` another driver may take over. A driver that was replaced must not write any
+more: each checks the leases before it writes a file.
 
 ::
 
-    lease/000000000007    a lease: who holds it, and whether it was let go of; renewed by being written again
+    lease/000000000007    a lease: its holder, and whether it was released; written again to renew it
 
 Rules of this file
 ------------------
-1. Leases are numbered, and each number is given once: the file system makes a file of a new name for one of
-   two drivers only. Whoever sees a higher number than its own has lost.
-2. Times are the file system's own: when a file was last written, and when one is that is written now. No two
-   machines' clocks are compared.
-3. Silence alone costs nothing: a driver that slept and was not followed goes on.
+1. Leases are numbered, and each number is given to one driver: of two drivers that create a file of the same
+   new name, one succeeds. A driver that sees a higher number than its own has lost.
+2. Times are the file system's: the age of a lease is compared with a file that is written now. The clocks of
+   two machines are never compared.
+3. A driver that missed its renewals and was not replaced continues.
 
-What a lease cannot promise: a process that is stopped between its look and its write wakes up and writes one
-file. It is the one file that it had in hand; see docs/running.md.
+A lease has one gap: a process that is stopped between its check and its write still writes that one file when
+it resumes; see docs/running.md.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ FOLDER: Final = "lease"
 SILENT_SECS: Final = 30.0
 """A lease that was not renewed for this time is free."""
 RENEW_SECS: Final = 5.0
-"""So often it is renewed."""
+"""The time between two renewals."""
 
 
 class Remote(Protocol):
-    """A folder at a URL. Names are relative to it. Whatever fails raises CheckpointError. Any thread may.
+    """A folder at a URL. Names are relative to it. Any thread may call it. Failures raise a CheckpointError.
 
     Attributes:
         url: Its URL; it holds no secret.
@@ -52,7 +52,7 @@ class Remote(Protocol):
     url: str
 
     def make(self, name: str) -> None:
-        """Make a folder that is its owner's alone, if it is not there."""
+        """Make a private folder, if it is not there."""
 
     def names(self, folder: str) -> dict[str, int]:
         """The files in a folder, and when each was last written: ms, by the file system's clock."""
@@ -67,10 +67,10 @@ class Remote(Protocol):
         """Copy a file from there."""
 
     def put(self, file: Path, name: str) -> None:
-        """Copy a file there, in the place of one that may be there; it is there whole or not at all."""
+        """Copy a file there, atomically; an earlier one of that name is replaced."""
 
     def put_new(self, file: Path, name: str) -> bool:
-        """The same, where none is there; False if one is. Of two that try at once one gets True."""
+        """Copy a file there unless one of that name exists. Of two calls at once exactly one returns True."""
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -78,11 +78,11 @@ class Remote(Protocol):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease.
+    """The holder of a lease.
 
     Attributes:
-        machine: One boot of one machine, and the process numbers that are seen there: where these are the
-            same, a process number tells who is alive.
+        machine: Identifies one boot of one machine and a namespace of process numbers. Where it is the same,
+            a process number shows whether the holder is alive.
         folder: Its working copy.
     """
 
@@ -99,7 +99,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known that it lives no more: only of this machine there is such knowledge."""
+        """Whether it is known to be dead; this can be known of processes of this machine only."""
         if not self.machine or self.machine != _machine():
             return False
         try:
@@ -120,18 +120,18 @@ class Lease:
     """The lease of this process on one checkpoint."""
 
     def __init__(self, remote: Remote, folder: Path, number: int) -> None:
-        """Hold a number; made by :meth:`take`."""
+        """Hold a number; called by :meth:`take`."""
         self._remote, self._folder, self._number = remote, folder, number
 
     @classmethod
     def take(cls, remote: Remote, folder: Path) -> Lease:
-        """Become the one who may write.
+        """Take the lease of a checkpoint.
 
         Args:
             folder: The working copy that belongs to it.
 
         Raises:
-            CheckpointError: Another driver runs on the checkpoint, or died too short a time ago.
+            CheckpointError: Another driver runs on the checkpoint, or died less than SILENT_SECS ago.
         """
         remote.make(FOLDER)
         found = {int(name): changed_ms for name, changed_ms in remote.names(FOLDER).items() if name.isdigit()}
@@ -146,10 +146,10 @@ class Lease:
         return mine
 
     def check(self) -> None:
-        """See that nobody has followed.
+        """Check that no other driver has taken over.
 
         Raises:
-            CheckpointError: Somebody has.
+            CheckpointError: Another driver has.
         """
         there = {int(name) for name in self._remote.names(FOLDER) if name.isdigit()}
         if self._number not in there or max(there) > self._number:
@@ -161,16 +161,16 @@ class Lease:
             )
 
     def renew(self) -> None:
-        """Say that this driver lives.
+        """Renew the lease.
 
         Raises:
-            CheckpointError: Somebody has followed, or it cannot be said.
+            CheckpointError: Another driver has taken over, or the lease cannot be written.
         """
         self.check()
         self._remote.put(self._note(Holder.me(self._folder)), _name(self._number))
 
     def release(self) -> None:
-        """Let the next driver have it at once. The number stays: whoever held an earlier one must see it."""
+        """Free it for the next driver at once. The number stays, so that earlier holders see it."""
         self.check()
         me = Holder.me(self._folder)
         self._remote.put(self._note(Holder(me.host, me.pid, "", "", is_released=True)), _name(self._number))
@@ -183,7 +183,7 @@ class Lease:
 
 def _see_that_it_is_free(remote: Remote, folder: Path, number: int, renewed_ms: int) -> None:
     holder: Holder | None = None
-    with suppress(ValueError, TypeError):  # a file system may show a file before it is whole
+    with suppress(ValueError, TypeError):  # a file system may show a file before all of it is written
         holder = Holder(**json.loads(remote.read(_name(number))))
     if holder is not None and holder.is_released:
         return
@@ -216,7 +216,7 @@ def _name(number: int) -> str:
 
 
 def _machine() -> str:
-    """Names one boot of a machine and a space of process numbers in it; empty where that is not known."""
+    """Identifies one boot of a machine and a namespace of process numbers; empty where it is not known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -1,4 +1,4 @@
-"""Where a user says that a checkpoint is: a folder, or a URL of a file system that Hadoop knows."""
+"""The location of a checkpoint, as a user gives it: a folder, or a URL of a file system that Hadoop knows."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from acktree.errors import CheckpointError, ConfigError
 from acktree.topology.model import Topology
 
 _NOT_IN_A_FILE_URL = re.compile(r"[?#\x00-\x1f\x7f]|%(?![0-9A-Fa-f]{2})|%00")
-"""What a ``file:`` URL cannot say as it stands: all but ``%00`` can be said by ``%`` and two digits."""
+"""What a ``file:`` URL cannot contain as it is. All but ``%00`` can be written as ``%`` and two digits."""
 
 
 def hadoop_path(folder: Path) -> str:
     """The text by which Hadoop finds a folder of this machine, whatever its name.
 
-    Not ``Path.as_uri()``: Hadoop reads scheme and host off the text and takes the rest as it stands. It does
-    not decode ``%20``, and a ``?``, a ``#`` or a colon means nothing to it.
+    Not ``Path.as_uri()``: Hadoop splits off scheme and host and takes the rest literally. It does not decode
+    ``%20``, and a ``?``, a ``#`` or a colon has no special meaning.
     """
     return f"file://{folder}"
 
 
 def location_of(checkpoint: str | Path) -> Path | str:
-    """The folder that a user names, by a path or a ``file:`` URL; any other URL as it stands.
+    """The folder that a path or a ``file:`` URL names; any other URL unchanged.
 
     Raises:
-        ConfigError: It is empty, or no text that can name a folder. Or the URL has a password or a query,
-            names no file system or no folder in it, or is a ``file:`` URL of another machine.
+        ConfigError: It is empty, or cannot name a folder. Or the URL has a password or a query, names no
+            folder in its file system, or is a ``file:`` URL of another machine.
     """
     text = os.fspath(checkpoint)
     if not text or "\0" in text:
@@ -78,16 +78,16 @@ def _folder_of_url(text: str) -> Path:
 
 
 def _without_parents(folder: Path) -> Path:
-    """The folder without ``..``, as the system reads it: Hadoop drops the name before, link or not."""
+    """The folder without ``..``, resolved as the system does: Hadoop would ignore symbolic links."""
     parts = folder.parts
     if ".." not in parts:
-        return folder  # links stay: another machine may have another one there
+        return folder  # links stay: on another machine they may lead elsewhere
     behind = len(parts) - parts[::-1].index("..")
     return Path(*parts[:behind]).resolve().joinpath(*parts[behind:])
 
 
 def folder_of(checkpoint: str | Path) -> Path:
-    """The folder that a user names, where it has to be one.
+    """The folder that a user names, where a URL is not allowed.
 
     Raises:
         CheckpointError: It is at a URL.
@@ -103,10 +103,10 @@ def folder_of(checkpoint: str | Path) -> Path:
 
 
 def refuse_letters_beside(where: str, topology: Topology, config: Config) -> None:
-    """See that dead letters have a place, where the checkpoint is none: SQLite cannot lie at a URL.
+    """Check that dead letters have a database, where the checkpoint is at a URL: SQLite needs a folder.
 
     Raises:
-        ConfigError: A spout has a retry policy, so it may give messages up, and no place was named.
+        ConfigError: A spout has a retry policy, so it may give messages up, and no database was named.
     """
     retries = [spout.id for spout in topology.spouts if spout.retry is not None]
     if retries and config.dead_letters_url is None:
@@ -118,6 +118,6 @@ def refuse_letters_beside(where: str, topology: Topology, config: Config) -> Non
 
 
 def _shown(url: SplitResult) -> str:
-    """A URL without what may be secret in it."""
+    """A URL without its password."""
     host = url.netloc.rpartition("@")[2] if url.password is not None else url.netloc
     return f"{url.scheme}://{host}{url.path}"

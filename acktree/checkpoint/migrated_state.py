@@ -1,9 +1,9 @@
-"""What bolts remembered when Spark's checkpoint began anew: files, a task each, that never change.
+"""The bolts' memory when a new checkpoint of Spark began: one file for each task, which never changes.
 
-A level's place, the number of partitions and the tasks of a bolt are part of how Spark keeps its state. So
-whoever changes one of them takes all memory out (``offline.py``), lets Spark begin with nothing, and the
-first micro-batch in which a task runs takes its own file in. That this was done is part of the state it was
-done to: a micro-batch that runs again does it again, from the same file.
+Spark's state depends on the order of the levels, the number of partitions and the tasks of a bolt. To change
+one of them, ``offline.py`` writes all memory into files, and Spark begins with an empty state. In the first
+micro-batch in which a task runs, its file is loaded into the state. The state itself notes that this was
+done, so a micro-batch that runs again loads the same file again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
 
 Memories = Mapping[int, Mapping[str, bytes]]
-"""Task -> its blobs, by their names in the task's own corner of the state."""
+"""Task -> its blobs, by their names within the task's part of the state."""
 
 TAKEN_IN: Final = "taken in"
-"""The blob that says that a task's file was taken in."""
+"""The blob that notes that a task's file was loaded."""
 _TASKS: Final = "tasks"
-"""The file that names the tasks that have one: what is missing from it remembers nothing."""
+"""The file with the tasks that have a file: a task that it does not name has no memory."""
 
 
 def write_memories(folder: Path, memories: Memories, disk: Disk = DISK) -> None:
-    """Write a folder that was not there, so that it outlives a power cut."""
+    """Write a new folder, synced."""
     disk.make_folder(folder)
     for task, blobs in memories.items():
         disk.write(folder / str(task), pack(json.dumps([*blobs]).encode(), *blobs.values()), sync=True)
@@ -37,10 +37,10 @@ def write_memories(folder: Path, memories: Memories, disk: Disk = DISK) -> None:
 
 
 def read_memory(folder: Path, task: int) -> dict[str, bytes]:
-    """The blobs of one task; none if it remembered nothing.
+    """The blobs of one task; empty if it had no memory.
 
     Raises:
-        CheckpointError: A file is missing. To begin with nothing instead would forget in silence.
+        CheckpointError: A file is missing. To begin without it would lose memory without an error.
     """
     try:
         if task not in tasks_in(folder):
@@ -61,25 +61,25 @@ def tasks_in(folder: Path) -> frozenset[int]:
 
 
 class SeededStore(StateStore):
-    """A partition's state, into which each task's file is taken when it is first asked for the task."""
+    """A partition's state, into which a task's file is loaded at the first access to the task."""
 
     def __init__(self, store: StateStore, folder: Path) -> None:
         self._store, self._folder = store, folder
         self._seen: set[str] = set()
 
     def get(self, name: str) -> bytes | None:
-        self._take_in(name)
+        self._load_file(name)
         return self._store.get(name)
 
     def put(self, name: str, blob: bytes) -> None:
-        self._take_in(name)
+        self._load_file(name)
         self._store.put(name, blob)
 
     def delete(self, name: str) -> None:
-        self._take_in(name)
+        self._load_file(name)
         self._store.delete(name)
 
-    def _take_in(self, name: str) -> None:
+    def _load_file(self, name: str) -> None:
         _, task, _ = name.split("/", 2)
         if task in self._seen:
             return
@@ -87,4 +87,4 @@ class SeededStore(StateStore):
             for its, blob in read_memory(self._folder, int(task)).items():
                 self._store.put(f"task/{task}/{its}", blob)
             self._store.put(f"task/{task}/{TAKEN_IN}", b"{}")
-        self._seen.add(task)  # last: what is interrupted before begins again, and puts the same
+        self._seen.add(task)  # last: an interrupted load is repeated, with the same blobs

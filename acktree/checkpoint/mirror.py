@@ -1,16 +1,18 @@
-"""A checkpoint at a URL: what is put into the working copy is there first, and a driver elsewhere finds it.
+"""A checkpoint at a URL: each file is written to the URL first, and to the driver's working copy after that.
 
-The driver works on a folder of its own, as if it were the checkpoint. What a checkpoint must not lose goes to
-the URL before it counts here; so what is there is never behind what anybody was told.
+The driver works on a local folder, as if it were the checkpoint. What a checkpoint must not lose is written
+to the URL before it counts here. So the URL is never behind what the driver has acted on, and a driver on
+another machine can take over.
 
 Rules of this file
 ------------------
-1. A file is at the URL before it is in its place here.
-2. What is deleted here is deleted there later, in the same order. A crash finds files there that were done
-   with, as a crash at an earlier moment would; what stands there is never less. Until a run has begun it is
-   deleted at once: what recovery threw away must not be there when something else is put.
-3. After a failure nothing is written or deleted there any more: whether the last file is there nobody knows,
-   and what followed might build on it. The topology stops, and the next driver takes what it finds.
+1. A file is written to the URL before it is renamed to its name here.
+2. A file that is deleted here is deleted at the URL later, in the same order. After a crash the URL may have
+   files that were deleted here, as after a crash at an earlier moment; it never has fewer files. Until a run
+   has begun a file is deleted at once: what recovery discarded must be gone before a file of that name is
+   written.
+3. After a failure nothing is written or deleted at the URL any more: whether the last file is there is
+   unknown, and what follows might depend on it. The topology stops, and the next driver takes what it finds.
 4. The working copy of an earlier driver is never used. Each driver fetches its own.
 """
 
@@ -35,10 +37,10 @@ from acktree.private_files import make_private_folder
 log = logger("acktree")
 
 _FOLDERS: Final = ("inbox", "acker", "payloads", "ids", "verdicts")
-"""What holds files that must not be lost, beside the facts."""
+"""The folders whose files must not be lost. So must the file of facts."""
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64
-"""So many files are deleted between two looks at the lease."""
+"""How many files are deleted at most before the lease is checked again."""
 _CLOSE_SECS: Final = 10.0
 
 
@@ -52,10 +54,10 @@ class Mirror(Files):
     is_seen = False
 
     def __init__(self, remote: Remote, folder: Path, lease: Lease) -> None:
-        """Begin with what was fetched; made by :meth:`open`."""
+        """Begin with an empty working copy; called by :meth:`open`."""
         self.folder = folder
         self._remote, self._lease = remote, lease
-        self._doomed: dict[str, None] = {}  # in the order in which they were deleted here
+        self._to_delete: dict[str, None] = {}  # in the order in which they were deleted here
         self._deleting: str | None = None
         self._changed = Condition()
         self._stops = Event()
@@ -68,10 +70,10 @@ class Mirror(Files):
 
     @classmethod
     def open(cls, remote: Remote, parent: str | None = None) -> Mirror:
-        """Take over what is at a URL.
+        """Take over the checkpoint at a URL.
 
         Args:
-            parent: Where the working copy goes. None: the machine's folder of temporary files.
+            parent: The folder for the working copy. None: the machine's folder of temporary files.
 
         Raises:
             CheckpointError: Another driver runs on it, or it cannot be reached.
@@ -80,7 +82,7 @@ class Mirror(Files):
         try:
             remote.make("")
             lease = Lease.take(remote, folder)
-            mirror = cls(remote, folder, lease)  # from now on it is renewed, however long it takes to fetch
+            mirror = cls(remote, folder, lease)  # it renews the lease from now on
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -96,22 +98,22 @@ class Mirror(Files):
             self._remote.make(name)
             make_private_folder(self.folder / name)
             for its in self._remote.names(name):
-                if its.startswith("."):  # what a writer that died had begun beside its place
+                if its.startswith("."):  # a temporary file of a writer that died
                     self._remote.delete(f"{name}/{its}")
                 else:
                     self._remote.get(f"{name}/{its}", self.folder / name / its)
         if self._remote.exists(_FACTS):
             self._remote.get(_FACTS, self.folder / _FACTS)
 
-    def place(self, new: Path, file: Path) -> Path:
+    def publish(self, new: Path, file: Path) -> Path:
         name = self._name(file)
         with self._or_lost():
             self._lease.check()
             with self._changed:
-                self._doomed.pop(name, None)
+                self._to_delete.pop(name, None)
                 self._changed.wait_for(lambda: self._deleting != name)
             self._remote.put(new, name)
-            return super().place(new, file)
+            return super().publish(new, file)
 
     def remove(self, file: Path) -> None:
         super().remove(file)
@@ -122,9 +124,9 @@ class Mirror(Files):
                 self._remote.delete(self._name(file))
             return
         with self._changed:
-            self._doomed[self._name(file)] = None
+            self._to_delete[self._name(file)] = None
 
-    def shown(self, folder: Path) -> str:  # noqa: ARG002  # the working copy is nobody's business
+    def shown(self, folder: Path) -> str:  # noqa: ARG002  # the working copy is not shown
         return self._remote.url
 
     def make_spark_folder(self, folder: Path) -> str:
@@ -132,7 +134,7 @@ class Mirror(Files):
         return f"{self._remote.url}/{self._name(folder)}"
 
     def leave_spark_folder(self, folder: Path) -> None:
-        """Who may read what Spark wrote there says the file system at the URL."""
+        """Do nothing: the file system at the URL decides who may read what Spark wrote there."""
 
     def logged(self, folder: Path) -> Iterable[str]:
         return self._remote.names(self._name(folder))
@@ -141,7 +143,7 @@ class Mirror(Files):
         return self._remote.read(self._name(file)).decode()
 
     def is_logged(self, file: Path) -> bool:
-        if file != self._last_logged:  # asked of the same one again and again, and it never goes
+        if file != self._last_logged:  # the same one is asked for many times, and is never deleted
             if not self._remote.exists(self._name(file)):
                 return False
             self._last_logged = file
@@ -155,12 +157,12 @@ class Mirror(Files):
         with self._or_lost():
             self._lease.check()
 
-    def told(self, error: BaseException) -> BaseException:
+    def explained(self, error: BaseException) -> BaseException:
         if not full_disk.is_of_the_query(error):
             return error
         try:
             with self._or_lost():
-                self._lease.renew()  # a query fails for many reasons; this one fails for ours
+                self._lease.renew()  # raises if the lease is lost: then that is the cause
         except CheckpointError as ours:
             ours.__cause__ = error
             return ours
@@ -174,7 +176,7 @@ class Mirror(Files):
         self._thread.join(_CLOSE_SECS)
         if self.lost is None:
             try:
-                while self._doomed:
+                while self._to_delete:
                     self._sweep()
                 self._lease.release()
             except CheckpointError as error:
@@ -187,54 +189,54 @@ class Mirror(Files):
 
     @contextmanager
     def _or_lost(self) -> Iterator[None]:
-        """What fails meanwhile is the end of all writing."""
+        """After an error in the body nothing is written any more: :attr:`lost` is set."""
         if self.lost is not None:
             raise self.lost
         try:
             yield
         except BaseException as error:
-            told = full_disk.told(error, self.folder)
-            if not isinstance(told, CheckpointError):
-                told = CheckpointError(
+            lost = full_disk.explained(error, self.folder)
+            if not isinstance(lost, CheckpointError):
+                lost = CheckpointError(
                     f"the checkpoint's working copy failed: {type(error).__name__}: {error}",
                     str(self.folder),
                     "submit again on the same checkpoint: it goes on where it was, nothing is lost",
                 )
-            self.lost = told
+            self.lost = lost
             self._on_lost()
-            if told is error or not isinstance(error, Exception):  # an interruption stays one
+            if lost is error or not isinstance(error, Exception):  # an interruption stays one
                 raise
-            raise told from error
+            raise lost from error
 
     def _work(self) -> None:
-        """The mirror's thread: says that this driver lives, and deletes what is done with."""
+        """The mirror's thread: renews the lease, and deletes files at the URL."""
         renewed = time.monotonic()
-        with suppress(AcktreeError):  # it is told by whoever looks at ``lost``
+        with suppress(AcktreeError):  # ``lost`` holds it, and the supervisor reports it
             while not self._stops.wait(min(1.0, RENEW_SECS)):
                 if time.monotonic() - renewed >= RENEW_SECS:
                     with self._or_lost():
                         self._lease.renew()
                     renewed = time.monotonic()
-                if self._doomed:
+                if self._to_delete:
                     with self._or_lost():
                         self._lease.check()
                         self._sweep()
 
     def _sweep(self) -> None:
-        """Delete there what was deleted here, first things first."""
+        """Delete at the URL what was deleted here, in the same order."""
         for _ in range(_AT_ONCE):
             with self._changed:
-                self._deleting = next(iter(self._doomed), None)
+                self._deleting = next(iter(self._to_delete), None)
             if self._deleting is None:
                 return
             try:
                 self._remote.delete(self._deleting)
             finally:
                 with self._changed:
-                    self._doomed.pop(self._deleting, None)
+                    self._to_delete.pop(self._deleting, None)
                     self._deleting = None
                     self._changed.notify_all()
 
 
 def _do_nothing() -> None:
-    """Nothing runs yet."""
+    """The callback until a run has begun."""

@@ -1,11 +1,13 @@
-"""How much a micro-batch admits: what the last ones managed, in the time that one shall take.
+"""How many messages a micro-batch admits, from the durations of the last ones and the wanted duration.
 
-At low load a micro-batch takes what is there, and is small and quick. At high load it grows until it takes
-the wanted time, where its fixed cost hardly counts; with a slow bolt it shrinks until it does.
+At low load a micro-batch takes the messages that are there, and is small and quick. At high load it grows
+until it takes the wanted time, so that its fixed cost hardly counts. With a slow bolt it shrinks until it
+takes the wanted time.
 
-Where the fixed cost alone is more than half of the wanted time (a busy machine, a short interval), to shrink
-would buy nothing: a micro-batch of one message takes as long. Then it takes up to twice its fixed cost, so
-that messages get their share of the time. What is fixed shows where two micro-batches differ much in size.
+Where the fixed cost alone is more than half of the wanted time (a busy machine, a short interval), smaller
+micro-batches would not be faster: one of a single message takes as long. Then a micro-batch takes up to twice
+its fixed cost, so that half of the time is spent on messages. The fixed cost is computed from two
+micro-batches of very different size.
 
 Source: ours; the control of Spark's old ``PIDRateEstimator``, with a ratio in place of three gains.
 """
@@ -15,17 +17,17 @@ from __future__ import annotations
 from typing import Final
 
 FIRST: Final = 8192
-"""What the first micro-batch admits, of which nothing is known yet."""
+"""What the first micro-batch admits, before anything was measured."""
 _FASTEST: Final = 2.0
-"""From one micro-batch to the next the allowance grows at most by this."""
+"""The largest factor between the allowances of two successive micro-batches."""
 _SLOWEST: Final = 0.25
-"""And shrinks at most to this: one pause of the machine says little."""
+"""The smallest such factor: a single pause of the machine must not count for much."""
 _APART: Final = 2
 """One of two micro-batches must have this many times the other's messages to compute the fixed cost."""
 _ALIKE: Final = 0.1
-"""They are of one size if they differ by no more than this."""
+"""Two micro-batches have the same size if they differ by no more than this."""
 _FADES: Final = 0.98
-"""What was found is believed less with each micro-batch: a machine is busy for a while, a JVM fresh."""
+"""The fixed cost is multiplied by this at each micro-batch: a busy machine or a cold JVM is temporary."""
 
 
 class Pace:
@@ -41,7 +43,7 @@ class Pace:
         """Begin.
 
         Args:
-            interval_secs: How long a micro-batch shall take when there is enough to do.
+            interval_secs: The wanted duration of a micro-batch under load.
         """
         self._interval_secs = interval_secs
         self._fixed_secs: float | None = None
@@ -58,13 +60,13 @@ class Pace:
         factor = min(_FASTEST, max(_SLOWEST, (wanted - fixed) / max(secs - fixed, 1e-3)))
         if secs > wanted:
             if self._fixed_secs is None:
-                factor = min(factor, 1 / _APART)  # and it will show
+                factor = min(factor, 1 / _APART)  # then the fixed cost can be computed
             self.allowance = min(self.allowance, max(1, round(messages * factor)))
-        else:  # one that was not full says nothing of a full one but that it would be no smaller
+        else:  # it may not have been full: a full one can be at least as large
             self.allowance = max(self.allowance, round(messages * factor))
 
     def _look(self, messages: int, secs: float) -> None:
-        """What of the time is fixed, by this micro-batch and the last one of another size."""
+        """Compute the fixed cost from this micro-batch and the last one of another size."""
         before, took = self._other or (messages, secs)
         if max(messages, before) >= _APART * min(messages, before):
             fixed = secs - messages * (secs - took) / (messages - before)

@@ -16,7 +16,7 @@ _HEAD_BYTES: Final = len(pack())
 
 
 def write_parts(file: Path, parts: Iterable[Int64s | Buffer], files: Files = FOLDER) -> Path:
-    """Write parts one after the other; the file is what ``pack(*parts)`` gives, there whole or not at all."""
+    """Write parts one after the other, atomically; the file is what ``pack(*parts)`` returns."""
     return files.write_pieces(file, (pack(part)[_HEAD_BYTES:] for part in parts), _head)
 
 
@@ -26,7 +26,7 @@ def _head(count: int) -> bytes:
 
 
 def payloads_in(file: Path, files: Files = FOLDER) -> Iterator[Payload]:
-    """What a file of roots and batches, in turn, holds: views; a page is loaded when it is looked at."""
+    """The payloads in a file of alternating roots and batches. They are views of the mapped file."""
     parts = unpack(files.mapped(file))
     for roots, values in zip(parts[::2], parts[1::2], strict=True):
         yield int64s(roots), batch_from_bytes(values)

@@ -30,7 +30,7 @@ class BatchSink(Bolt):
         """Write tuples, and wait for the answers.
 
         Returns:
-            Which of them were refused, by their place, and why.
+            The tuples that were refused, by their index, and why.
 
         Raises:
             ConnectorError: None of them is known to be written.
@@ -54,8 +54,8 @@ class BatchSink(Bolt):
             refused = self.write(page)
         except ConnectorError as error:
             refused = dict.fromkeys(range(len(page)), error)
-        for place, tup in enumerate(page):
-            if place in refused:
-                self._collector.fail(tup, str(refused[place]))
+        for index, tup in enumerate(page):
+            if index in refused:
+                self._collector.fail(tup, str(refused[index]))
             else:
                 self._collector.ack(tup)

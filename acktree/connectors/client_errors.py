@@ -1,4 +1,4 @@
-"""What connectors tell alike: the errors that every broker has, and a client that is not installed.
+"""The errors that all connectors share: those that every broker has, and a client that is not installed.
 
 Rules of this file
 ------------------
@@ -28,39 +28,41 @@ def missing_client(missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundEr
 
 
 def unreadable_url(broker: str, error: Exception, where: str, form: str) -> ConfigError:
-    """A URL that its client cannot read; it is shown nowhere."""
+    """A URL that its client cannot read. The error does not show the URL."""
     return ConfigError(f"the URL of {broker} cannot be read: {type(error).__name__}", where, f"write {form}")
 
 
-def login_refused(broker: str, where: str, mend: str = "mend user and password in the URL") -> ConnectorError:
+def login_refused(
+    broker: str, where: str, fix: str = "correct user and password in the URL"
+) -> ConnectorError:
     """The server knows no such user, or the password is wrong."""
-    return ConnectorError(f"{broker} refused the login", where, f"{mend}; nothing was received")
+    return ConnectorError(f"{broker} refused the login", where, f"{fix}; nothing was received")
 
 
 def tls_mismatch(broker: str, where: str, secure: str, plain: str) -> ConnectorError:
     """One side speaks TLS and the other does not, or a certificate is not trusted.
 
     Args:
-        secure: How a URL with TLS begins.
-        plain: How one without begins.
+        secure: The scheme of a URL with TLS.
+        plain: The scheme of a URL without.
     """
     fix = f"use {secure} with the port that speaks TLS and a certificate that is trusted, else {plain}"
     return ConnectorError(f"{broker} and this client do not agree on TLS", where, fix)
 
 
 def gone(broker: str, words: str, where: str, hint: str = "") -> ConnectorError:
-    """The connection is lost, refused or silent: it passes.
+    """The connection is lost, refused or silent: a new attempt may succeed.
 
     Args:
-        words: What the client says of it.
-        hint: What else to look at; begins with a comma.
+        words: The client's own text.
+        hint: What else to check; begins with a comma.
     """
-    fix = f"see whether the server runs and can be reached{hint}; it is tried again until then"
+    fix = f"check that the server runs and is reachable{hint}; it is tried again until then"
     return ConnectorError(f"the connection to {broker} is gone: {words:.{SHORT}}", where, fix, can_retry=True)
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was made from: causes, members of a group, and exceptions among its arguments."""
+    """An error and those behind it: its causes, members of a group, and exceptions among its arguments."""
     waiting: list[object] = [error]
     seen: list[BaseException] = []
     while waiting:

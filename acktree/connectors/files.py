@@ -3,9 +3,9 @@
 Rules of this file
 ------------------
 1. A spout reads where the driver runs; a sink writes where the workers run.
-2. Nothing is deleted that the user did not say may be deleted.
+2. A file is deleted only where the user has asked for it (``done=None``).
 
-Source: ours. A folder that is a queue is what mail systems call a spool directory.
+Source: ours. A folder used as a queue is also known as a spool directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from acktree import (
     TaskContext,
 )
 from acktree.connectors.log_files import LogReader, Position
-from acktree.connectors.parquet_files import ParquetSink, told
+from acktree.connectors.parquet_files import ParquetSink, as_connector_errors
 
 __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
 
@@ -42,12 +42,13 @@ _MOST_LINES: Final = 1000
 """One ``next_tuple`` of a FollowFileSpout emits at most this number of lines."""
 
 _OF_THE_FILE: Final = (errno.EACCES, errno.EPERM, errno.EIO)
-"""What is wrong with one file, and not with the folder or the process."""
+"""Errors that concern one file, and not the folder or the process."""
 
 _FileId = tuple[str, int, int, int]
-"""(name, time of the last change in nanoseconds, bytes, time of the last change of the file's own record)
+"""(name, mtime in nanoseconds, size in bytes, ctime in nanoseconds)
 
-The last is the system's and cannot be set: a file that takes another's name, bytes and time has another one.
+The ctime cannot be set by a program, so a file that replaces another under the same name, with the same size
+and mtime, still has another id.
 """
 
 
@@ -64,10 +65,11 @@ class FollowFileSpout(Spout):
             program may still write into it. Then the next file begins.
         max_line_bytes: A longer line is emitted in pieces of about this size.
 
-    The message id is the line's place in the log, in bytes from where reading began; all files of the log are
-    counted as one. The position is saved with the lines, so a restart emits each line once, also where the
-    log was rotated meanwhile, as long as the rotated files are there. A last line is emitted when its end is
-    there, or when its file is over. Give the spout a ``Retry``: without one a line whose tuple fails is gone.
+    The message id is the line's offset in the log, in bytes from where reading began; all files of the log
+    are counted as one. The position is saved with the lines, so after a restart each line is emitted once.
+    This holds also where the log was rotated meanwhile, as long as the rotated files are there. The last line
+    of a file is emitted when its line end is written, or when the file is complete. Give the spout a
+    ``Retry``: without one a line whose tuple fails is lost.
     """
 
     outputs = ["line"]
@@ -94,11 +96,11 @@ class FollowFileSpout(Spout):
         self.rotated, self.rotate_wait_secs = rotated, rotate_wait_secs
         self.max_line_bytes = max_line_bytes
         self.position: tuple[Any, ...] | None = None
-        """Behind the last line that was emitted; not for others."""
+        """The end of the last line that was emitted. For this spout only."""
         self._line_bytes = 100.0
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """Note where to go on; the log is opened by ``next_tuple``."""
+        """Note the position to resume from; ``next_tuple`` opens the log."""
         if len(context.task_ids(context.component_id)) > 1:
             what = "several tasks would each emit every line of the log"
             raise ConfigError(what, f"spout {context.component_id!r}", "set its parallelism to 1")
@@ -116,7 +118,7 @@ class FollowFileSpout(Spout):
         before = self._reader.position
         room = _MOST_LINES if self._limit is None else self._limit - self._collector.pending_count
         try:
-            with told(f"the log {self.path}", may_appear=True):
+            with as_connector_errors(f"the log {self.path}", may_appear=True):
                 placed = self._reader.read(max(1, min(room, _MOST_LINES)))
         except ConnectorError:
             self._reader.close()
@@ -131,7 +133,7 @@ class FollowFileSpout(Spout):
             lines = [line.removesuffix(b"\r").decode(self.encoding, "backslashreplace") for _, line in placed]
             places = np.array([place for place, _ in placed], dtype=np.int64)
             self._collector.emit_batch(pa.record_batch({"line": pa.array(lines, pa.string())}), places)
-        except BaseException:  # they are read again by the next call
+        except BaseException:  # the next call reads them again
             self._reader.go_back(before)
             raise
         self.position = tuple(self._reader.position)
@@ -158,21 +160,20 @@ class FolderSpout(Spout):
 
     Args:
         folder: Where files arrive. Folders in it are not looked into; names that begin with a dot or an
-            underscore are files that somebody still writes.
+            underscore are left alone: a program still writes them.
         pattern: Which names are messages, such as ``*.csv``.
         done: The folder that a file is moved to when its message is acked, on the same file system. None: the
             file is deleted.
         given_up: The folder that a file is moved to when a ``Retry`` gives it up; acktree keeps no dead
-            letter then. None: acktree's dead letter is the copy, and the file goes where those go that are
-            done.
-        settle_secs: A file is taken when it has not changed for this time. 0 if files are renamed into the
-            folder when they are complete, which is better.
+            letter then. None: acktree's dead letter is the copy, and the file is treated as one that is done.
+        settle_secs: A file is taken when it has not changed for this time. Give 0 if files are renamed into
+            the folder when they are complete, which is better.
 
-    The folder is the queue: what is in it is not done. So a restart needs no list of what was read, and each
-    file is processed until it is acked. Without a ``Retry`` a file that failed is emitted again at once. Give
-    each file a name of its own: a file that is replaced or changed while it is processed (also its mode)
-    stays, and comes as a new message. A file that cannot be read is reported once and left there. Several
-    tasks divide the files among them.
+    The folder is the queue: a file in it is not done yet. So a restart needs no list of files that were read,
+    and each file is emitted until it is acked. Without a ``Retry`` a file that failed is emitted again at
+    once. Give each file a unique name: a file that is replaced or changed (also its mode) while it is
+    processed stays in the folder, and becomes a new message. A file that cannot be read is reported once and
+    left there. Several tasks divide the files among themselves.
     """
 
     outputs = ["path", "content"]
@@ -208,7 +209,7 @@ class FolderSpout(Spout):
         self._count = len(context.task_ids(context.component_id))
         for folder in (self.folder, self.done, self.given_up):
             if folder is not None:
-                with told(f"the folder {folder}"):
+                with as_connector_errors(f"the folder {folder}"):
                     is_elsewhere = folder.stat().st_dev != self.folder.stat().st_dev
                 if is_elsewhere:
                     what, fix = (
@@ -219,7 +220,7 @@ class FolderSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the oldest file that is not open."""
-        with told(self._where):
+        with as_connector_errors(self._where):
             if not self._ahead and time.monotonic() >= self._look_after:
                 self._look()
             if self._ahead:
@@ -238,7 +239,7 @@ class FolderSpout(Spout):
             self._open.discard(message_id)
 
     def lag(self) -> int | None:
-        """Say how many files were found and not emitted when the folder was last looked at."""
+        """How many files the last look at the folder found that are not emitted yet."""
         return len(self._ahead)
 
     def _look(self) -> None:
@@ -246,7 +247,7 @@ class FolderSpout(Spout):
         began, newest = time.monotonic(), time.time_ns() - int(self.settle_secs * 1e9)
         found: list[_FileId] = []
         seen: set[_FileId] = set()
-        closed = self._open | self._unreadable
+        skipped = self._open | self._unreadable
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # somebody else took it
@@ -254,12 +255,12 @@ class FolderSpout(Spout):
                         stat = entry.stat()
                         file_id = _file_id(entry.name, stat)
                         seen.add(file_id)
-                        if stat.st_mtime_ns <= newest and file_id not in closed:
+                        if stat.st_mtime_ns <= newest and file_id not in skipped:
                             found.append(file_id)
-        self._unreadable &= seen  # a change, also of the mode, makes another id: it is tried again
+        self._unreadable &= seen  # a change, also of the mode, gives the file a new id: it is tried again
         self._ahead.extend(sorted(found, key=lambda each: (each[1], each[0])))
         now = time.monotonic()
-        self._look_after = now + 20 * (now - began)  # a folder of many files takes a while
+        self._look_after = now + 20 * (now - began)  # at most a twentieth of the time is spent looking
 
     def _is_mine(self, name: str) -> bool:
         return (
@@ -284,7 +285,7 @@ class FolderSpout(Spout):
             self._collector.report_error(ConnectorError(what, f"the file {path}", fix, can_retry=True))
             return
         if _file_id(file_id[0], stat) != file_id:
-            return  # it has changed; whoever looks next sees the new one
+            return  # it has changed: the next look at the folder finds it under its new id
         attempt = self._attempts.get(file_id, 1)
         self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
         self._attempts.pop(file_id, None)
@@ -292,7 +293,7 @@ class FolderSpout(Spout):
 
     def _take_away(self, file_id: _FileId, where_to: Path | None) -> None:
         path = self.folder / file_id[0]
-        with told(self._where), suppress(FileNotFoundError):
+        with as_connector_errors(self._where), suppress(FileNotFoundError):
             stat = path.stat()
             if _file_id(file_id[0], stat) == file_id:
                 if where_to is None:
@@ -307,9 +308,9 @@ def _file_id(name: str, stat: os.stat_result) -> _FileId:
 
 
 def _free_name(folder: Path, name: str) -> Path:
-    """The name in another folder; with a number behind it if an earlier file of that name is there."""
+    """The path in another folder, with a number appended if a file of that name is there already."""
     path, number = folder / name, 1
-    if not folder.is_dir():  # else "not found" would be taken for a file that is gone
+    if not folder.is_dir():  # a later FileNotFoundError would mean that the file is gone
         raise NotADirectoryError(20, "there is no such folder", str(folder))
     while path.exists():
         path, number = folder / f"{name}.{number}", number + 1

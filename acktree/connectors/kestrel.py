@@ -2,11 +2,11 @@
 
 Rules of this file
 ------------------
-1. The protocol has no ids: a connection holds one open item at a time, and what is said on it concerns that
-   item. So every open message has a connection of its own.
-2. A message id is a number that is given once: a verdict of an earlier connection confirms nothing.
-3. A dead connection is silent: sockets are looked at. Its item is ``lost``, since the server puts it back.
-4. Of several servers one may be away. Only when none is left is that an outage.
+1. The protocol has no ids: a connection holds one open item at a time, and its commands concern that item. So
+   there is one connection for each open message.
+2. A message id is a number that is never reused: a verdict of an earlier connection confirms nothing.
+3. A connection that was closed is found by polling its socket. Its item is ``lost``: the server puts it back.
+4. Of several servers some may be away. It is an outage only when all are.
 
 Source: Kestrel's guide, memcache protocol with reliable reads. The project is archived; this file was tested
 against a stand-in that was written from that guide.
@@ -33,11 +33,11 @@ __all__ = ["KestrelSpout"]
 _PORT: Final = 22133
 _CONNECTIONS: Final = 100
 _SECS: Final = 2.0
-"""Longest wait for a server, which answers at once where it is well."""
+"""Longest wait for a server; a healthy one answers at once."""
 _EMPTY_SECS: Final = 0.05
-"""An empty queue is asked so often at most."""
+"""The shortest time between two requests to an empty queue."""
 _FIRST_AWAY_SECS: Final = 1.0
-"""After this time a server that is away is tried again, while there are others; each time twice as long."""
+"""After this time a server that is away is tried again, while there are others; the time doubles."""
 _LONGEST_AWAY_SECS: Final = 30.0
 _KEEP_ALIVE_SECS: Final = 1.0
 _NAME: Final = re.compile(r"[^\s/]{1,200}")
@@ -48,13 +48,13 @@ class KestrelSpout(Spout):
     """The items of a queue, as ``["body"]``: bytes.
 
     Args:
-        servers: ``host:22133``, several with commas between or as a list. Each has its own part of the queue.
-        queue: The queue. Kestrel makes it when it is first named.
-        connections: How many messages may be open at once, since each needs a connection; of one task, over
-            all servers.
+        servers: ``host:22133``; several as a list or separated by commas. Each holds a part of the queue.
+        queue: The queue. Kestrel creates it at its first use.
+        connections: How many messages of one task may be open at once, over all servers: each needs a
+            connection.
 
-    A failed item goes back to the head of its queue, and comes again at once; the protocol counts no
-    deliveries. What a ``Retry`` gives up is confirmed, and acktree's dead letter is the copy.
+    A failed item returns to the head of its queue, and is delivered again at once; the protocol counts no
+    deliveries. An item that a ``Retry`` gives up is confirmed, and acktree's dead letter is the copy.
     """
 
     outputs = ["body"]
@@ -78,7 +78,7 @@ class KestrelSpout(Spout):
         self._opened = 0
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """See that one of the servers is there, and is Kestrel."""
+        """Check that at least one of the servers answers, and is Kestrel."""
         self._collector = collector
         self._most = min(context.max_spout_pending or self.connections, self.connections)
         errors = [error for server in self._servers if (error := self._greet(server)) is not None]
@@ -106,11 +106,11 @@ class KestrelSpout(Spout):
         self._look()
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # our own
-        """Confirm the item; one of an earlier connection is another's by now."""
+        """Confirm the item. An item of an earlier connection was put back, and is not confirmed."""
         self._end(message_id, "close")
 
     def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401  # our own
-        """Put the item back, or let go of what was given up."""
+        """Put the item back; confirm it if it was given up."""
         self._end(message_id, "close" if failure.final else "abort")
 
     def lag(self) -> int | None:
@@ -122,7 +122,7 @@ class KestrelSpout(Spout):
         return sum(found) if found else None
 
     def close(self) -> None:
-        """Disconnect; the servers put back what is open."""
+        """Disconnect; the servers put open items back."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
@@ -161,7 +161,7 @@ class KestrelSpout(Spout):
             connection.server.idle.append(connection)
 
     def _look(self) -> None:
-        """Let go of connections that are closed on the other side."""
+        """Drop connections that the other side has closed."""
         poll = select.poll()
         by_file = {connection.file: message_id for message_id, connection in self._open.items()}
         for file in by_file:
@@ -173,7 +173,7 @@ class KestrelSpout(Spout):
             self._collector.lost(lost)
 
     def _note_away(self, server: _Server, error: OSError) -> None:
-        """A server did not answer: try it again later. Reported here while there are others."""
+        """Note that a server did not answer, and try it later. Reported here while other servers answer."""
         is_news = server.away is None
         server.close()
         server.away = str(error) or type(error).__name__
@@ -184,7 +184,11 @@ class KestrelSpout(Spout):
             self._collector.report_error(client_errors.gone("Kestrel", server.away, self._where_of(server)))
 
     def _greet(self, server: _Server) -> ConnectorError | None:
-        """Ask a server who it is. What is wrong with it; raises where that does not pass."""
+        """Ask a server for its version. Returns the error of one that does not answer.
+
+        Raises:
+            ConnectorError: It answers, and is not Kestrel.
+        """
         where = self._where_of(server)
         try:
             with server.connection() as connection:
@@ -214,9 +218,9 @@ class _Server:
     """A server, and the connections to it that hold no item.
 
     Attributes:
-        away: Why it did not answer when it was last asked; None when it did.
+        away: Why it did not answer the last request; None when it did.
         ask_after: When it is asked for an item again, as ``time.monotonic()`` counts.
-        pause_secs: How long it is left alone if it does not answer.
+        pause_secs: How long to wait before it is tried again if it does not answer.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -231,21 +235,21 @@ class _Server:
         return self.away is not None
 
     def answered(self) -> None:
-        """It is not away."""
+        """Note that it answered."""
         self.away, self.ask_after, self.pause_secs = None, 0.0, _FIRST_AWAY_SECS
 
     def take(self) -> _Connection:
-        """A connection without an open item: an idle one that still stands, or a new one."""
+        """A connection without an open item: an idle one that is still up, or a new one."""
         while self.idle:
             connection = self.idle.pop()
-            if connection.stands():
+            if connection.is_up():
                 return connection
             connection.close()
         return _Connection(self)
 
     @contextmanager
     def connection(self) -> Iterator[_Connection]:
-        """A connection for one question; kept where that was answered."""
+        """A connection for one request; kept if it was answered."""
         connection = self.take()
         try:
             yield connection
@@ -261,7 +265,7 @@ class _Server:
 
 
 class _Connection:
-    """A connection that holds one open item, or none. Its calls raise OSError where it is of no use."""
+    """A connection that holds one open item, or none. Its calls raise OSError when it is broken."""
 
     def __init__(self, server: _Server) -> None:
         self.server = server
@@ -274,8 +278,8 @@ class _Connection:
         """Its file descriptor."""
         return self._socket.fileno()
 
-    def stands(self) -> bool:
-        """Whether nothing came while nothing was asked: neither words nor the end."""
+    def is_up(self) -> bool:
+        """Whether its socket has neither data nor an end: an idle connection gets none while it is up."""
         return not select.select([self._socket], [], [], 0)[0]
 
     def ask(self, command: str) -> str:

@@ -2,12 +2,12 @@
 
 Rules of this file
 ------------------
-1. A file is known by its content: its first bytes, and the bytes before the place that was read up to. Names
-   and inode numbers are used again by rotation, and a copy of a file has others.
-2. The position names the end of the last line that was returned. Reading goes on from it in the file that has
-   this content, whatever its name is by now.
-3. A rotated file is older than the next one by the time of its last change.
-4. Where lines may be missing an error says so. None is raised for it: what is there is read.
+1. A file is identified by its content: its first bytes, and the bytes before the position. Rotation reuses
+   names and inode numbers, and a copy of a file has others.
+2. The position is the end of the last line that was returned. Reading resumes there, in the file that has
+   this content, whatever its name is by then.
+3. Rotated files are ordered by the time of their last change.
+4. Where lines may be missing, a report says so. It is not raised: reading continues with what is there.
 
 Source: logrotate's manual page (rename, ``copytruncate``), and how Filebeat and Vector identify files.
 """
@@ -30,13 +30,13 @@ from acktree import ConnectorError
 __all__ = ["LogReader", "Position"]
 
 _SIGN_BYTES: Final = 256
-"""The most bytes of the beginning, and before the position, by which a file is known."""
+"""A file is identified by at most this number of bytes at its beginning, and as many before the position."""
 _READ_BYTES: Final = 1 << 18
 _ROTATED: Final = r"[._-]\d[\d._:T-]*(\.gz)?"
 """What logrotate and others append: ``.1``, ``-20240501``, ``.2024-05-01_12``, ``.2.gz``."""
 _MOST_DONE: Final = 32
 _DAMAGES: Final = (gzip.BadGzipFile, EOFError, zlib.error)
-"""What a compressed file raises that is cut off, or is none."""
+"""What a truncated or damaged compressed file raises."""
 
 
 class Position(NamedTuple):
@@ -47,8 +47,8 @@ class Position(NamedTuple):
         offset: Bytes of this file that were read.
         head: Its first bytes, 256 at most.
         tail: The bytes before ``offset``, 256 at most.
-        mtime_ns: When it was last changed, as far as it was seen.
-        inode: Its number. Renaming keeps it, a copy has another, and a new file may have it again.
+        mtime_ns: When it was last changed, as last seen.
+        inode: Its inode number. A renamed file keeps it, a copy has another, and a later file may reuse it.
     """
 
     base: int = 0
@@ -59,7 +59,7 @@ class Position(NamedTuple):
     inode: int = 0
 
     def after(self, read: bytes, stat: os.stat_result) -> Position:
-        """The position behind some more bytes of the file."""
+        """The position after some more bytes of the file."""
         head = (self.head + read[:_SIGN_BYTES])[:_SIGN_BYTES] if len(self.head) < _SIGN_BYTES else self.head
         tail = (self.tail + read[-_SIGN_BYTES:])[-_SIGN_BYTES:]
         offset = self.offset + len(read)
@@ -92,8 +92,8 @@ class LogReader:
         position: Where to go on; None: at the beginning of the file at ``path``.
 
     Attributes:
-        position: Behind the last line that ``read`` returned.
-        reports: Where lines may be missing. Whoever reads them empties the list.
+        position: The end of the last line that ``read`` returned.
+        reports: Where lines may be missing. The caller reads and empties the list.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class LogReader:
         self._damaged: deque[tuple[int, int]] = deque(maxlen=_MOST_DONE)  # inode and bytes
 
     def read(self, most: int) -> list[tuple[int, bytes]]:
-        """The next lines, at most ``most``, without their ends, each with its place in the log.
+        """The next lines, at most ``most``, without line ends, each with its offset in the log.
 
         Raises:
             OSError: The log is not there, or cannot be read.
@@ -140,7 +140,7 @@ class LogReader:
 
     @property
     def unread_bytes(self) -> int:
-        """What is left of the file that is read, as far as it is known."""
+        """How many bytes of the current file are not read yet, as far as it is known."""
         with suppress(OSError):
             return (
                 max(0, self.path.stat().st_size - self.position.offset)
@@ -150,12 +150,12 @@ class LogReader:
         return len(self._buffer)
 
     def go_back(self, position: Position) -> None:
-        """Read on from a position that ``read`` was at before."""
+        """Resume from an earlier position of ``read``."""
         self.close()
         self.position = position
 
     def close(self) -> None:
-        """Close the file; ``read`` would look for it again."""
+        """Close the file; the next ``read`` looks for it again."""
         file, self._file, self._buffer = self._file, None, b""
         self._replaced_at = None
         if file is not None:
@@ -169,32 +169,33 @@ class LogReader:
         return self._moved(lines, 1)
 
     def _take_rest(self) -> list[tuple[int, bytes]]:
-        """The last line of a file that is over, where it has no end."""
+        """The last line of a complete file, where it has no line end."""
         return self._moved([self._buffer], 0) if self._buffer else []
 
     def _moved(self, lines: list[bytes], end: int) -> list[tuple[int, bytes]]:
-        """These lines with their places; the position is behind them then."""
+        """These lines with their offsets; moves the position to their end."""
         if not lines:
             return []
-        at, placed = self.position.base + self.position.offset, []
+        at, numbered = self.position.base + self.position.offset, []
         for line in lines:
-            placed.append((at, line))
+            numbered.append((at, line))
             at += len(line) + end
         length = at - self.position.base - self.position.offset
         assert self._file is not None
         self.position = self.position.after(self._buffer[:length], _stat_of(self._file))
         self._buffer = self._buffer[length:]
-        return placed
+        return numbered
 
     def _fill(self) -> bool:
-        """Read ahead. Whether there was anything; a file that was truncated is read anew, or its copy."""
+        """Read ahead; True if reading can continue. After a truncation the file's copy is opened."""
         assert self._file is not None
         if not self._is_at_path:
             return self._fill_from_rotated(self._file)
         if self._was_emptied_unread():
             self._open(self._next_path(), self.position)
             return True
-        # With the known bytes: others in their place mean that it was truncated, even if it has grown.
+        # The known bytes are read too: if they have changed the file was truncated, even if it has grown
+        # since.
         self._file.seek(0)
         is_same = self._file.read(len(self.position.head)) == self.position.head
         known = (self.position.tail + self._buffer)[-_SIGN_BYTES:]
@@ -207,10 +208,10 @@ class LogReader:
         return True
 
     def _fill_from_rotated(self, file: BinaryIO) -> bool:
-        """Read ahead in a rotated file; one that is damaged ends there, if nobody is writing it."""
+        """Read ahead in a rotated file. A damaged one ends at the damage, unless it is being written."""
         stat = _stat_of(file)
         try:
-            # `read` of a compressed file would throw away what lies before the damage.
+            # `read` of a compressed file would discard the lines before the damage; `read1` returns them.
             read: bytes = getattr(file, "read1", file.read)(_READ_BYTES)
         except _DAMAGES:
             if time.time() - stat.st_mtime < self._wait_secs:
@@ -226,10 +227,10 @@ class LogReader:
             self._report(f"{which} is damaged, and lines of it that cannot be read are left out")
 
     def _was_emptied_unread(self) -> bool:
-        """Whether the log was changed and copied away before anything of it was read."""
+        """Whether the log was written, copied and truncated before anything of it was read."""
         assert self._file is not None
         if self.position.offset or self._buffer:
-            return False  # then its last known bytes tell
+            return False  # then the known bytes show it
         changed_ns = _stat_of(self._file).st_mtime_ns
         if changed_ns == self._changed_ns:
             return False
@@ -243,7 +244,8 @@ class LogReader:
                 self.position = Position(mtime_ns=self.path.stat().st_mtime_ns)
             self._open(self._next_path(), self.position)
             return
-        # Two short logs may be alike: the number decides then. A log that was copied comes last.
+        # Two short logs may have the same content: the inode decides then. A copy has another inode, and is
+        # last.
         paths = [*self._siblings(), self.path]
         paths.sort(key=lambda path: not path.exists() or path.stat().st_ino != self.position.inode)
         for path in paths:
@@ -257,7 +259,7 @@ class LogReader:
         self._open(where_to, self._new_file())
 
     def _find_copy(self) -> None:
-        """After a truncation: the rest is in the copy that was made before, if there is one."""
+        """After a truncation: continue in the copy that was made before it, if there is one."""
         assert self._file is not None
         seen = self.position.after(self._buffer, _stat_of(self._file))
         for path in self._siblings():
@@ -268,7 +270,7 @@ class LogReader:
         self._open(self.path, self._new_file())
 
     def _is_over(self) -> bool:
-        """Whether the next file is there, and this one has not changed for a while."""
+        """Whether the file is complete: the next one is there, and this one did not change for a while."""
         assert self._file is not None
         here, now = _stat_of(self._file), time.monotonic()
         if self._is_at_path:
@@ -281,7 +283,7 @@ class LogReader:
         return time.time() - here.st_mtime >= self._wait_secs
 
     def _go_to_next(self) -> bool:
-        """Begin the file after this one. False if it is not there yet."""
+        """Open the file after this one. False if it is not there yet."""
         if self.position not in self._done:
             self._done.append(self.position)
         path = self._next_path()
@@ -320,7 +322,7 @@ class LogReader:
             return False
 
     def _siblings(self) -> list[Path]:
-        """The rotated files, the newest first; none that is compressed beside itself."""
+        """The rotated files, the newest first; a compressed copy only where the original is gone."""
         names = {path.name: path for path in self._matching() if path.is_file() and path != self.path}
         kept = [
             path for name, path in names.items() if name.removesuffix(".gz") == name or name[:-3] not in names
@@ -335,7 +337,7 @@ class LogReader:
         yield from (path for path in self.path.parent.iterdir() if wanted.fullmatch(path.name))
 
     def _open(self, path: Path, position: Position) -> None:
-        """Read a file from the offset of a position on."""
+        """Open a file at the offset of a position."""
         self.close()
         file = _opened(path)
         try:

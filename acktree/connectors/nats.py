@@ -4,11 +4,11 @@ Needs ``acktree[nats]``.
 
 Rules of this file
 ------------------
-1. An ack is a message to the delivery's reply subject, and counts on any connection: what was open when the
-   driver died goes on from the checkpoint (``redelivers = False``).
-2. A message is known by its sequence in the stream. What comes again while it is open is not emitted again.
-3. Everything of nats-py runs on the event loop of the receiving thread; a connection is made anew from the
-   spout's thread.
+1. An ack is a message to the delivery's reply subject, and is valid on any connection. So messages that are
+   open when the driver dies continue from the checkpoint (``redelivers = False``).
+2. A message is identified by its sequence in the stream. A second delivery of an open message is not emitted.
+3. Every call of nats-py runs on the event loop of the receiving thread; the spout's thread decides when to
+   reconnect.
 
 Source: NATS's pages on JetStream consumers and their acks.
 """
@@ -55,20 +55,20 @@ class JetStreamSpout(Spout):
     """The messages of a pull consumer, as ``["subject", "data", "headers"]``.
 
     Args:
-        url: ``nats://user:password@host:4222`` or ``tls://``; of a cluster several, with commas between.
+        url: ``nats://user:password@host:4222`` or ``tls://``; for a cluster several, separated by commas.
         stream: The stream.
-        consumer: Its durable pull consumer with explicit acks, which must be there: it is not made here.
-        max_ack_pending: Where the consumer allows fewer unacknowledged messages than this, it is raised; the
-            server's default of 1,000 holds a topology to 1,000 messages a micro-batch or two. None: the
-            consumer stays as it is.
+        consumer: Its durable pull consumer with explicit acks. It must exist: the spout does not create it.
+        max_ack_pending: Where the consumer allows fewer unacknowledged messages than this, its limit is
+            raised. With the server's default of 1,000 a topology processes 1,000 messages in a micro-batch or
+            two. None: the consumer stays as it is.
         given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
             letter is the copy, and the message is acknowledged. ``"reject"``: it is terminated, which
-            JetStream tells as an advisory, and acktree writes none.
+            JetStream publishes as an advisory, and acktree writes no dead letter.
         nak_delay_secs: Without a ``Retry``: how long JetStream waits before it sends a failed message again.
 
     ``headers`` is a dict of strings. ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
-    extended while the topology works. A consumer with ``max_deliver`` gives messages up by itself, and keeps
-    no list of them: each is reported as an error while the spout is connected.
+    extended while the topology works. A consumer with ``max_deliver`` gives messages up by itself and keeps
+    no list of them; the spout reports each as an error while it is connected.
     """
 
     outputs = ["subject", "data", "headers"]
@@ -98,18 +98,18 @@ class JetStreamSpout(Spout):
         self._nak = NAK
         if nak_delay_secs:
             self._nak += b' {"delay": %d}' % round(nak_delay_secs * 1e9)
-        self._replies: dict[int, str] = {}  # of what is open: the subject of the latest delivery
-        self._answered: set[int] = set()  # a second delivery of these still waits to be read
+        self._replies: dict[int, str] = {}  # open sequence -> reply subject of the latest delivery
+        self._answered: set[int] = set()  # sequences of which a second delivery waits in the receiver
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """Connect, and see that the consumer is there and is one that can be read."""
+        """Connect, and check that the consumer exists and can be read."""
         self._collector = collector
         self._replies.update(context.open_message_ids)  # type: ignore[arg-type]  # our own
         most = min(context.max_spout_pending or _MOST_WAITING, _MOST_WAITING)
         self._session = Session(self._url, self.stream, self.consumer, self.max_ack_pending, most)
         self._receiver = Receiver(self._session.pull, most=most, wake=collector.wake)
         try:
-            with self._told():
+            with self._as_connector_errors():
                 self._connect_if_gone()
         except ConnectorError:
             self._receiver.close()
@@ -117,8 +117,8 @@ class JetStreamSpout(Spout):
         self.keep_alive_secs = self._session.lease_secs / 3
 
     def next_tuple(self) -> None:
-        """Emit the next message that has come."""
-        with self._told():
+        """Emit the next message that was received."""
+        with self._as_connector_errors():
             message = self._next()
             while message is not None and self._is_known(message):
                 message = self._next()
@@ -130,36 +130,36 @@ class JetStreamSpout(Spout):
             self._collector.emit(values, message_id=(sequence, reply), attempt=attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        """Extend the ``ack_wait`` of what is open and of what waits here; report what JetStream gave up."""
+        """Extend the ``ack_wait`` of open and of waiting messages; report those that JetStream gave up."""
         replies = [self._replies.get(each, reply) for each, reply in _ids(open_messages.older_than(0))]
         replies += [message.reply for message in self._receiver.waiting()]
-        with self._told():
-            self._answer([(reply, _IN_PROGRESS) for reply in replies])
+        with self._as_connector_errors():
+            self._send([(reply, _IN_PROGRESS) for reply in replies])
         while self._session.given_up:
             self._collector.report_error(self._given_up(self._session.given_up.popleft()))
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
-        """Acknowledge; may be told again after an error, which changes nothing."""
-        self._settle([(message_id, _ACK) for message_id in message_ids])
+        """Acknowledge. After an error the same messages come again: a second ack has no effect."""
+        self._answer([(message_id, _ACK) for message_id in message_ids])
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Let JetStream send failed messages again, or let go of what was given up."""
+        """Ask JetStream to send failed messages again; acknowledge or terminate those that were given up."""
         final = _TERM if self.own_dead_letters else _ACK
-        self._settle([(each, final if failure.final else self._nak) for each, failure in failures])
+        self._answer([(each, final if failure.final else self._nak) for each, failure in failures])
 
     def lag(self) -> int | None:
-        """How many messages of the consumer were not delivered when it was last heard of."""
+        """How many messages of the consumer were not delivered yet, by its latest answer."""
         return self._session.waiting_count
 
     def close(self) -> None:
-        """Give back what waits, and disconnect. What is open goes on in the next run."""
+        """Give back waiting messages, and disconnect. Open messages continue in the next run."""
         with suppress(*LOST):
             replies = [message.reply for message in self._receiver.waiting()]
             self._receiver.call(self._session.leave(replies), _CALL_SECS)
         self._receiver.close()
 
     def _next(self) -> Message | None:
-        """The next message that has come. Raises what pulling raised, unless that is over."""
+        """The next message. Raises what pulling raised, unless the connection is up again."""
         try:
             return self._receiver.get()
         except LOST:
@@ -168,7 +168,7 @@ class JetStreamSpout(Spout):
             return None
 
     def _is_known(self, message: Message) -> bool:
-        """Whether a delivery is a second one of what is open, or was answered while it waited here."""
+        """Whether it is a second delivery of a message that is open, or was answered meanwhile."""
         if message.sequence in self._answered:
             self._answered.remove(message.sequence)
             return True
@@ -177,16 +177,16 @@ class JetStreamSpout(Spout):
             return True
         return False
 
-    def _settle(self, answers: Sequence[tuple[_Id, bytes]]) -> None:
-        """Answer open messages, and forget them when that has reached the server."""
-        with self._told():
-            self._answer([(self._replies.get(each, reply), payload) for (each, reply), payload in answers])
+    def _answer(self, answers: Sequence[tuple[_Id, bytes]]) -> None:
+        """Answer open messages, and forget them when the server has the answers."""
+        with self._as_connector_errors():
+            self._send([(self._replies.get(each, reply), payload) for (each, reply), payload in answers])
         done = {sequence for (sequence, _), payload in answers if not payload.startswith(NAK)}
         self._answered |= done.intersection(message.sequence for message in self._receiver.waiting())
         for (sequence, _), _payload in answers:
             self._replies.pop(sequence, None)
 
-    def _answer(self, answers: Sequence[tuple[str, bytes]]) -> None:
+    def _send(self, answers: Sequence[tuple[str, bytes]]) -> None:
         self._connect_if_gone()
         if answers:
             self._receiver.call(self._session.answer(answers), _CALL_SECS)
@@ -196,8 +196,8 @@ class JetStreamSpout(Spout):
             self._receiver.call(self._session.connect(), _CALL_SECS)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around what speaks to the server."""
+    def _as_connector_errors(self) -> Iterator[None]:
+        """Raise nats-py's errors as a ConnectorError."""
         try:
             yield
         except LOST as error:
@@ -210,7 +210,7 @@ class JetStreamSpout(Spout):
 
 
 def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
-    """Message ids, as what this spout makes them of."""
+    """Message ids, typed as this spout makes them."""
     return message_ids
 
 
@@ -220,11 +220,11 @@ class JetStreamSink(BatchSink):
     Args:
         url: As of the spout.
         subject: The subject, or a function of the tuple.
-        message_id: A field, or a function of the tuple, whose text JetStream knows a message by
-            (``Nats-Msg-Id``): a second one within its window, two minutes, is dropped. It must be the same
-            when the message is tried again. None: no id.
+        message_id: A field, or a function of the tuple, whose text is the id by which JetStream recognizes
+            duplicates (``Nats-Msg-Id``): a second message with the same id within its window, two minutes, is
+            dropped. It must be the same when the message is tried again. None: no id.
 
-    A message whose subject no stream takes fails alone, as does one that JetStream refuses. Reads the field
+    A message fails alone where no stream takes its subject, or where JetStream refuses it. Reads the field
     ``data`` (bytes or str), and ``headers`` if there is one.
     """
 
@@ -251,8 +251,8 @@ class JetStreamSink(BatchSink):
         except LOST as error:
             raise connector_error(error, self._hosts) from error
         return {
-            place: refusal_of(answer, f"subject {rows[place][0]!r} at {self._hosts}")
-            for place, answer in enumerate(answers)
+            index: refusal_of(answer, f"subject {rows[index][0]!r} at {self._hosts}")
+            for index, answer in enumerate(answers)
             if isinstance(answer, BaseException)
         }
 
@@ -260,8 +260,8 @@ class JetStreamSink(BatchSink):
         subject = self.subject if isinstance(self.subject, str) else self.subject(tup)
         headers = dict(tup["headers"]) if "headers" in tup.fields else {}
         if self.message_id is not None:
-            told = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
-            headers["Nats-Msg-Id"] = str(told)
+            given = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
+            headers["Nats-Msg-Id"] = str(given)
         data = tup["data"]
         return subject, data.encode() if isinstance(data, str) else data, headers or None
 
@@ -288,7 +288,7 @@ class _Kept:
         return list(await asyncio.gather(*sends, return_exceptions=True))
 
     async def _connected(self, url: str) -> Connection:
-        """A connection that answers: the server may have closed it while nobody looked."""
+        """A connection that answers. The server may have closed an idle one, so it is tested first."""
         if self._client is not None:
             try:
                 await self._client.flushed()

@@ -1,10 +1,10 @@
-"""Connections of nats-py: what the spout pulls over one, and what its errors mean. Needs ``acktree[nats]``.
+"""Connections of nats-py, what the spout pulls over one, and nats-py's errors. Needs ``acktree[nats]``.
 
 Rules of this file
 ------------------
 1. Coroutines run on one event loop, the receiving thread's; attributes may be read by any thread.
-2. nats-py makes no connection anew by itself: whoever uses one does, so that an outage is told once.
-3. A consumer that is gone is silent: it is asked for whenever nothing comes.
+2. nats-py does not reconnect by itself here: the caller does, so an outage is reported once.
+3. JetStream does not say when a consumer is deleted: the consumer is looked up whenever no message comes.
 
 Source: NATS's pages on JetStream consumers; ADR-13 for pull requests.
 """
@@ -80,10 +80,10 @@ class Session:
     """A connection of nats-py and what is pulled over it. Coroutines run on one event loop.
 
     Attributes:
-        is_connected: Whether it is of use. Read by any thread.
-        refusal: What the server last refused this user, which nats-py tells beside the call.
+        is_connected: Whether the connection can be used. Any thread may read it.
+        refusal: What the server last refused this user; nats-py reports it by a callback, not by the call.
         lease_secs: How long the consumer waits for an ack.
-        waiting_count: How many messages were not delivered, when that was last heard.
+        waiting_count: How many messages were not delivered yet, by the latest answer.
         given_up: Sequences of messages that the consumer gave up by itself.
     """
 
@@ -101,7 +101,7 @@ class Session:
         self.given_up: deque[int] = deque()
 
     async def connect(self) -> None:
-        """Connect anew, and look at the consumer."""
+        """Close the old connection, connect, and look at the consumer."""
         await self.disconnect()
         self.refusal = None
         self._client = await connect(self._url, self._note_refusal)
@@ -115,7 +115,7 @@ class Session:
         self._up.set()
 
     async def _subscribe(self, client: Connection) -> None:
-        """Look at the consumer, and listen for what it sends and what it gives up."""
+        """Look at the consumer, and subscribe to its messages and to its advisories."""
         config = (await self._look()).config
         _check(config)
         await self._raise_ack_pending(config)
@@ -128,13 +128,13 @@ class Session:
         self._asked = 0
 
     async def pull(self) -> list[Message]:
-        """What has come; nothing after a while in which nothing did. Called again and again."""
+        """The messages that came; an empty list when none came for a while. Called again and again."""
         await self._up.wait()
         client = self._client
         try:
             return await self._pull()
         except LOST:
-            if client is not self._client:  # closed here, and perhaps made anew since
+            if client is not self._client:  # another thread has closed it, and may have reconnected
                 return []
             self.is_connected = False
             self._up.clear()
@@ -152,14 +152,14 @@ class Session:
             raise
 
     async def leave(self, replies: Sequence[str]) -> None:
-        """Give back what was not emitted, and disconnect."""
+        """Give back messages that were not emitted, and disconnect."""
         if self.is_connected:
             with suppress(*LOST):
                 await self.answer([(reply, NAK) for reply in replies])
         await self.disconnect()
 
     async def disconnect(self) -> None:
-        """Close the connection, if there is one; one that is broken too."""
+        """Close the connection, if there is one, also a broken one."""
         self.is_connected = False
         self._up.clear()
         client, self._client = self._client, None
@@ -180,7 +180,7 @@ class Session:
                 found.append(self._read(message))
                 self._asked -= 1
                 continue
-            # The server has ended the request, or the word of that was lost.
+            # The server has ended the request, or its message that says so was lost.
             self._asked = 0
             if not found:
                 await self._look()
@@ -194,22 +194,22 @@ class Session:
             return await self._messages.next_msg(_PULL_SECS + 1)
 
     def _read(self, message: Any) -> Message:  # noqa: ANN401  # nats-py's
-        told = message.metadata
-        self.waiting_count = told.num_pending
+        metadata = message.metadata
+        self.waiting_count = metadata.num_pending
         return Message(
-            told.sequence.stream, message.reply, told.num_delivered, message.subject, message.data,
+            metadata.sequence.stream, message.reply, metadata.num_delivered, message.subject, message.data,
             dict(message.headers or {}),
         )  # fmt: skip
 
     async def _look(self) -> Any:  # noqa: ANN401  # nats-py's
-        """Ask for the consumer; raises where it is gone."""
+        """Look the consumer up; raises where it is gone."""
         assert self._client is not None, "connected"
         info = await self._client.jetstream(timeout=_API_SECS).consumer_info(self._stream, self._consumer)
         self.waiting_count = info.num_pending
         return info
 
     async def _raise_ack_pending(self, config: Any) -> None:  # noqa: ANN401  # nats-py's
-        """Let the consumer have more messages open, where this user may change it."""
+        """Raise the consumer's limit of open messages, where this user may change it."""
         assert self._client is not None, "connected"
         now = config.max_ack_pending or 0
         if self._ack_pending is not None and 0 < now < self._ack_pending:
@@ -226,18 +226,21 @@ class Session:
 
 
 class Connection(Client):
-    """A client of nats-py that sends no password in the clear with ``tls://``, and knows when it is lost."""
+    """A client of nats-py that notes when it is lost, and with ``tls://`` sends no password unencrypted."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lost = asyncio.Event()
 
     async def note_lost(self) -> None:
-        """Called when it is closed, by whomever."""
+        """Called when it is closed, by either side."""
         self._lost.set()
 
     async def flushed(self) -> None:
-        """Wait until the server has all that was published. nats-py's own wait outlasts the connection."""
+        """Wait until the server has all that was published, or the connection is lost.
+
+        nats-py's own ``flush`` does not return when the connection is lost.
+        """
         answer = asyncio.ensure_future(self.flush(int(CONNECT_SECS)))
         lost = asyncio.ensure_future(self._lost.wait())
         await asyncio.wait([answer, lost], return_when=asyncio.FIRST_COMPLETED)
@@ -256,16 +259,16 @@ class Connection(Client):
 
 
 async def connect(url: str, note_error: Callable[[Exception], Awaitable[None]] | None = None) -> Connection:
-    """A connection to one of a URL's servers. It is tried once, and never made anew by itself.
+    """A connection to one of a URL's servers. It is tried once, and does not reconnect by itself.
 
     Args:
-        note_error: Given what nats-py tells beside its calls: what the server refused.
+        note_error: Called with errors that nats-py reports by a callback, such as what the server refused.
     """
     client = Connection()
-    told: list[Exception] = []
+    noted: list[Exception] = []
 
     async def note(error: Exception) -> None:
-        told.append(error)
+        noted.append(error)
         if note_error is not None:
             await note_error(error)
 
@@ -278,16 +281,16 @@ async def connect(url: str, note_error: Callable[[Exception], Awaitable[None]] |
             )  # fmt: skip
     except BaseException as error:
         await close(client)
-        # Where no server could be reached, why is told beside the call.
-        if told and isinstance(error, (nats.errors.NoServersError, TimeoutError)):
-            raise told[-1] from error
+        # Where no server could be reached, the reason comes by `error_cb` and not by the call.
+        if noted and isinstance(error, (nats.errors.NoServersError, TimeoutError)):
+            raise noted[-1] from error
         raise
     return client
 
 
 async def close(client: Client) -> None:
     """Close a connection, in whatever state it is."""
-    with suppress(Exception):  # what is closed is of no use any more
+    with suppress(Exception):  # an error of a connection that is closed has no consequence
         async with asyncio.timeout(1):
             await client.close()
 
@@ -305,11 +308,11 @@ class _WrongConsumerError(nats.errors.Error):
 
 
 def connector_error(error: BaseException, where: str) -> ConnectorError:  # noqa: PLR0911  # one for each
-    """What nats-py raised, in our words: whether it passes, and what to do."""
-    told = [*client_errors.causes_of(error)]
+    """What nats-py raised, as a ConnectorError: what it means, whether to try again, and the fix."""
+    causes = [*client_errors.causes_of(error)]
     words = str(error) or type(error).__name__
     secure = (ssl.SSLError, nats.errors.SecureConnWantedError, nats.errors.SecureConnRequiredError)
-    if any(isinstance(each, secure) for each in told):
+    if any(isinstance(each, secure) for each in causes):
         return client_errors.tls_mismatch("NATS", where, "tls://", "nats://")
     if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in words.lower():
         return client_errors.login_refused("NATS", where)
@@ -321,17 +324,17 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:  # noqa
         return ConnectorError(f"this consumer cannot be read: {error}", where, fix)
     if isinstance(error, nats.js.errors.NotFoundError):
         thing = "stream" if error.err_code == _NO_SUCH_STREAM else "consumer"
-        fix = f"make it: nats {thing} add; or mend its name, and submit again"
+        fix = f"create it: nats {thing} add; or correct its name, and submit again"
         return ConnectorError(f"there is no such {thing}: {error.description}", where, fix)
     if isinstance(error, nats.js.errors.BadRequestError):
         return ConnectorError(
             f"JetStream refused: {words:.{client_errors.SHORT}}", where, "see what it says; submit again"
         )
-    return client_errors.gone("NATS", words, where, ", and whether JetStream is enabled (nats-server -js)")
+    return client_errors.gone("NATS", words, where, ", and that JetStream is enabled (nats-server -js)")
 
 
 def hosts_of(url: str, where: str) -> str:
-    """The servers of a URL, without what may be secret."""
+    """The servers of a URL, without user and password."""
     form = "nats://user:password@host:4222"
     try:
         parts = [urlsplit(each.strip()) for each in url.split(",")]

@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. A file appears under its name when all of it is on the disk, and only then its tuples are acked.
-2. A file's name is made of the ids of its tuples, so that a second run writes the same file.
+1. A file gets its name when all of it is on the disk. Its tuples are acked after that.
+2. A file's name is made of the ids of its tuples, so a second run of a micro-batch writes the same file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
 
-__all__ = ["ParquetSink", "told"]
+__all__ = ["ParquetSink", "as_connector_errors"]
 
 
 class ParquetSink(Bolt):
@@ -37,10 +37,10 @@ class ParquetSink(Bolt):
             fits all, the first tuple's counts.
 
     Each task writes one file a micro-batch: raise ``batch_interval_secs`` for fewer and larger ones. A file's
-    name is made of the ids of its tuples, which are the same when a micro-batch runs again, so that run
-    overwrites the file with itself. What is processed again under new ids is in two files: a message that
-    was tried again, or came from its queue again after a crash. Untracked tuples have no ids, and their files
-    names by chance. Names that begin with a dot are files that were not finished.
+    name is made of the ids of its tuples. A micro-batch that runs again has the same ids, and overwrites the
+    file with the same content. A message that is tried again, or that its queue delivers again after a crash,
+    has new ids, and is in two files. Untracked tuples have no ids: their files get random names. A name that
+    begins with a dot is that of an unfinished file.
     """
 
     outputs = []
@@ -52,7 +52,7 @@ class ParquetSink(Bolt):
         self.path, self.schema = Path(path), schema
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
-        """Nothing is opened before ``flush``."""
+        """Begin without tuples; ``flush`` opens the file."""
         self._collector = collector
         # Spark and others read no file whose name begins with a dot or an underscore.
         component = re.sub(r"[^\w.-]", "_", context.component_id)
@@ -78,7 +78,7 @@ class ParquetSink(Bolt):
             if fitting:
                 path = self.path / f"{self._name}-{_digest_of(fitting)}.parquet"
                 try:
-                    with told(f"the folder {self.path}"):
+                    with as_connector_errors(f"the folder {self.path}"):
                         _write(table, path)
                 except pa.ArrowException as error:
                     fix = "give the sink a schema of types that Parquet has, or leave the field out"
@@ -113,7 +113,7 @@ class ParquetSink(Bolt):
         return _as_table([rows[n] for n in good], names, schema), [tuples[n] for n in good]
 
     def _readable(self, tuples: Sequence[Tuple]) -> tuple[list[dict[str, Any]], list[Tuple]]:
-        """The tuples that have a value in Python, with their values; the others fail."""
+        """The tuples whose values Python can represent, with these values; the others fail."""
         rows, kept = [], []
         for tup in tuples:
             try:
@@ -125,7 +125,7 @@ class ParquetSink(Bolt):
         return rows, kept
 
     def _refuse(self, tup: Tuple, error: Exception) -> None:
-        fix = "mend the value, or give the sink a schema that it fits"
+        fix = "correct the value, or give the sink a schema that it fits"
         what = f"the values do not fit: {error!s:.200}"
         self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
 
@@ -143,7 +143,7 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 
 
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
-    """A column of a declared type. Raises one of _UNFIT, also where Arrow alone would cut a value."""
+    """A column of a declared type. Raises one of _UNFIT, also where Arrow would truncate a value."""
     column = pa.array(values, field.type)
     if column.null_count and not field.nullable:
         raise ValueError(f"{field.name!r} is null, and the schema allows no null")
@@ -173,14 +173,14 @@ def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:
 
 
 def _digest_of(tuples: Sequence[Tuple]) -> str:
-    """A name made of the ids of tuples, in any order; by chance where one has none."""
+    """A name made of the ids of tuples, in any order; a random one where a tuple has no id."""
     ids = [tuple(sorted(tup.anchors.items())) for tup in tuples]
     text = repr(sorted(ids)) if all(ids) else uuid4().hex
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    """Write a file as a whole and onto the disk, in the place of one that may be there."""
+    """Write a file and sync it, then give it its name; an earlier file of that name is replaced."""
     _make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -196,7 +196,7 @@ def _write(table: pa.Table, path: Path) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each on the disk in the one above."""
+    """Make a folder and its parents, and sync each parent."""
     if folder.is_dir():
         return
     if folder.parent != folder:
@@ -214,12 +214,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def told(where: str, *, may_appear: bool = False) -> Iterator[None]:
-    """Around what touches files: what the system raises, in our words.
+def as_connector_errors(where: str, *, may_appear: bool = False) -> Iterator[None]:
+    """Raise the system's errors about files as a ConnectorError.
 
     Args:
         where: The file or folder.
-        may_appear: Whether a file that is not there is something that may pass.
+        may_appear: Whether a missing file may appear later, so that a new attempt may succeed.
     """
     stops = (PermissionError, IsADirectoryError, NotADirectoryError)
     try:

@@ -2,12 +2,12 @@
 
 Rules of this file
 ------------------
-1. A delivery tag means something on its channel only: message ids are (epoch, tag), and a verdict of an
-   earlier epoch acknowledges nothing.
-2. A channel that the server closed, and a consumer that it cancelled, are silent in pika: both are looked for
-   each time.
-3. When the connection is gone everything that is open is ``lost``: the queue brings it back by itself.
-4. pika waits for an answer for ever: each of its calls is made inside :func:`_limited`.
+1. A delivery tag is valid on its channel only. So message ids are (epoch, tag), and a verdict of an earlier
+   epoch acknowledges nothing.
+2. pika does not report a channel that the server closed, nor a consumer that it cancelled: both are checked
+   at each look.
+3. When the connection is gone, every open message is ``lost``: the queue delivers it again.
+4. pika's calls have no time limit: each is made inside :func:`_limited`.
 
 Source: AMQP 0-9-1, RabbitMQ's pages on consumer acknowledgements and quorum queues.
 """
@@ -42,9 +42,9 @@ _PREFETCH: Final = 20_000
 _KEEP_ALIVE_SECS: Final = 1.0
 _CONNECT_SECS: Final = 5.0
 _ANSWER_SECS: Final = 5.0
-"""Longest wait for an answer; a server that is well gives it at once."""
+"""Longest wait for an answer; a healthy server answers at once."""
 _CLOSE_SECS: Final = 1.0
-# What pika logs on the way to an exception, the exception tells: a refused login would be ten lines.
+# The exception says all that pika logs before it raises: a refused login would log ten lines.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 
@@ -66,13 +66,15 @@ class RabbitMQSpout(Spout):
 
     Args:
         url: ``amqp://user:password@host:5672/vhost``, or ``amqps://``; pika's query options may follow.
-        queue: The queue, which must be there: it is not declared here, since only its owner knows how.
-        prefetch: How many messages the server sends ahead of their acks; at most 65,535. It bounds what is
-            open, so give the rate times the time to a verdict, a micro-batch or two. None: what
-            ``max_spout_pending`` allows, at most 20,000.
+        queue: The queue. It must exist: the spout does not declare it, since only its owner knows its
+            arguments.
+        prefetch: How many unacknowledged messages the server sends; at most 65,535. It bounds the open
+            messages, so give the message rate times the time to a verdict, which is a micro-batch or two.
+            None: what ``max_spout_pending`` allows, at most 20,000.
         given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
             letter is the copy, and the message is acknowledged. ``"reject"``: it is rejected to the queue's
-            own dead-letter exchange, and acktree writes none. A queue without one drops it then.
+            own dead-letter exchange, and acktree writes no dead letter. A queue without such an exchange
+            drops the message.
 
     Without a ``Retry`` a failed message goes back to the queue at once. On a quorum queue ``tup.attempt``
     follows the queue's own count of deliveries; a classic queue has none.
@@ -99,7 +101,7 @@ class RabbitMQSpout(Spout):
             raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
         self.queue, self.prefetch = queue, prefetch
         self.own_dead_letters = given_up == "reject"
-        self._url = url  # not its parameters: with TLS they hold what cannot be copied for a task
+        self._url = url  # not its parameters: with TLS they hold objects that cannot be copied for a task
         heartbeat = parameters.heartbeat
         if isinstance(heartbeat, int) and heartbeat:
             self.keep_alive_secs = min(_KEEP_ALIVE_SECS, heartbeat / 4)
@@ -112,7 +114,7 @@ class RabbitMQSpout(Spout):
         self._tags = _Tags()
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """Connect, and let the server send."""
+        """Connect, and start consuming."""
         self._collector = collector
         self._count = self.prefetch or min(context.max_spout_pending or _PREFETCH, MOST_PREFETCH)
         self._connect()
@@ -127,26 +129,26 @@ class RabbitMQSpout(Spout):
             self._collector.emit([body, routing_key, headers], message_id=(self._epoch, tag), attempt=attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
-        """Answer heartbeats, and see whether the connection is there."""
+        """Answer heartbeats, and check the connection."""
         if self._connection is not None:
             self._look()
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
         """Acknowledge those of this connection: consecutive ones in one frame."""
-        with self._told():
-            top, alone = self._tags.settle(self._mine(message_ids))
+        with self._as_connector_errors():
+            top, alone = self._tags.answer(self._mine(message_ids))
             if top:
                 self._channel.basic_ack(top, multiple=True)
             for tag in alone:
                 self._channel.basic_ack(tag)
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Give failed messages back, or let go of what was given up."""
-        with self._told():
+        """Return failed messages to the queue; acknowledge or reject those that were given up."""
+        with self._as_connector_errors():
             for (epoch, tag), failure in failures:
                 if epoch != self._epoch:
                     continue
-                self._tags.settle([tag], alone=True)
+                self._tags.answer([tag], alone=True)
                 if failure.final and not self.own_dead_letters:
                     self._channel.basic_ack(tag)
                 else:
@@ -156,25 +158,25 @@ class RabbitMQSpout(Spout):
         """Ask the server how many messages are ready in the queue."""
         if self._channel is None:
             return None
-        with suppress(*_LOST), _limited(self._connection):  # whoever looks next sees what is wrong
+        with suppress(*_LOST), _limited(self._connection):  # the next look reports the error
             return int(self._channel.queue_declare(self.queue, passive=True).method.message_count)
         return None
 
     def close(self) -> None:
-        """Disconnect; what is open goes back to the queue."""
+        """Disconnect; open messages return to the queue."""
         connection, self._connection, self._channel = self._connection, None, None
         _disconnect(connection)
 
     def _look(self) -> None:
-        """Take what the server has sent, and see whether it still serves us."""
+        """Receive what the server has sent, and check connection, channel and consumer."""
         if self._connection is None:
             self._connect()
-        with self._told():
+        with self._as_connector_errors():
             self._connection.process_data_events(0)
         if not (self._connection.is_open and self._channel.is_open):
             self._lose(self._closed or pika.exceptions.ConnectionClosed(0, "the connection is closed"))
         if not self._channel.consumer_tags:
-            # Cancelled in silence: the queue was deleted, or has moved. To consume anew tells which.
+            # Cancelled by the server: the queue was deleted, or has moved. Consuming again shows which.
             self._forget()
             self._connect()
 
@@ -184,7 +186,7 @@ class RabbitMQSpout(Spout):
             self._connection = pika.BlockingConnection(_parameters_of(self._url, self._where))
             with _limited(self._connection):
                 self._channel = self._connection.channel()
-                self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # the one that says why
+                self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # it is called with the reason
                 self._channel.queue_declare(self.queue, passive=True)
                 self._channel.basic_qos(prefetch_count=self._count)
                 self._channel.basic_consume(self.queue, self._take)
@@ -198,12 +200,12 @@ class RabbitMQSpout(Spout):
         self._closed = reason
 
     def _mine(self, message_ids: Iterable[_Id]) -> list[int]:
-        """The tags of those messages that came over this connection."""
+        """The tags of the messages that came over this connection."""
         return [tag for epoch, tag in message_ids if epoch == self._epoch and self._channel is not None]
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around what speaks to the server: what pika raises means that the connection is gone."""
+    def _as_connector_errors(self) -> Iterator[None]:
+        """Raise pika's errors as a ConnectorError: each means that the connection is gone."""
         try:
             with nullcontext() if self._connection is None else _limited(self._connection):
                 yield
@@ -216,7 +218,7 @@ class RabbitMQSpout(Spout):
         raise connector_error(reason, self._where, self.queue) from error
 
     def _forget(self) -> None:
-        """The connection is gone, and what came over it is the queue's again."""
+        """Drop the connection and all messages that came over it: they are the queue's again."""
         self.close()
         self._epoch += 1
         self._tags = _Tags()
@@ -225,21 +227,21 @@ class RabbitMQSpout(Spout):
 
 
 class _Tags:
-    """Which delivery tags of a channel are settled: all up to a frontier, and some above it."""
+    """The answered (acked or nacked) delivery tags of a channel: all up to a frontier, and some above."""
 
     def __init__(self) -> None:
         self._frontier = 0
         self._above: set[int] = set()
 
-    def settle(self, tags: Sequence[int], *, alone: bool = False) -> tuple[int, list[int]]:
-        """Settle tags, each once.
+    def answer(self, tags: Sequence[int], *, alone: bool = False) -> tuple[int, list[int]]:
+        """Note tags as answered, each once.
 
         Args:
-            alone: Whether each is told to the server by itself.
+            alone: Whether each is sent to the server in a frame by itself.
 
         Returns:
-            The tag up to which the server can be told in one frame (0: none), and those to be told one by
-            one. It must be one of these tags: the server knows no others.
+            The tag up to which one frame can ack all (0: none), and the tags that need a frame each. The
+            first is one of ``tags``: the server refuses a tag that is acked already.
         """
         self._above.update(tags)
         fresh = set() if alone else set(tags)
@@ -254,21 +256,21 @@ class _Tags:
 
 
 def connector_error(error: BaseException, where: str, queue: str) -> ConnectorError:
-    """What pika raised, in our words: whether it passes, and what to do."""
+    """What pika raised, as a ConnectorError: what it means, whether to try again, and the fix."""
     code = getattr(error, "reply_code", None)
     words = str(getattr(error, "reply_text", "")) or str(error)
     inner = [*client_errors.causes_of(error)]
     if any(isinstance(each, ssl.SSLError) for each in inner):
         return client_errors.tls_mismatch("RabbitMQ", where, "amqps://", "amqp://")
-    # A connection that breaks during the login raises these too: refused is what the server says it is.
-    told = " ".join(map(str, inner))
-    if isinstance(error, pika.exceptions.AuthenticationError) or "ACCESS_REFUSED - Login" in told:
+    # pika raises these also where a connection breaks during the login: only the server's text is certain.
+    text = " ".join(map(str, inner))
+    if isinstance(error, pika.exceptions.AuthenticationError) or "ACCESS_REFUSED - Login" in text:
         return client_errors.login_refused("RabbitMQ", where)
-    if code in _REFUSED or "ACCESS_REFUSED" in told or "NOT_ALLOWED" in told:
+    if code in _REFUSED or "ACCESS_REFUSED" in text or "NOT_ALLOWED" in text:
         fix = "give the user the right to the virtual host and to read the queue (set_permissions)"
         return ConnectorError(f"RabbitMQ refused access: {words:.{client_errors.SHORT}}", where, fix)
     if code == _NOT_FOUND:
-        fix = f"declare the queue {queue!r}, or mend its name, and submit again"
+        fix = f"declare the queue {queue!r}, or correct its name, and submit again"
         return ConnectorError(f"there is no queue {queue!r}: {words:.{client_errors.SHORT}}", where, fix)
     if code == _PRECONDITION_FAILED:
         fix = "raise the server's consumer_timeout above the longest time to a verdict; it connects again"
@@ -277,15 +279,15 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
         )
     words = words.strip("()") or " ".join(type(each).__name__ for each in inner)
     speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
-    hint = ", and whether its port speaks TLS (amqps://)" if speaks else ""
+    hint = ", and that the URL fits its port (amqps:// if it speaks TLS)" if speaks else ""
     return client_errors.gone("RabbitMQ", words, where, hint)
 
 
 @contextmanager
 def _limited(connection: Any, secs: float | None = None) -> Iterator[None]:  # noqa: ANN401  # pika has no types
-    """Ends a connection when what is inside takes longer; pika raises that as a lost connection."""
+    """Close the connection when the body takes longer; pika raises that as a lost connection."""
     secs = _ANSWER_SECS if secs is None else secs
-    inner = connection._impl  # noqa: SLF001  # its own call_later waits for the call that hangs
+    inner = connection._impl  # noqa: SLF001  # the public call_later runs only after the call that hangs
 
     def give_up() -> None:
         if not inner.is_closed:
@@ -306,10 +308,10 @@ def _disconnect(connection: Any) -> None:  # noqa: ANN401  # pika has no types
 
 
 def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no types
-    """The parameters of a URL; one attempt a try, since who calls tries again."""
+    """The parameters of a URL, with one connection attempt: the caller tries again."""
     try:
         parameters = pika.URLParameters(url)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
+    except Exception as error:  # noqa: BLE001  # no error may show the URL
         raise client_errors.unreadable_url(
             "RabbitMQ", error, where, "amqp://user:password@host:5672/vhost"
         ) from None
@@ -324,11 +326,11 @@ class RabbitMQSink(BasicBolt):
 
     Args:
         url: As of the spout.
-        exchange: The exchange; ``""`` is the default one, which routes to the queue named as the key.
+        exchange: The exchange; ``""`` is the default one, which routes to the queue whose name is the key.
         routing_key: The key, or a function of the tuple.
 
-    A message that no queue takes fails alone (``mandatory``), as does one that the server refuses. One round
-    trip a message. Reads the field ``body`` (bytes or str), and ``headers`` if there is one.
+    A message that no queue takes (``mandatory``), or that the server refuses, fails alone. Each message costs
+    a round trip. Reads the field ``body`` (bytes or str), and ``headers`` if there is one.
     """
 
     outputs = []
@@ -380,6 +382,6 @@ class _Kept:
         return self._channel
 
     def drop(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         connection, self._connection, self._channel = self._connection, None, None
         _disconnect(connection)

@@ -2,10 +2,12 @@
 
 Rules of this file
 ------------------
-1. An XACK needs no connection of its own: what was open when the driver died goes on from the checkpoint
-   (``redelivers = False``), and only what it did not hand over is read again.
-2. What is open is kept from other consumers by XCLAIM JUSTID, which resets its idle time and counts nothing.
-3. A lost answer may have held entries: after an error the own pending entries are read again.
+1. An XACK is valid on any connection. So entries that are open when the driver dies continue from the
+   checkpoint (``redelivers = False``), and only pending entries that it does not have are read again.
+2. XCLAIM JUSTID keeps open entries from other consumers: it resets their idle time, and does not count as a
+   delivery.
+3. An answer that was lost may have held entries: after an error this consumer's pending entries are read
+   again.
 
 Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
 """
@@ -36,7 +38,7 @@ __all__ = ["RedisStreamSink", "RedisStreamSpout"]
 _CONNECT_SECS: Final = 5.0
 _PAGE: Final = 1000
 _IDLE_SECS: Final = 0.05
-"""An empty stream is read so often at most."""
+"""The shortest time between two reads of an empty stream."""
 
 _Entry = tuple[str, dict[bytes, bytes], int]
 """(entry id, fields, attempt)"""
@@ -47,14 +49,14 @@ class RedisStreamSpout(Spout):
 
     Args:
         url: ``redis://user:password@host:6379/0``, or ``rediss://``.
-        stream: The stream, which must be there with its group:
+        stream: The stream, which must exist with its group:
             ``XGROUP CREATE stream group 0 MKSTREAM``.
         group: The consumer group.
-        consumer: This task's name in the group. None: topology, component and place of the task, which stays
-            the same over restarts, so that its pending entries are found again. Give one if two runs of a
-            topology of one name read one group.
-        claim_idle_secs: Entries that another consumer of the group has held for this time without a sign of
-            life are taken over. Give the same to all consumers of a group.
+        consumer: This task's name in the group. None: topology, component and index of the task. It stays the
+            same after a restart, so that its pending entries are found again. Give a name if two topologies
+            of the same name read one group.
+        claim_idle_secs: Entries that are idle for this time with another consumer of the group are taken
+            over. Give the same value to all consumers of a group.
 
     ``fields`` is a dict of bytes. An entry that is acknowledged stays in the stream: trim it yourself
     (``XTRIM``, or ``XADD`` with ``MAXLEN``). What a ``Retry`` gives up is acknowledged, and acktree's dead
@@ -82,20 +84,20 @@ class RedisStreamSpout(Spout):
         self._must_recover = True
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """Connect, and see that stream and group are there."""
+        """Connect, and check that stream and group exist."""
         self._collector = collector
         self._mine.update(str(each) for each in context.open_message_ids)
         if self.consumer is None:
             self.consumer = f"{context.topology_name}-{context.component_id}-{context.task_index}"
         self._page = min(context.max_spout_pending or _PAGE, _PAGE)
-        with self._told():
+        with self._as_connector_errors():
             self._client = _client(self._url)
-            self._client.xpending(self.stream, self.group)  # NOGROUP where one of them is missing
+            self._client.xpending(self.stream, self.group)  # raises NOGROUP where one of them is missing
 
     def next_tuple(self) -> None:
         """Emit the next entry."""
         if not self._ahead:
-            with self._told():
+            with self._as_connector_errors():
                 self._read()
         if self._ahead:
             entry_id, fields, attempt = self._ahead.popleft()
@@ -103,32 +105,32 @@ class RedisStreamSpout(Spout):
             self._collector.emit([entry_id, fields], message_id=entry_id, attempt=attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        """Reset the idle time of what is open, and of what was read ahead."""
+        """Reset the idle time of open entries, and of those that were read ahead."""
         ids = [str(each) for each in open_messages.older_than(0)] + [
             entry_id for entry_id, _, _ in self._ahead
         ]
-        with self._told():
+        with self._as_connector_errors():
             for first in range(0, len(ids), _PAGE):
                 page = ids[first : first + _PAGE]
                 self._client.xclaim(self.stream, self.group, self.consumer, 0, page, justid=True)
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
-        """Acknowledge; may be told again after an error, which changes nothing."""
+        """Acknowledge. After an error the same entries come again: a second XACK has no effect."""
         ids = list(message_ids)
-        with self._told():
+        with self._as_connector_errors():
             for first in range(0, len(ids), _PAGE):
                 self._client.xack(self.stream, self.group, *ids[first : first + _PAGE])
         self._mine.difference_update(ids)
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Acknowledge what was given up; let the rest be emitted again."""
+        """Acknowledge entries that were given up; emit the others again."""
         self.ack_batch([entry_id for entry_id, failure in failures if failure.final])
         self._again.extend(
             (entry_id, failure.attempt + 1) for entry_id, failure in failures if not failure.final
         )
 
     def lag(self) -> int | None:
-        """Ask the server how many entries the group has not been given."""
+        """Ask the server how many entries were not delivered to the group yet."""
         with suppress(redis.exceptions.RedisError):
             for group in self._client.xinfo_groups(self.stream):
                 if group["name"] == self.group.encode():
@@ -136,11 +138,11 @@ class RedisStreamSpout(Spout):
         return None
 
     def close(self) -> None:
-        """Disconnect; what is pending stays so, for this consumer's next run or for others."""
+        """Disconnect. Pending entries stay pending, for this consumer's next run or for other consumers."""
         self._client.close()
 
     def _read(self) -> None:
-        """Read ahead: what failed, what is pending from before, what others left, what is new."""
+        """Read ahead: pending entries of an earlier run, failed ones, those of other consumers, new ones."""
         if self._must_recover:
             self._recover()
             self._must_recover = False
@@ -160,7 +162,7 @@ class RedisStreamSpout(Spout):
             self._read_after = 0.0 if self._ahead else now + _IDLE_SECS
 
     def _recover(self) -> None:
-        """Read what is pending for this consumer and neither open nor read ahead."""
+        """Read this consumer's pending entries that are neither open nor read ahead."""
         after = "0"
         while True:
             answer = self._client.xreadgroup(self.group, self.consumer, {self.stream: after}, count=_PAGE)
@@ -171,7 +173,7 @@ class RedisStreamSpout(Spout):
             self._put(entries)
 
     def _claim(self) -> None:
-        """Take over what other consumers have left lying."""
+        """Take over entries that are idle with other consumers."""
         cursor: Any = "0-0"
         idle_ms = int(self.claim_idle_secs * 1000)
         while True:
@@ -183,7 +185,7 @@ class RedisStreamSpout(Spout):
                 return
 
     def _put(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> None:
-        """Read entries ahead that are not here yet, with the number of their delivery."""
+        """Add entries that are not here yet to those read ahead, with the number of their delivery."""
         here = self._mine.union(entry_id for entry_id, _, _ in self._ahead)
         here.update(entry_id for entry_id, _ in self._again)
         fresh = [
@@ -198,8 +200,8 @@ class RedisStreamSpout(Spout):
         self._ahead.extend((entry_id.decode(), fields, times.get(entry_id, 1)) for entry_id, fields in fresh)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around what speaks to the server."""
+    def _as_connector_errors(self) -> Iterator[None]:
+        """Raise the client's errors as a ConnectorError."""
         try:
             yield
         except (redis.exceptions.RedisError, OSError) as error:
@@ -216,7 +218,7 @@ def _client(url: str) -> Any:  # noqa: ANN401  # on purpose: RESP2 and RESP3 ans
 def _host_of(url: str, where: str) -> str:
     try:
         options: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
-    except Exception as error:  # noqa: BLE001  # whatever it is, the URL is shown nowhere
+    except Exception as error:  # noqa: BLE001  # no error may show the URL
         raise client_errors.unreadable_url(
             "Redis", error, where, "redis://user:password@host:6379/0"
         ) from None
@@ -233,7 +235,7 @@ def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: AN
 
 
 def connector_error(error: BaseException, where: str) -> ConnectorError:
-    """What the client raised, in our words: whether it passes, and what to do."""
+    """What the client raised, as a ConnectorError: what it means, whether to try again, and the fix."""
     words = str(error)
     causes = [error, error.__cause__, error.__context__]
     if any(isinstance(each, ssl.SSLError) for each in causes):
@@ -245,7 +247,7 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
         fix = "give the user the commands of streams on this key (ACL SETUSER)"
         return ConnectorError(f"Redis refused access: {words:.{client_errors.SHORT}}", where, fix)
     if isinstance(error, redis.exceptions.ResponseError) and "NOGROUP" in words:
-        fix = "make it: XGROUP CREATE stream group 0 MKSTREAM; or mend its name, and submit again"
+        fix = "create it: XGROUP CREATE stream group 0 MKSTREAM; or correct its name, and submit again"
         return ConnectorError("there is no such stream, or it has no such group", where, fix)
     passes = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
     if isinstance(error, (*passes, redis.exceptions.ReadOnlyError)):
@@ -259,7 +261,7 @@ class RedisStreamSink(BasicBolt):
 
     Args:
         url: As of the spout.
-        stream: The stream; made if it is not there.
+        stream: The stream; Redis creates it with the first entry.
         maxlen: About how many entries the stream keeps; older ones are trimmed. None: all.
     """
 

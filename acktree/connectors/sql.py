@@ -4,9 +4,10 @@ Rules of this file
 ------------------
 1. A tuple is acked when the transaction that holds its row is committed, and not before.
 2. A batch that the database refuses is halved until the refused row is alone. Only that row fails.
-3. What may pass (a lost connection, a deadlock) is tried again with growing pauses, the batch as a whole.
-4. No password or statement is part of an error. Of a driver's text only the first line is shown: it may quote
-   the value that was refused, and never the row.
+3. After a transient error (a lost connection, a deadlock) the whole batch is tried again, with growing
+   pauses.
+4. An error holds no password and no statement. Of a driver's text only the first line is shown: it may quote
+   the value that was refused, but never the row.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -57,23 +58,24 @@ class SqlSink(Bolt):
     """Writes each tuple as a row of a table, and acks it when the database has committed it. At least once.
 
     Args:
-        url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It goes to
-            the workers with the bolt, its password too: better leave that to ``PGPASSFILE`` and the like.
-        table: The table, which must be there, or ``schema.table``. Each field of a tuple is written into the
-            column of its name.
+        url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It is sent to
+            the workers with the bolt, including its password: better put that into ``PGPASSFILE`` or the
+            like.
+        table: The table, or ``schema.table``. It must exist. Each field of a tuple is written into the column
+            of its name.
         mode: What happens when there is a row with the same key. ``"upsert"``: its other columns get the new
             values. ``"ignore"``: it stays as it is. ``"insert"``: no key is looked at, so a message that is
             processed twice leaves two rows, unless a constraint of the table refuses the second.
         key: The columns that name a row, for ``"upsert"`` and ``"ignore"``; the table needs a primary key or
-            a unique index of exactly these. A key that holds the message id (and, where a message makes
-            several rows, their number) makes a second run write the same rows. A bolt is not told message
-            ids: emit the id as a field.
+            a unique index of exactly these. With a key of the message id (and, where a message makes several
+            rows, the row's number) a message that is processed again writes the same rows. A bolt
+            does not see message ids: emit the id as a field.
         batch_rows: How many rows a transaction writes at most.
-        patience_secs: How long one micro-batch tries again what may pass, such as a lost connection. Then
-            the tuples that are not committed fail.
+        patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost
+            connection. After that the tuples that are not committed fail.
 
-    Rows are written when the task has its last tuple of a micro-batch, in the order of the tuples. A row that
-    the database refuses fails alone, as does one without a value in its key.
+    Rows are written at the end of the micro-batch, in the order of the tuples. A tuple whose row the database
+    refuses, or whose key has no value, fails alone.
 
     Raises:
         ConfigError: The URL, mode or key cannot be used, or the database's driver is not installed.
@@ -111,7 +113,7 @@ class SqlSink(Bolt):
             raise ConfigError(what, where, "give at least 1 row, and 0 seconds or more")
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
-        """Nothing is opened before the first row; the connection stays with the process."""
+        """Connect at the first row; the connection stays with the process."""
         self._collector = collector
         self._waiting: list[Tuple] = []
         key = ("sql", self._url, self.table, self.mode, self.key, context.task_id)
@@ -121,7 +123,7 @@ class SqlSink(Bolt):
         """Keep the tuple for ``flush``."""
         self._waiting.append(tup)
 
-    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is the one of prepare
+    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # the same as in prepare
         """Write what this micro-batch brought.
 
         Raises:
@@ -129,8 +131,8 @@ class SqlSink(Bolt):
         """
         deadline = time.monotonic() + self.patience_secs
         try:
-            for _, run in groupby(self._waiting, lambda tup: tup.fields):
-                tuples = list(run)
+            for _, group in groupby(self._waiting, lambda tup: tup.fields):
+                tuples = list(group)
                 for first in range(0, len(tuples), self.batch_rows):
                     self._write(tuples[first : first + self.batch_rows], deadline)
         finally:
@@ -150,7 +152,7 @@ class SqlSink(Bolt):
             self._write(tuples[middle:], deadline)
 
     def _try(self, tuples: Sequence[Tuple], deadline: float) -> ConnectorError | None:
-        """Commit tuples as one transaction; the error if one of their rows is refused."""
+        """Commit tuples in one transaction. Returns the error if one of their rows is refused."""
         pause = _FIRST_PAUSE_SECS
         while True:
             try:
@@ -158,24 +160,24 @@ class SqlSink(Bolt):
                 return None
             except _RowError as error:
                 return ConnectorError(error.what, self._where, error.fix)
-            except Exception as error:  # noqa: BLE001  # drivers raise what they like over a value
-                told, is_rows = self._explained(error)
+            except Exception as error:  # noqa: BLE001  # drivers raise many types over a value
+                explained, is_rows = self._explained(error)
             if is_rows:
-                return told
-            if not told.can_retry or time.monotonic() + pause > deadline:
+                return explained
+            if not explained.can_retry or time.monotonic() + pause > deadline:
                 self._kept.forget_table()
-                raise told from None  # the driver's exception may quote a row
+                raise explained from None  # the driver's exception may quote a row
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECS)
 
     def _explained(self, error: Exception) -> tuple[ConnectorError, bool]:
-        """What was raised, in our words, and whether it is a row's fault."""
+        """What was raised, as a ConnectorError, and whether a row caused it."""
         orig = getattr(error, "orig", None) or error
         words = self._words(orig)
         if isinstance(error, _TableError):
             return ConnectorError(error.what, self._where, error.fix), False
         if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, ("password", "authentication", "role ")):
-            fix = "mend user and password in the URL, or where else the driver reads them"
+            fix = "correct user and password in the URL, or where else the driver reads them"
             return ConnectorError(f"the database refused the login: {words}", self._where, fix), False
         texts = (
             "no such table",
@@ -196,10 +198,10 @@ class SqlSink(Bolt):
         if is_gone or _is_one(
             error, orig, _PASSING, _MYSQL_PASSING, ("locked", "is full", "disk I/O", "connect")
         ):
-            fix = "see whether the database runs and can be reached; nothing of these rows was acked"
-            told = ConnectorError(f"the database does not answer: {words}", self._where, fix, can_retry=True)
-            return told, False
-        fix = "mend the value, or the table's types and constraints"
+            fix = "check that the database runs and is reachable; none of these rows was acked"
+            what = f"the database does not answer: {words}"
+            return ConnectorError(what, self._where, fix, can_retry=True), False
+        fix = "correct the value, or the table's types and constraints"
         return ConnectorError(f"the database refused the row: {words}", self._where, fix), True
 
     def _words(self, error: BaseException) -> str:
@@ -217,7 +219,7 @@ class _TableError(Exception):
 
 
 class _RowError(_TableError):
-    """A row is not."""
+    """A row is not what the table needs."""
 
 
 class _Kept:
@@ -243,7 +245,7 @@ class _Kept:
             connection.execute(self._statement(connection, frozenset(rows[0])), rows)
 
     def forget_table(self) -> None:
-        """Look at the table anew next time: somebody may mend it."""
+        """Read the table's definition again next time: it may have been corrected."""
         self._table = None
         self._statements.clear()
 
@@ -276,14 +278,14 @@ class _Kept:
                 what = f"there is no table {self._name!r}" + (
                     f" in schema {self._schema!r}" if self._schema else ""
                 )
-                raise _TableError(what, "make it, or mend its name; it is never made for you") from None
+                raise _TableError(what, "create it, or correct its name; acktree never creates it") from None
             if self._mode != "insert":
                 self._refuse_without_key(connection)
             self._table = table
         return self._table
 
     def _refuse_without_key(self, connection: sa.Connection) -> None:
-        """Without a unique key a second run would double rows: in silence, with MySQL."""
+        """Refuse a table without a unique key: a second write would double rows, in MySQL silently."""
         look = sa.inspect(connection)
         name, schema, wanted = self._name, self._schema, set(self._key)
         unique: list[Sequence[str | None]] = [look.get_pk_constraint(name, schema)["constrained_columns"]]
@@ -303,7 +305,7 @@ class _Kept:
 
 
 def _is_whole(index: Mapping[str, Any]) -> bool:
-    """Whether an index makes its columns unique in all rows, not in those of a WHERE alone."""
+    """Whether an index makes its columns unique in all rows. One with a WHERE does not."""
     options = index.get("dialect_options", {})
     return bool(index["unique"]) and not any(
         options[name] is not None for name in options if "_where" in name
@@ -311,7 +313,7 @@ def _is_whole(index: Mapping[str, Any]) -> bool:
 
 
 def upsert(table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str) -> sa.Executable:
-    """An INSERT that gives the columns ``others`` of a row that is there new values; none: leaves it."""
+    """An INSERT that updates the columns ``others`` of an existing row; without any it leaves the row."""
     if dialect in ("mysql", "mariadb"):
         into = mysql.insert(table)
         # A column set to itself changes nothing. INSERT IGNORE would also drop rows that are refused.
@@ -333,19 +335,19 @@ def _is_one(
     numbers: frozenset[int],
     texts: tuple[str, ...],
 ) -> bool:
-    """Whether a driver's error is of a group: by SQLSTATE, by number or, where it has neither, by text."""
+    """Whether a driver's error is in a group: by SQLSTATE, by number or, if it has neither, by text."""
     state = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
     if state:
         return str(state).startswith(states)
     number = orig.args[0] if orig.args else None
     if isinstance(number, int):
         return number in numbers
-    is_told = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
-    return is_told and any(text in str(orig) for text in texts)
+    is_of_the_database = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
+    return is_of_the_database and any(text in str(orig) for text in texts)
 
 
 def _dialect_of(url: str, where: str) -> str:
-    """The name of a URL's dialect. ConfigError that does not show the URL's secrets."""
+    """The name of a URL's dialect. Raises a ConfigError that does not show the URL's secrets."""
     try:
         dialect = sa.make_url(url).get_dialect()
         dialect.import_dbapi()
@@ -360,7 +362,7 @@ def _dialect_of(url: str, where: str) -> str:
 
 
 def _connect_args(url: str) -> dict[str, Any]:
-    """How long to wait for a connection, where the URL does not say it and the driver can be told."""
+    """The timeout of a connection attempt, where the URL sets none and the driver takes one."""
     made = sa.make_url(url)
     is_known = made.drivername.partition("+")[2] in ("psycopg", "psycopg2", "pymysql", "mysqldb")
     return {"connect_timeout": _CONNECT_SECS} if is_known and "connect_timeout" not in made.query else {}

@@ -2,12 +2,13 @@
 
 Rules of this file
 ------------------
-1. There is no connection: a message that was received is hidden for a time, and comes again when that is
-   over. It is known by its message id, and deleted with the receipt handle of its latest delivery.
-2. What was open when the driver died goes on from the checkpoint (``redelivers = False``). What comes again
-   while it is open is not emitted again.
-3. A delete that SQS refuses, because the handle is not the latest any more, is made up for when the message
-   comes again.
+1. There is no connection: a received message is hidden for a time (its visibility timeout), and is delivered
+   again after that. It is identified by its message id, and deleted with the receipt handle of its latest
+   delivery.
+2. Messages that are open when the driver dies continue from the checkpoint (``redelivers = False``). A second
+   delivery of an open message is not emitted.
+3. SQS may refuse a delete because the handle is not the latest any more. The message is then deleted when it
+   is delivered again.
 
 Source: the SQS developer guide and API reference.
 """
@@ -68,19 +69,19 @@ class SqsSpout(Spout):
     """The messages of a queue, standard or FIFO, as ``["body", "attributes"]``.
 
     Args:
-        queue_url: The queue, which must be there. Credentials are what boto3 finds: the environment, a
-            profile, or a role.
+        queue_url: The queue, which must exist. boto3 finds the credentials: in the environment, a profile or
+            a role.
         endpoint_url: Another server than AWS's.
-        visibility_secs: How long a message is hidden from others at a time; extended while the topology
-            works, up to SQS's 12 hours. None: as the queue says.
-        threads: How many threads receive, and how many delete and extend: ten messages a request.
-        wait_secs: How long a request waits for messages, at most 20; ``close`` may take that time. 0: not at
-            all, and an empty queue is asked five times a second and thread.
+        visibility_secs: The visibility timeout: how long a message is hidden from others at a time. It is
+            extended while the topology works, up to SQS's 12 hours. None: the queue's own.
+        threads: How many threads receive, and how many delete and extend; a request has ten messages.
+        wait_secs: How long a request waits for messages, at most 20; ``close`` may take that time. 0: it does
+            not wait, and each thread asks an empty queue five times a second.
         given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
             letter is the copy, and the message is deleted. ``"reject"``: it is shown again, until the queue's
-            redrive policy moves it, and acktree writes none.
+            redrive policy moves it, and acktree writes no dead letter.
 
-    ``body`` is a text; ``attributes`` a dict of the message's own attributes (text or bytes) and of SQS's
+    ``body`` is a text; ``attributes`` is a dict of the message's own attributes (text or bytes) and of SQS's
     (text). ``tup.attempt`` follows SQS's count. Without a ``Retry`` a failed message is shown again at once.
     """
 
@@ -112,17 +113,17 @@ class SqsSpout(Spout):
         self.queue_url, self.endpoint_url, self.visibility_secs = queue_url, endpoint_url, visibility_secs
         self.threads, self.wait_secs = threads, wait_secs
         self.own_dead_letters = given_up == "reject"
-        self._handles: dict[str, str] = {}  # of what is open: the handle of the latest delivery
-        self._hidden: dict[str, float] = {}  # when what is here was last hidden
-        self._done: dict[str, None] = {}  # to be deleted when it comes again
+        self._handles: dict[str, str] = {}  # message id of an open message -> handle of its latest delivery
+        self._hidden: dict[str, float] = {}  # message id -> when it was last hidden
+        self._done: dict[str, None] = {}  # to be deleted when they are delivered again
         self._must_ask = False
         self._asked_lag = -_LAG_SECS
         self._lag: int | None = None
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """See that the queue is there, and begin to receive."""
+        """Check that the queue exists, and begin to receive."""
         self._collector = collector
-        with self._told():
+        with self._as_connector_errors():
             session = session_of(self.queue_url)
             self._client = client(session, self.endpoint_url, self.threads)
             self._poller = client(session, self.endpoint_url, self.threads, wait_secs=self.wait_secs)
@@ -135,7 +136,7 @@ class SqsSpout(Spout):
         self._closing = Event()
         self._pool = ThreadPoolExecutor(self.threads, "acktree sqs")
         self._handles.update(context.open_message_ids)  # type: ignore[arg-type]  # our own
-        with self._told():
+        with self._as_connector_errors():
             self._show(self._handles.items(), self._visibility)
         most = min(context.max_spout_pending or _MOST_WAITING, _MOST_WAITING) // self.threads
         self._receivers = [
@@ -144,11 +145,11 @@ class SqsSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the next message that was received."""
-        with self._told():
+        with self._as_connector_errors():
             message = self._next()
             while message is not None and self._is_known(message):
                 message = self._next()
-            if message is None and self._must_ask:  # whether it has passed
+            if message is None and self._must_ask:  # asks whether the outage is over
                 self._client.get_queue_attributes(QueueUrl=self.queue_url)
                 self._must_ask = False
         if message is not None:
@@ -158,7 +159,7 @@ class SqsSpout(Spout):
             self._collector.emit([message.body, message.attributes], message_id, attempt=message.attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        """Hide again what was hidden some time ago, and is open or waits here."""
+        """Hide open and waiting messages again, those that were hidden some time ago."""
         here = dict(_ids(open_messages.older_than(0)))
         here = {each: self._handles.get(each, handle) for each, handle in here.items()}
         for message in self._waiting():
@@ -166,19 +167,19 @@ class SqsSpout(Spout):
             self._hidden.setdefault(message.message_id, message.received)
         now = time.monotonic()
         old = [each for each in here if now - self._hidden.get(each, 0.0) >= self._visibility / 4]
-        with self._told():
+        with self._as_connector_errors():
             self._show([(each, here[each]) for each in old], self._visibility)
         self._hidden.update(dict.fromkeys(old, now))
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
-        """Delete; may be told again after an error, which changes nothing."""
+        """Delete. After an error the same messages come again: a second delete has no effect."""
         latest = [(each, self._handles.get(each, handle)) for each, handle in _ids(message_ids)]
-        with self._told():
+        with self._as_connector_errors():
             self._delete(latest)
         self._forget(each for each, _ in latest)
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Delete what was given up; show the rest again."""
+        """Delete messages that were given up; make the others visible again."""
         deleted = [each for each, failure in failures if failure.final and not self.own_dead_letters]
         if deleted:
             self.ack_batch(deleted)
@@ -188,22 +189,22 @@ class SqsSpout(Spout):
             for each, handle in _ids([message_id for message_id, _ in failures])
             if each not in gone
         ]
-        with self._told():
+        with self._as_connector_errors():
             self._show(again, 0)
         self._forget(each for each, _ in again)
 
     def lag(self) -> int | None:
-        """About how many messages can be received; asked of SQS every half minute."""
+        """About how many messages can be received; SQS is asked every half minute."""
         if time.monotonic() >= self._asked_lag + _LAG_SECS:
             self._asked_lag, self._lag = time.monotonic(), None
             with suppress(*LOST):
                 names = ["ApproximateNumberOfMessages"]
-                told = self._client.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
-                self._lag = int(told["Attributes"][names[0]])
+                answer = self._client.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
+                self._lag = int(answer["Attributes"][names[0]])
         return self._lag
 
     def close(self) -> None:
-        """Receive no more, and show what waits. What is open goes on in the next run."""
+        """Stop receiving, and make waiting messages visible again. Open messages continue in the next run."""
         self._closing.set()
         for receiver in self._receivers:
             receiver.close(0)
@@ -226,7 +227,7 @@ class SqsSpout(Spout):
         messages = [read(each, now) for each in answer.get("Messages", ())]
         if not messages and not self.wait_secs:
             self._closing.wait(_PAUSE_SECS)
-        if messages and self._closing.is_set():  # nobody emits these
+        if messages and self._closing.is_set():  # these are not emitted any more
             with suppress(*LOST):
                 self._show([(each.message_id, each.handle) for each in messages], 0)
             return []
@@ -251,7 +252,7 @@ class SqsSpout(Spout):
         return [message for receiver in self._receivers for message in receiver.waiting()]
 
     def _is_known(self, message: Message) -> bool:
-        """Whether it is a second delivery: of what is open, or of what is done and could not be deleted."""
+        """Whether it is a second delivery of a message that is open, or that is done and was not deleted."""
         if message.message_id in self._done:
             del self._done[message.message_id]
             self._delete([(message.message_id, message.handle)])
@@ -268,7 +269,7 @@ class SqsSpout(Spout):
             self._hidden.pop(each, None)
 
     def _delete(self, messages: Sequence[_Id]) -> None:
-        """Delete messages. What is not deleted, or waits here once more, is deleted when it comes again."""
+        """Delete messages. One that is not deleted, or was received again, is deleted when it comes again."""
         waiting = {message.message_id for message in self._waiting()}
         late = [each for each, _ in messages if each in waiting]
         for page, answer in self._ask(self._client.delete_message_batch, messages):
@@ -280,7 +281,7 @@ class SqsSpout(Spout):
                     )  # fmt: skip
                 late.append(page[int(failed["Id"])][0])
         self._done.update(dict.fromkeys(late))
-        while len(self._done) > _MOST_DONE:  # another consumer was given them
+        while len(self._done) > _MOST_DONE:  # another consumer has received them
             del self._done[next(iter(self._done))]
 
     def _show(self, messages: Iterable[_Id], secs: int) -> None:
@@ -291,11 +292,11 @@ class SqsSpout(Spout):
     def _ask(
         self, call: Callable[..., Any], messages: Iterable[_Id], **more: object
     ) -> Iterator[tuple[Sequence[_Id], Any]]:
-        """Call with ten messages at a time, on threads; each page with its answer."""
+        """Call with ten messages at a time, on threads. Yields each page with its answer."""
 
         def ask(page: Sequence[_Id]) -> Any:  # noqa: ANN401  # boto3's
             entries = [
-                {"Id": str(place), "ReceiptHandle": handle, **more} for place, (_, handle) in enumerate(page)
+                {"Id": str(index), "ReceiptHandle": handle, **more} for index, (_, handle) in enumerate(page)
             ]
             return call(QueueUrl=self.queue_url, Entries=entries)
 
@@ -304,8 +305,8 @@ class SqsSpout(Spout):
         yield from zip(pages, answers, strict=True)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Around what speaks to SQS."""
+    def _as_connector_errors(self) -> Iterator[None]:
+        """Raise boto3's errors as a ConnectorError."""
         try:
             yield
         except LOST as error:
@@ -314,7 +315,7 @@ class SqsSpout(Spout):
 
 
 def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
-    """Message ids, as what this spout makes them of."""
+    """Message ids, typed as this spout makes them."""
     return message_ids
 
 
@@ -324,9 +325,10 @@ class SqsSink(BatchSink):
     Args:
         queue_url: As of the spout.
         endpoint_url: As of the spout.
-        group_id: Of a FIFO queue: the field, or a function of the tuple, that says the message group.
-        deduplication_id: Of a FIFO queue without content-based deduplication: the same for the id that SQS
-            knows a message by for five minutes. It must be the same when the message is tried again.
+        group_id: For a FIFO queue: the field, or a function of the tuple, that gives the message group.
+        deduplication_id: For a FIFO queue without content-based deduplication: the field, or a function of
+            the tuple, that gives the id by which SQS recognizes duplicates for five minutes. It must be the
+            same when the message is tried again.
 
     A message that SQS refuses fails alone. Reads the field ``body`` (a text), and ``attributes`` (texts,
     bytes and numbers) if there is one; SQS's own attributes in it are left out.
@@ -345,21 +347,21 @@ class SqsSink(BatchSink):
         self.group_id, self.deduplication_id = group_id, deduplication_id
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
-        """Make a client at the first time; it stays with the process."""
+        """Make a client, or take the one that the process has."""
         super().prepare(config, context, collector)
         key = (self.queue_url, self.endpoint_url)
         self._client = context.cached(key, lambda: client(session_of(self.queue_url), self.endpoint_url, 1))
 
     def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
-        """Send a page, request by request; a request that fails, fails its own tuples."""
+        """Send a page, request by request. A request that fails, fails its tuples only."""
         refused: dict[int, ConnectorError] = {}
-        entries = [self._entry(place, tup) for place, tup in enumerate(tuples)]
+        entries = [self._entry(index, tup) for index, tup in enumerate(tuples)]
         for page in pages_of(entries, most_bytes=_SENT_BYTES, size_of=size_of):
             try:
                 answer = self._client.send_message_batch(QueueUrl=self.queue_url, Entries=page)
             except LOST as error:
-                told = connector_error(error, self._where)
-                refused |= {int(each["Id"]): told for each in page}
+                explained = connector_error(error, self._where)
+                refused |= {int(each["Id"]): explained for each in page}
                 continue
             for failed in answer.get("Failed", ()):
                 what = f"SQS refused the message: {failed['Code']} {failed.get('Message', ''):.200}"
@@ -368,16 +370,16 @@ class SqsSink(BatchSink):
                 refused[int(failed["Id"])] = ConnectorError(what, self._where, fix, can_retry=can_retry)
         return refused
 
-    def _entry(self, place: int, tup: Tuple) -> dict[str, Any]:
-        entry: dict[str, Any] = {"Id": str(place), "MessageBody": tup["body"]}
+    def _entry(self, index: int, tup: Tuple) -> dict[str, Any]:
+        entry: dict[str, Any] = {"Id": str(index), "MessageBody": tup["body"]}
         given = tup["attributes"] if "attributes" in tup.fields else {}
         own = {name: typed(value) for name, value in given.items() if name not in _SYSTEM}
         if own:
             entry["MessageAttributes"] = own
-        for name, said in (
+        for name, field in (
             ("MessageGroupId", self.group_id),
             ("MessageDeduplicationId", self.deduplication_id),
         ):
-            if said is not None:
-                entry[name] = str(tup[said] if isinstance(said, str) else said(tup))
+            if field is not None:
+                entry[name] = str(tup[field] if isinstance(field, str) else field(tup))
         return entry

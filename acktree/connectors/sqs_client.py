@@ -1,4 +1,4 @@
-"""boto3's client for SQS, the forms of messages, and what its errors mean. Needs ``acktree[sqs]``."""
+"""boto3's client for SQS, the format of messages, and boto3's errors. Needs ``acktree[sqs]``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Message(NamedTuple):
     """A delivery.
 
     Attributes:
-        handle: What it is deleted and hidden with.
+        handle: The receipt handle, with which it is deleted or hidden.
         attempt: The number of this delivery, from 1.
         attributes: The message's own, and SQS's.
         received: When it came, as ``time.monotonic()`` counts.
@@ -82,10 +82,10 @@ def session_of(queue_url: str) -> Any:  # noqa: ANN401  # boto3's, which has no 
 
 
 def client(session: Any, endpoint_url: str | None, threads: int, *, wait_secs: int = 0) -> Any:  # noqa: ANN401
-    """A client of boto3's; it may be used by several threads. A session's second one is made quickly.
+    """A client of boto3, which several threads may use. The second client of a session is made quickly.
 
     Args:
-        wait_secs: For how long its requests may wait on the server.
+        wait_secs: How long its requests may wait on the server.
     """
     config = botocore.config.Config(
         connect_timeout=_CONNECT_SECS, read_timeout=_READ_SECS + wait_secs, max_pool_connections=threads + 1,
@@ -97,7 +97,7 @@ def client(session: Any, endpoint_url: str | None, threads: int, *, wait_secs: i
 def pages_of(
     items: Iterable[T], *, most_bytes: int | None = None, size_of: Callable[[T], int] = lambda _: 0
 ) -> Iterator[list[T]]:
-    """Pages of at most ten items and ``most_bytes`` bytes; an item that is larger has a page of its own.
+    """Pages of at most ten items and ``most_bytes`` bytes; a larger item is alone on its page.
 
     >>> [*pages_of([1, 2, 3, 9, 4], most_bytes=6, size_of=int)]
     [[1, 2, 3], [9], [4]]
@@ -116,7 +116,7 @@ def pages_of(
 
 
 def read(message: Mapping[str, Any], now: float) -> Message:
-    """What SQS sent."""
+    """A message from SQS's answer."""
     system = message.get("Attributes", {})
     own = {
         name: value.get("BinaryValue", value.get("StringValue"))
@@ -138,11 +138,12 @@ def typed(value: str | bytes | float) -> dict[str, str | bytes]:
 
 
 def size_of(entry: Mapping[str, Any]) -> int:
-    """How many bytes SQS counts of an entry."""
+    """The size of an entry in bytes, as SQS counts it."""
     size = len(entry["MessageBody"].encode())
     for name, value in entry.get("MessageAttributes", {}).items():
-        told = value.get("BinaryValue", value.get("StringValue", ""))
-        size += len(name) + len(value["DataType"]) + len(told if isinstance(told, bytes) else told.encode())
+        content = value.get("BinaryValue", value.get("StringValue", ""))
+        content = content if isinstance(content, bytes) else content.encode()
+        size += len(name) + len(value["DataType"]) + len(content)
     return size
 
 
@@ -156,7 +157,7 @@ def host_and_path(queue_url: str, where: str) -> str:
 
 
 def connector_error(error: BaseException, where: str) -> ConnectorError:
-    """What boto3 raised, in our words: whether it passes, and what to do."""
+    """What boto3 raised, as a ConnectorError: what it means, whether to try again, and the fix."""
     credentials = (
         "give boto3 credentials of a user that may read this queue (AWS_ACCESS_KEY_ID, a profile, a role)"
     )
@@ -171,15 +172,15 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
     if isinstance(error, passes):
         return client_errors.gone("SQS", type(error).__name__, where)
     return ConnectorError(
-        f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "mend what it says, and submit again"
+        f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "correct what it names, and submit again"
     )
 
 
 def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noqa: ANN401, PLR0911  # boto3's
-    """What SQS answered with an error."""
-    told = error.response.get("Error", {})
-    code = str(told.get("Code", "")).rpartition(".")[2]
-    words = f"{code}: {told.get('Message', '')!s:.{client_errors.SHORT}}"
+    """An error that SQS answered, as a ConnectorError."""
+    answer = error.response.get("Error", {})
+    code = str(answer.get("Code", "")).rpartition(".")[2]
+    words = f"{code}: {answer.get('Message', '')!s:.{client_errors.SHORT}}"
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _LOGIN:
         return client_errors.login_refused("SQS", where, credentials)
@@ -189,7 +190,7 @@ def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noq
         )
         return ConnectorError(f"SQS refused access: {code}", where, fix)
     if code in _ABSENT:
-        fix = "create the queue, or mend its URL, region or endpoint_url, and submit again"
+        fix = "create the queue, or correct its URL, region or endpoint_url, and submit again"
         return ConnectorError("there is no such queue", where, fix)
     if code == "OverLimit":
         fix = "delete or fail what is open sooner, or lower max_spout_pending; it is tried again"
@@ -199,4 +200,4 @@ def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noq
         return ConnectorError(f"SQS throttles: {words}", where, fix, can_retry=True)
     if status >= _SERVER_ERROR:
         return client_errors.gone("SQS", words, where)
-    return ConnectorError(f"SQS refused: {words}", where, "mend what it says, and submit again")
+    return ConnectorError(f"SQS refused: {words}", where, "correct what it names, and submit again")

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
+from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.private_urls import masked_text, masked_url
@@ -160,20 +160,20 @@ class SqlTable(Table):
         with self._connector_errors("read"), self._connected() as connection:
             counts = (
                 connection.execute(query.where(*_where(which.conditions, ids))).scalar_one()
-                for ids in runs_of(which.ids)
+                for ids in parts_of(which.ids)
             )
             return sum(map(int, counts))
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         with self._connector_errors("mark dead letters in"), self._begun() as connection:
-            for run in runs_of(ids):
-                connection.execute(sa.update(_LETTERS).where(*_where((), run)).values(**marks))
+            for part in parts_of(ids):
+                connection.execute(sa.update(_LETTERS).where(*_where((), part)).values(**marks))
 
     def delete(self, which: Which) -> int:
         with self._connector_errors("delete dead letters from"), self._begun() as connection:
             gone = (
                 connection.execute(sa.delete(_LETTERS).where(*_where(which.conditions, ids))).rowcount
-                for ids in runs_of(which.ids)
+                for ids in parts_of(which.ids)
             )
             return sum(gone)
 
@@ -283,9 +283,9 @@ def _overwrite_what_is_deleted(connection: Any, _: object) -> None:  # noqa: ANN
 
 def _known_roots(connection: sa.Connection, topology: str, roots: Sequence[int]) -> set[int]:
     known: set[int] = set()
-    for run in runs_of(roots):
+    for part in parts_of(roots):
         query = sa.select(_LETTERS.c.root).where(
-            _LETTERS.c.topology == topology, _LETTERS.c.root.in_(run or ())
+            _LETTERS.c.topology == topology, _LETTERS.c.root.in_(part or ())
         )
         known.update(connection.execute(query).scalars())
     return known

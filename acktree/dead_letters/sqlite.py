@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, runs_of
+from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
 from acktree.errors import CheckpointError, ConnectorError
 from acktree.private_files import make_private_file, make_private_folder
 
@@ -120,16 +120,16 @@ class SqliteTable(Table):
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
         known: set[int] = set()
         with self._reading() as connection:
-            for run in runs_of(roots):
-                marks = ", ".join("?" * len(run or ()))
+            for part in parts_of(roots):
+                marks = ", ".join("?" * len(part or ()))
                 query = f"SELECT root FROM dead_letters WHERE topology = ? AND root IN ({marks})"  # noqa: S608
-                known.update(root for (root,) in connection.execute(query, (topology, *(run or ()))))
+                known.update(root for (root,) in connection.execute(query, (topology, *(part or ()))))
         return known
 
     def count(self, which: Which) -> int:
         total = 0
         with self._reading() as connection:
-            for ids in runs_of(which.ids):
+            for ids in parts_of(which.ids):
                 where, values = _where(which.conditions, ids)
                 query = f"SELECT count(*) FROM dead_letters WHERE {where}"  # noqa: S608 - the names are our own
                 (number,) = connection.execute(query, values).fetchone()
@@ -139,15 +139,15 @@ class SqliteTable(Table):
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in marks)
         with self._transaction("mark dead letters in") as connection:
-            for run in runs_of(ids):
-                where, values = _where((), run)
+            for part in parts_of(ids):
+                where, values = _where((), part)
                 change = f"UPDATE dead_letters SET {assignments} WHERE {where}"  # noqa: S608 - likewise
                 connection.execute(change, (*marks.values(), *values))
 
     def delete(self, which: Which) -> int:
         gone = 0
         with self._transaction("delete dead letters from") as connection:
-            for ids in runs_of(which.ids):
+            for ids in parts_of(which.ids):
                 where, values = _where(which.conditions, ids)
                 gone += connection.execute(f"DELETE FROM dead_letters WHERE {where}", values).rowcount  # noqa: S608
         if gone and self.place != IN_MEMORY and not self._empty_log():

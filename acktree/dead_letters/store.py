@@ -22,7 +22,7 @@ from typing import Final, Self, Unpack
 from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
-from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, row_of, runs_of
+from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
 from acktree.errors import AcktreeError, ConfigError, MisuseError
 from acktree.private_urls import is_url
 
@@ -116,7 +116,7 @@ class DeadLetters:
     def page(self, after: int, most: int, **filters: Unpack[Filters]) -> list[DeadLetter]:
         """The first letters that match with an id above ``after``, lowest id first, at most ``most``."""
         found: list[DeadLetter] = []
-        for ids in runs_of(Which.of(filters, self._scope).ids):
+        for ids in parts_of(Which.of(filters, self._scope).ids):
             which = replace(Which.of(filters, self._scope), ids=ids)
             found += map(letter_of_row, self._table.select(which, after, most - len(found)))
             if len(found) >= most:
@@ -242,10 +242,10 @@ class DeadLetters:
         self.close()
 
     def _pages(self, which: Which) -> Iterator[DeadLetter]:
-        for ids in runs_of(which.ids):
-            run, last, is_last = replace(which, ids=ids), 0, False
+        for ids in parts_of(which.ids):
+            part, last, is_last = replace(which, ids=ids), 0, False
             while not is_last:
-                rows = self._table.select(run, last, _PAGE)
+                rows = self._table.select(part, last, _PAGE)
                 yield from map(letter_of_row, rows)
                 is_last = len(rows) < _PAGE
                 last = rows[-1][0] if rows else last

@@ -21,8 +21,8 @@ __all__ = [
     "Table",
     "Which",
     "letter_of_row",
+    "parts_of",
     "row_of",
-    "runs_of",
 ]
 
 VERSION: Final = 2
@@ -131,7 +131,7 @@ class Table(Protocol):
     def select(self, which: Which, after: int, most: int) -> list[Row]:
         """The first rows that match with an id above ``after``, lowest id first, at most ``most``.
 
-        ``which`` has no more ids than fit into one statement: see :func:`runs_of`.
+        ``which`` has no more ids than fit into one statement: see :func:`parts_of`.
         """
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
@@ -150,7 +150,7 @@ class Table(Protocol):
         """Close the connection. A second call does nothing; every other method raises afterwards."""
 
 
-def runs_of(ids: Sequence[int] | None) -> Iterator[Sequence[int] | None]:
+def parts_of(ids: Sequence[int] | None) -> Iterator[Sequence[int] | None]:
     """Divide ids into parts that fit into one statement; None (no filter by id) is one part."""
     if ids is None:
         yield None

@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal["spout", "bolt"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A bolt reads a stream. No bolt has two of the same stream.
+    """An edge: a bolt reads a stream. A bolt has at most one for each stream.
 
     Attributes:
         subscriber: Id of the bolt that reads.
@@ -53,11 +53,12 @@ class Component:
         max_spout_pending: A spout's own limit of open messages for each task; 0: none. None: the configured
             one.
         message_timeout_secs: A spout's own message timeout. None: the configured one.
-        told_columns: Columns of a DataFrame that are the message id of its rows, where an ``Acknowledger`` is
-            told of them; else empty.
-        max_concurrency: Of an asynchronous bolt: how many tuples of a task are executed at once. None for any
-            other component.
-        threads: Of a bolt with threads: the same. None for any other component.
+        told_columns: Columns of a DataFrame that are the message id of its rows, if it has an
+            ``Acknowledger``; else empty.
+        max_concurrency: How many tuples of a task an asynchronous bolt executes at once. None for any other
+            component.
+        threads: How many tuples of a task a bolt executes at once, each on a thread. None for any other
+            component.
     """
 
     id: str

@@ -31,7 +31,7 @@ __all__ = [
 
 _BOLTS: Final = (Bolt, BasicBolt, ArrowBolt)
 _WAITING: Final = (Bolt, BasicBolt)
-"""Whose tuples may be executed at once."""
+"""The classes whose tuples may be executed at once."""
 
 
 def checked_object(declared: Declared) -> Spout | AnyBolt:
@@ -141,7 +141,7 @@ def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float
 
 
 def _check_keep_alive(declared: Declared, spout: Spout) -> None:
-    """Refuse an interval that is none, and one for which there is nothing to call."""
+    """Refuse an invalid interval, and an interval without a ``keep_alive`` to call."""
     secs: object = spout.keep_alive_secs
     if secs is None:
         return
@@ -189,7 +189,7 @@ def checked_concurrency(declared: Declared, user_object: Spout | AnyBolt) -> tup
 
 
 def _may_be_async(name: str, user_object: object, base: type) -> bool:
-    """Whether a hook is awaited: of a bolt whose ``execute`` is async, any."""
+    """Whether a hook may be async: ``execute``, and any hook of a bolt whose ``execute`` is async."""
     execute = getattr(user_object, "execute", None)
     return base in _WAITING and (name == "execute" or inspect.iscoroutinefunction(execute))
 

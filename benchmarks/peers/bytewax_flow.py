@@ -1,7 +1,8 @@
-"""The word count as a Bytewax dataflow. Run by Bytewax's own interpreter, which has nothing of ours.
+"""The word count as a Bytewax dataflow. Run by Bytewax's own interpreter, which has no acktree.
 
-Told by the environment: FLOW_SENTENCES, a file; FLOW_FROM and FLOW_TO, between which moments to count;
-FLOW_WORKERS, how many sources; FLOW_FOUND, the folder in which each worker says what its sink saw.
+Environment variables: FLOW_SENTENCES, a file; FLOW_FROM and FLOW_TO, the times between which to count;
+FLOW_WORKERS, the number of sources; FLOW_FOUND, the folder in which each worker writes what its sink has
+counted.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m benchmarks peers.bytewax_word_count
     python -m benchmarks peers.bytewax_word_count --snapshots --processes 2
 
-``--snapshots``: positions and counts are saved each second, which is Bytewax's at-least-once; without,
-nothing is promised. Bytewax has an environment of its own, made by the first run. A root is six words
-counted. One line of JSON.
+``--snapshots``: positions and counts are saved each second, which is Bytewax's at-least-once; without it
+there is no guarantee. Bytewax has a separate environment, made by the first run. A root is six counted words.
+One line of JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             places.run([python, "-m", "bytewax.recovery", str(store), workers], "a recovery store")
             command += ["-r", str(store), "-s", "1", "-b", "0"]
         begin = time.time() + _START_SECS + warm_up_secs
-        told = {
+        settings = {
             "FLOW_SENTENCES": str(folder / "sentences.txt"),
             "FLOW_FROM": str(begin),
             "FLOW_TO": str(begin + secs),
@@ -62,7 +62,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             "FLOW_FOUND": str(folder / "found"),
         }
         here = Path(__file__).parent
-        with subprocess.Popen(command, cwd=here, env=os.environ | told, stdout=sys.stderr) as flow:  # noqa: S603
+        with subprocess.Popen(command, cwd=here, env=os.environ | settings, stdout=sys.stderr) as flow:  # noqa: S603
             time.sleep(max(0.0, begin - time.time()))
             clock = machine.Clock()
             time.sleep(secs)

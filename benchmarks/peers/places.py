@@ -1,4 +1,4 @@
-"""Where peers are built and installed: in a folder of their own, made on demand and ignored by git."""
+"""The folder in which peers are built and installed: made on demand, and ignored by git."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MISSING: Final = 3
 
 
 def refuse(what: str, fix: str) -> NoReturn:
-    """Say why the peer cannot run here, and end."""
+    """Print why the peer cannot run here, and exit."""
     print(f"{what}\n  fix:   {fix}", file=sys.stderr)
     sys.exit(MISSING)
 
 
 def run(command: Sequence[str], why: str) -> None:
-    """Run something that prepares a peer; what it says goes to stderr."""
+    """Run a command that prepares a peer; its output goes to stderr."""
     print(f"{why}: {' '.join(command)}", file=sys.stderr, flush=True)
     try:
-        done = subprocess.run(command, check=False, stdout=sys.stderr)  # noqa: S603  # our own words
+        done = subprocess.run(command, check=False, stdout=sys.stderr)  # noqa: S603  # a fixed command
     except OSError as error:
         refuse(f"{why} failed: {error}", "see the line above")
     if done.returncode:
@@ -36,7 +36,7 @@ def python_with(name: str, *packages: str) -> Path:
     """The interpreter of a virtual environment that has these packages, made the first time.
 
     Args:
-        name: Of the environment's folder.
+        name: The name of the environment's folder.
         packages: As pip takes them, with versions.
     """
     folder = FOLDER / name

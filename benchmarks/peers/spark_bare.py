@@ -1,4 +1,4 @@
-"""A streaming query with the stages of our word count and nobody who tracks: what Spark itself takes.
+"""A streaming query with the stages of acktree's word count, without tracking: the cost of Spark itself.
 
     python -m benchmarks peers.spark_bare --rate 50000                  # mapInArrow, transformWithState
     python -m benchmarks peers.spark_bare --rate 50000 --memory none    # mapInArrow twice
@@ -6,10 +6,11 @@
 
 Sentences become due at a rate, as in ``latency``; a micro-batch takes what is due. The source names ranges of
 them; ``mapInArrow`` reads and splits a range and makes one blob of words for each partition; after a shuffle
-the words are counted, in a state of one blob or for nothing; ``foreachBatch`` takes what is left. Our session
-settings, our stages, the work of our Arrow bolts: by hand, as one would who asks for no verdicts.
+the words are counted, in a state of one blob or without a state; ``foreachBatch`` takes the output. It has
+acktree's session settings, its stages, and the work of its Arrow bolts, written by hand as for a query
+without verdicts.
 
-``micro_batch_ms`` is what Spark says of a micro-batch; ``p50_ms`` is from the moment a sentence was due to
+``micro_batch_ms`` is Spark's duration of a micro-batch; ``p50_ms`` is from the moment a sentence was due to
 the moment the sink had its micro-batch. One line of JSON.
 """
 
@@ -30,7 +31,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = "partition int, first long, words binary"
 _KEPT: Final = 100_000
-"""Sentences in the file that the ranges go round."""
+"""The number of sentences in the file that the ranges repeat."""
 
 
 class Range(InputPartition):
@@ -61,7 +62,7 @@ class Range(InputPartition):
 
 
 class DueReader(DataSourceStreamReader):
-    """Says which sentences are due; at rate 0 one more each time it is asked.
+    """A source whose offset is the number of due sentences; at rate 0 each call adds one.
 
     The first micro-batch, which takes seconds, has one; from the second on they become due at the rate.
     """
@@ -162,7 +163,7 @@ class Count(StatefulProcessor):
         yield pd.DataFrame({"partition": [0], "first": [0], "words": [b""]}).astype({"partition": np.int32})
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def glance(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -206,7 +207,7 @@ def query(session: SparkSession, variant: dict[str, Any], folder: Path, sink: An
 
 
 def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[str, Any]:
-    """Run the query and say what its micro-batches took.
+    """Run the query, and measure its micro-batches.
 
     Args:
         variant: ``rate``, sentences a second or None for one each micro-batch; ``memory``; ``cores``.
@@ -231,17 +232,21 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             time.sleep(warm_up_secs)
             clock, from_batch, began = machine.Clock(), len(ended), time.perf_counter()
             time.sleep(secs)
-            _await(running, ended, from_batch + 1)  # a busy machine: two at least, for one cycle
+            _await(running, ended, from_batch + 1)  # on a busy machine: at least two, for one cycle
             cost, took, phases = clock.cost(), time.perf_counter() - began, phases_ms("bare")
-            told = {
+            started = {
                 progress["batchId"]: progress["sources"][0]
                 for progress in running.recentProgress
                 if progress["batchId"] in ended and progress["batchId"] >= from_batch
             }
         finally:
             running.stop()
-    waits = _waits_ms(variant["rate"], told, ended)
-    batches = {"micro_batches": len(told), "micro_batch_ms": phases["triggerExecution"], "batch_ms": phases}
+    waits = _waits_ms(variant["rate"], started, ended)
+    batches = {
+        "micro_batches": len(started),
+        "micro_batch_ms": phases["triggerExecution"],
+        "batch_ms": phases,
+    }
     return report.line(throughput(len(waits), took, cost) | quantiles_ms(waits) | batches)
 
 
@@ -253,13 +258,13 @@ def _await(running: StreamingQuery, ended: dict[int, float], batches: int) -> No
 
 
 def _waits_ms(
-    rate: float | None, told: dict[int, Any], ended: dict[int, float]
+    rate: float | None, started: dict[int, Any], ended: dict[int, float]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """How long each sentence of these micro-batches took, from when it was due."""
     if rate is None:
-        return np.diff(sorted(ended[batch] for batch in told)) * 1000
+        return np.diff(sorted(ended[batch] for batch in started)) * 1000
     waits = []
-    for batch, source in told.items():
+    for batch, source in started.items():
         first, end = (json.loads(source[name]) for name in ("startOffset", "endOffset"))
         due = end["since"] + (np.arange(first["end"], end["end"]) - 1) / rate
         waits.append(ended[batch] - due)
@@ -277,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     load.add_argument("--rate", type=float, help="sentences a second")
     load.add_argument("--alone", action="store_true", help="one sentence each micro-batch")
     parser.add_argument("--memory", choices=["state", "none"], default="state", help="of the count")
-    parser.add_argument("--cores", type=int, default=2, help="pins the run to so many")
+    parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
     add_time_arguments(parser)
     add_keep_argument(parser)
     args = parser.parse_args(arguments)

@@ -38,7 +38,7 @@ _AHEAD = 5
 
 
 def split_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What our Arrow bolt does to a batch, and nothing else."""
+    """The same work as acktree's Arrow bolt."""
     for batch in batches:
         words = pc.list_flatten(pc.split_pattern(batch["sentence"], " "))
         yield pa.RecordBatch.from_arrays([words], names=["word"])
@@ -57,7 +57,7 @@ class Feed:
             pq.write_table(pa.table({"sentence": lines}), file)
 
     def keep_ahead_of(self, batch_id: int) -> None:
-        """Have files for the micro-batches after this one, and none that are long done."""
+        """Link files for the next micro-batches, and delete those of earlier ones."""
         while self._next < (batch_id + _AHEAD) * FILES_A_BATCH:
             os.link(self._files[self._next % FILES_A_BATCH], self._name(self._next))
             self._next += 1
@@ -71,7 +71,7 @@ class Feed:
 
 def query(session: SparkSession, split: str, feed: Feed, checkpoint: Path) -> StreamingQuery:
     """The streaming query, started."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # the field's name for it
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # the usual name
 
     source = session.readStream.schema("sentence string").option("maxFilesPerTrigger", FILES_A_BATCH)
     lines: DataFrame = source.parquet(str(feed.folder))
@@ -114,7 +114,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
 
 
 def _watch(running: StreamingQuery, feed: Feed, secs: float) -> tuple[int, int]:
-    """Let time pass until a micro-batch ends after it; its number, and all words counted so far."""
+    """Wait until a micro-batch ends after this time. Returns its number, and all words counted so far."""
     before = running.lastProgress
     end = time.perf_counter() + secs
     while True:
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--split", choices=["native", "arrow"], default="native")
     parser.add_argument("--settings", choices=["plain", "ours"], default="plain", help="of the session")
-    parser.add_argument("--cores", type=int, default=2, help="pins the run to so many")
+    parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
     parser.add_argument("--rows-per-batch", type=int, default=400_000)
     add_time_arguments(parser)
     add_keep_argument(parser)

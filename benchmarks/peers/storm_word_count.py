@@ -30,11 +30,11 @@ from benchmarks.work import save_sentences
 
 SOURCES: Final = Path(__file__).parent / "storm"
 _PENDING: Final = {"java": 1000, "python": 200}
-"""What was fastest: a pipe to a Python process is no place for more."""
+"""The fastest setting: a pipe to a Python process does not gain from more."""
 
 
 def version() -> str:
-    """Of Storm, as the pom says."""
+    """The version of Storm, from the pom."""
     name = "{http://maven.apache.org/POM/4.0.0}properties/{http://maven.apache.org/POM/4.0.0}storm.version"
     return ET.parse(SOURCES / "pom.xml").findtext(name) or "unknown"  # noqa: S314  # our own file
 
@@ -67,12 +67,14 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
         command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
         found, cost = _run(command, folder)
     spent = throughput(found["roots"], found["secs"], cost)
-    told = {key: found[key] for key in ("failed", "p50_ms", "p90_ms", "p99_ms")} if variant["tracked"] else {}
-    return report.line(spent | told, {"storm": version()})
+    latency = (
+        {key: found[key] for key in ("failed", "p50_ms", "p90_ms", "p99_ms")} if variant["tracked"] else {}
+    )
+    return report.line(spent | latency, {"storm": version()})
 
 
 def _run(command: Sequence[str], folder: Path) -> tuple[dict[str, Any], machine.Cost]:
-    """Start it; take the time from its word ``measuring`` to its line of JSON."""
+    """Start it, and measure from its line ``measuring`` to its line of JSON."""
     pipe = subprocess.PIPE
     try:
         java = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True)  # noqa: S603
@@ -103,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
     parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")
     parser.add_argument("--counts", type=int, default=1, help="tasks of count")
-    parser.add_argument("--rate", type=float, help="sentences a second; else as fast as it goes")
-    parser.add_argument("--cores", type=int, default=2, help="pins the run to so many")
+    parser.add_argument("--rate", type=float, help="sentences a second; default: full speed")
+    parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
     parser.add_argument("--heap", default="2g", help="of the JVM")
     add_time_arguments(parser)
     add_keep_argument(parser)

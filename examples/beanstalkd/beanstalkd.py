@@ -1,4 +1,4 @@
-"""A spout for beanstalkd, written from docs/connectors.md: each job is deleted when its own tree is done."""
+"""A spout for beanstalkd, written from docs/connectors.md: a job is deleted when its tuple tree is done."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import greenstalk
 
 from acktree import Config, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext
 
-IDLE_SECS = 0.05  # an empty tube is asked so often
+IDLE_SECS = 0.05  # the time between two requests to an empty tube
 
 
 class BeanstalkdSpout(Spout):
     """The jobs of a tube as ``["body"]``. A reservation belongs to its connection, and to the job's TTR.
 
-    With ``buries`` a job that a ``Retry`` gives up is buried, and acktree keeps no dead letter of it.
+    With ``buries`` a job that a ``Retry`` gives up is buried, and acktree writes no dead letter for it.
     """
 
     outputs = ["body"]
@@ -48,33 +48,33 @@ class BeanstalkdSpout(Spout):
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         for message_id in open_messages.older_than(0):
-            self.tell("touch", message_id)
+            self.send("touch", message_id)
 
     def ack(self, message_id: Any) -> None:
-        self.tell("delete", message_id)
+        self.send("delete", message_id)
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         given_up = "bury" if self.own_dead_letters else "delete"
-        self.tell(given_up if failure.final else "release", message_id)
+        self.send(given_up if failure.final else "release", message_id)
 
     def close(self) -> None:
         if self.client is not None:
             self.client.close()
 
-    def tell(self, command: str, message_id: Any) -> None:
-        """Say what becomes of a job, unless another connection reserved it."""
+    def send(self, command: str, message_id: Any) -> None:
+        """Send a command about a job, unless another connection reserved it."""
         epoch, job_id = message_id
         if epoch != self.epoch or self.client is None:
             return
         with self.connected() as client:
             try:
                 getattr(client, command)(greenstalk.Job(job_id, b""))
-            except greenstalk.NotFoundError:  # its time ran out: the tube has it again
+            except greenstalk.NotFoundError:  # its time ran out: it is in the tube again
                 self.collector.lost([message_id])
 
     @contextmanager
     def connected(self) -> Iterator[greenstalk.Client[bytes]]:
-        """Around what speaks to the server."""
+        """The client; raises its errors as a ConnectorError."""
         try:
             self.client = self.client or self.connect()
             yield self.client
@@ -83,7 +83,7 @@ class BeanstalkdSpout(Spout):
             self.client, self.epoch = None, self.epoch + 1
             self.collector.lost()
             what, where = f"the connection to beanstalkd is gone: {error}", f"tube {self.tube!r}"
-            fix = "see whether it runs and can be reached; it is tried again until then"
+            fix = "check that it runs and is reachable; it is tried again until then"
             raise ConnectorError(what, f"{where} at {self.address}", fix, can_retry=True) from error
 
     def connect(self) -> greenstalk.Client[bytes]:

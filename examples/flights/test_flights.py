@@ -33,7 +33,7 @@ def on_local_cluster(folder: Path, limit: int = LIMIT) -> tuple[example.Files, l
 
 
 def stories(letters: list[DeadLetter]) -> list[tuple[object, ...]]:
-    """What letters tell, whoever numbered them."""
+    """The content of letters, without their numbers."""
     return sorted(
         (
             letter.message_id_repr,

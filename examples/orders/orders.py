@@ -1,11 +1,11 @@
-"""Orders from RabbitMQ into PostgreSQL, with poison among them. README.md says what to see.
+"""Orders from RabbitMQ into PostgreSQL, with some that fail. README.md says what to see.
 
 ::
 
     orders (RabbitMQ) ──► parse ──► price ──► store (PostgreSQL)
 
-``python -m examples.orders.orders [--docker]`` starts both servers, fills the queue, runs the topology, mends
-what was wrong with some of the orders, and sends their dead letters again.
+``python -m examples.orders.orders [--docker]`` starts both servers, fills the queue, runs the topology, fixes
+the cause of some failures, and redrives their dead letters.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TABLES = (
 WAIT_SECS = 120
 
 
-# 1. The bolts. Each raises over what it cannot use, and that order alone fails.
+# 1. The bolts. Each raises for an order that it cannot process, and only that order fails.
 
 
 @bolt(outputs=["id", "customer", "amount", "currency"])
@@ -62,7 +62,7 @@ def parse(tup: Tuple) -> Iterator[list[Any]]:
 
 
 class UnknownCurrencyError(Exception):
-    """There is no rate for it."""
+    """There is no rate for this currency."""
 
 
 class Price(BasicBolt):
@@ -89,7 +89,7 @@ class Price(BasicBolt):
 
 
 def orders(queue: str, database: str) -> Topology:
-    """Orders of a queue, into the table of the same name."""
+    """From a queue of orders to the table of the same name."""
     builder = TopologyBuilder("orders")
     retry = Retry(max_attempts=2, backoff_secs=(0.1, 1), final=(json.JSONDecodeError, UnknownCurrencyError))
     builder.set_spout("orders", RabbitMQSpout(queue, QUEUE), retry=retry)
@@ -99,7 +99,7 @@ def orders(queue: str, database: str) -> Topology:
     return builder.create_topology()
 
 
-# 3. The orders: of each hundred three are poison.
+# 3. The orders: three in each hundred are poison.
 
 
 POISON = {17: "no JSON", 42: "an unknown currency", 77: "a negative amount"}
@@ -136,7 +136,7 @@ def ask(database: str, *statements: str) -> Any:
         engine.dispose()
 
 
-# 4. Run it, mend, redrive.
+# 4. Run it, fix the cause, redrive.
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Account:
 
 
 def run(running: RunningTopology, database: str, count: int) -> Account:
-    """Let the orders through, then make one currency known and send its dead letters again."""
+    """Wait for all orders, then add a rate for one currency and redrive its dead letters."""
 
     def rows() -> int:
         return int(ask(database, "SELECT count(*) FROM orders"))
@@ -178,12 +178,12 @@ def wait_until(running: RunningTopology, is_done: Callable[[], bool]) -> None:
 
 
 def say(what: str) -> None:
-    """Tell whoever waits."""
+    """Print the progress."""
     print(what, flush=True)
 
 
 def main() -> int:
-    """Start the servers, run it all, and see whether the account is right."""
+    """Start the servers, run it all, and check the account."""
     parser = argparse.ArgumentParser(description="Orders from RabbitMQ into PostgreSQL.")
     parser.add_argument("--docker", action="store_true", help="start the servers with Docker Compose")
     parser.add_argument("--count", type=int, default=1000, help="how many orders (default: 1000)")

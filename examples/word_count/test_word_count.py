@@ -83,7 +83,7 @@ def test_counts_are_exact_after_a_stop_in_the_middle(tmp_path: Path, spark: Spar
     lines = second.stats()["lines"]
     assert (
         acked_before + lines.total.acked >= 5_000
-    )  # the last verdicts of a run may be told to the next again
+    )  # the last verdicts of a run may be delivered again in the next
     assert (lines.total.failed, lines.total.timed_out, lines.open) == (0, 0, 0)
     words = Counter(word for line in example.read_lines(text) for word in example.WORD.findall(line))
     assert example.read_counts(file) == words

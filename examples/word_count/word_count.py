@@ -64,7 +64,7 @@ def split(tup: Tuple) -> Iterator[list[str]]:
 
 
 class Count(BasicBolt):
-    """How often each word came so far. Equal words come to the same task, so each task has its own counts."""
+    """How often each word came so far. Equal words come to the same task, so counts never overlap."""
 
     outputs = ["word", "count"]
     remembers = ["counts"]
@@ -156,7 +156,7 @@ def main() -> int:
 
 
 def belongs_to(folder: Path, text: Path) -> bool:
-    """Whether a folder is this text's; a new one is from now on."""
+    """Whether a folder belongs to this text; a new folder does from now on."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / "text"
     if not note.exists():
@@ -173,7 +173,7 @@ def arguments() -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER",
-        help="keep what was counted and how far we are; the same folder goes on (default: keep nothing)",
+        help="keep counts and position; a run with the same folder continues (default: keep nothing)",
     )  # fmt: skip
     parser.add_argument(
         "--top", type=int, default=10, metavar="N", help="how many words to show (default: 10)"
@@ -189,7 +189,7 @@ def existing(path: str) -> Path:
 
 
 def say(what: str) -> None:
-    """Tell whoever waits."""
+    """Print the progress, to stderr."""
     print(what, file=sys.stderr, flush=True)
 
 

@@ -31,17 +31,17 @@ class ProxiedBroker(Broker):
         self.server.start()
 
 
-def check_that_a_hang_is_told(broker: ProxiedBroker, make_spout: Any = None) -> None:
-    """A server that takes connections and answers nothing is an outage: told once, and it passes."""
+def check_that_a_hang_is_reported(broker: ProxiedBroker, make_spout: Any = None) -> None:
+    """A server that accepts connections and never answers is an outage: reported once, and retried."""
     broker.clear()
     broker.put([b"before"])
     with SpoutHarness((make_spout or broker.make_spout)()) as harness:
         harness.until(lambda: len(harness.arrived) == 1, 10, "a message comes")
         broker.proxy.hold()
         harness.ack(harness.arrived)
-        harness.until(lambda: bool(harness.reports), 15, "the hang is told")
+        harness.until(lambda: bool(harness.reports), 15, "the hang is reported")
         harness.rest(0.5)
-        told = [each.exception.can_retry for each in harness.reports]
+        can_retry = [each.exception.can_retry for each in harness.reports]
         broker.proxy.cut()  # and it answers again
         broker.put([b"after"])
         bodies = []
@@ -53,7 +53,7 @@ def check_that_a_hang_is_told(broker: ProxiedBroker, make_spout: Any = None) -> 
             return b"after" in bodies and harness.task.is_idle
 
         harness.until(is_done, 15, "it goes on")
-    assert told == [True]
+    assert can_retry == [True]
 
 
 def check_that_leases_are_kept(broker: ProxiedBroker) -> None:

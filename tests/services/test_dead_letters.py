@@ -30,7 +30,7 @@ def store(place):
         yield opened
 
 
-def test_a_session_that_does_not_wait_for_the_disk_is_told_to(postgresql, schema):
+def test_a_session_that_does_not_wait_for_the_disk_is_made_to_wait(postgresql, schema):
     with DeadLetters(postgresql.url(schema, settings="-c synchronous_commit=off"), create=True) as store:
         store.put([LETTER])
         with store._table._begun() as connection:
@@ -49,7 +49,7 @@ def test_a_session_that_waits_for_more_than_the_disk_keeps_doing_so(postgresql, 
         assert connection.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
 
 
-def test_while_the_server_is_away_verdicts_wait_and_when_it_is_back_each_is_told_once(postgresql, store):
+def test_while_the_server_is_away_verdicts_wait_and_when_it_is_back_each_is_delivered_once(postgresql, store):
     harness = Harness(Retry(max_attempts=1), store, Config())
     harness.feed("a", "b", "c")
     harness.verdicts(failed=[0])
@@ -109,7 +109,7 @@ def test_a_user_who_may_only_read_and_write_the_tables_needs_no_other_right(post
     assert len(store) == 1
 
 
-def test_a_wrong_password_is_told_and_trying_again_does_not_help(postgresql, caplog):
+def test_a_wrong_password_is_reported_and_cannot_be_retried(postgresql, caplog):
     wrong = postgresql.url().replace("S3cr3t", "S3cr3t-and-wrong")
     with (
         caplog.at_level(logging.DEBUG),

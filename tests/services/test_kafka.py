@@ -136,7 +136,7 @@ def test_records_are_emitted_as_they_are(orders) -> None:
     assert rows == [[orders.name, 1, 0, b"k", b"v", 1234], [orders.name, 1, 1, None, None, 1235]]
 
 
-def test_what_is_done_above_the_frontier_does_not_come_again_to_another_member_and_the_rest_is_lost_here(
+def test_done_records_above_the_frontier_are_not_emitted_by_another_member_and_open_ones_are_lost_here(
     orders,
 ) -> None:
     orders.put([b"%d" % n for n in range(20)])
@@ -251,7 +251,7 @@ def test_without_uncommitted_a_commit_counts_only_once_this_checkpoint_has_read(
         assert arrive(harness, 1) == [b"1"]
 
 
-def test_a_partition_that_goes_to_another_task_of_the_checkpoint_goes_on_at_its_commit(orders) -> None:
+def test_a_partition_that_moves_to_another_task_of_the_checkpoint_resumes_at_its_commit(orders) -> None:
     orders.put([b"%d" % n for n in range(20)])
     with SpoutHarness(orders.make_spout(first_poll="earliest")) as first:
         arrive(first, 20)
@@ -278,7 +278,7 @@ def test_without_a_guarantee_records_are_untracked_and_committed_without_their_v
     assert orders.count() == 0
 
 
-def test_so_many_offsets_may_lie_above_the_frontier(orders) -> None:
+def test_max_uncommitted_offsets_bounds_the_records_above_the_frontier(orders) -> None:
     orders.put([b"%d" % n for n in range(200)], partition=0)
     spout = orders.make_spout(max_uncommitted_offsets=20)
     with SpoutHarness(spout, max_spout_pending=10) as harness:
@@ -303,7 +303,7 @@ def ack_from(harness, at):
     return at + len(fresh)
 
 
-def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
+def test_removed_records_are_reported_and_reading_continues(orders) -> None:
     orders.put([b"%d" % n for n in range(10)], partition=0)
     with SpoutHarness(orders.make_spout()) as harness:
         arrive(harness, 10)
@@ -313,12 +313,12 @@ def test_what_retention_removed_is_told_and_reading_goes_on(orders) -> None:
     removed.result(10)
     with SpoutHarness(orders.make_spout()) as harness:
         assert arrive(harness, 3) == [b"8", b"9", b"10"]
-        [told] = harness.reports
-        assert "retention removed the records from 5 to 7" in told.reason
+        [report] = harness.reports
+        assert "retention removed the records from 5 to 7" in report.reason
 
 
 @pytest.mark.parametrize("event", ["retention", "made anew"])
-def test_a_record_that_fails_is_tried_again_though_the_topic_has_it_no_more(orders, event) -> None:
+def test_a_failed_record_is_tried_again_although_the_topic_no_longer_has_it(orders, event) -> None:
     orders.put([b"0", b"1", b"2"], partition=0)
     with SpoutHarness(orders.make_spout(max_uncommitted_offsets=3)) as harness:
         arrive(harness, 3)

@@ -80,8 +80,8 @@ def test_records_that_spark_receives_have_exact_verdicts_and_the_frontier_is_com
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=with_source) as running:
         wait_for(lambda: len(running.dead_letters) == COUNT // POISON, 120)
         assert running.await_idle(60)
-        told = running.stats()["orders"].total
-        assert (told.acked, told.failed, told.timed_out) == (COUNT - 4, 8, 0)
+        total = running.stats()["orders"].total
+        assert (total.acked, total.failed, total.timed_out) == (COUNT - 4, 8, 0)
         letters = list(running.dead_letters)
         assert Counter(int(letter.values[4]) for letter in letters) == Counter(range(0, COUNT, POISON))
         assert {letter.attempts for letter in letters} == {2}

@@ -11,7 +11,7 @@ from acktree import ConfigError, ConnectorError
 from acktree.connectors import kestrel as connector
 from acktree.connectors.kestrel import KestrelSpout
 from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported
 from tests.services.servers import Kestrel
 
 QUEUE = "orders"
@@ -107,7 +107,7 @@ def test_each_open_message_has_a_connection_and_no_more_than_are_allowed(queue: 
         assert harness.spout.lag() == 3
 
 
-def test_what_answers_and_is_not_kestrel_is_told() -> None:
+def test_a_server_that_is_not_kestrel_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer():
@@ -117,10 +117,10 @@ def test_what_answers_and_is_not_kestrel_is_told() -> None:
 
         answers = threading.Thread(target=answer)
         answers.start()
-        with pytest.raises(ConnectorError, match="not Kestrel") as told:
+        with pytest.raises(ConnectorError, match="not Kestrel") as raised:
             SpoutHarness(KestrelSpout(f"127.0.0.1:{listener.getsockname()[1]}", QUEUE))
         answers.join()
-    assert not told.value.can_retry
+    assert not raised.value.can_retry
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_what_cannot_be_is_refused(servers, queue_name: str, more) -> None:
 
 def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_SECS", 0.5)
-    check_that_a_hang_is_told(queue)
+    check_that_a_hang_is_reported(queue)

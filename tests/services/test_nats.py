@@ -18,7 +18,7 @@ from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
 from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told, check_that_leases_are_kept  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported, check_that_leases_are_kept  # noqa: E402
 from tests.services.servers import Nats  # noqa: E402
 
 STREAM, SUBJECT, CONSUMER, ACK_WAIT_SECS = "ORDERS", "orders.new", "totals", 0.6
@@ -135,7 +135,7 @@ def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
     check_spout(stream.make_spout, stream, only=[check])
 
 
-def test_what_is_rejected_is_terminated_and_told_by_jetstream_alone(nats_server) -> None:
+def test_a_rejected_message_is_terminated_and_only_jetstream_reports_it(nats_server) -> None:
     stream = Stream(nats_server, "reject")
     try:
         check_spout(stream.make_spout, stream, only=["what is given up has one copy"])
@@ -143,7 +143,9 @@ def test_what_is_rejected_is_terminated_and_told_by_jetstream_alone(nats_server)
         stream.remove()
 
 
-def test_a_consumer_that_allows_few_open_messages_is_raised_unless_it_shall_stay(stream: Stream) -> None:
+def test_the_limit_of_a_consumer_that_allows_few_open_messages_is_raised_unless_it_is_none(
+    stream: Stream,
+) -> None:
     stream.clear(max_ack_pending=5)
     stream.put([b"%d" % n for n in range(20)])
     with SpoutHarness(stream.make_spout(max_ack_pending=None)) as harness:
@@ -245,7 +247,7 @@ def test_the_sink_acks_what_was_stored_and_a_refused_message_fails_alone(stream:
     assert (first.data, first.headers["n"]) == (b"0", "0")
 
 
-def test_the_sink_fails_what_it_cannot_send_and_goes_on_when_the_server_is_back(stream: Stream) -> None:
+def test_the_sink_fails_what_it_cannot_send_and_continues_when_the_server_is_back(stream: Stream) -> None:
     stream.clear()
     feeder = FeederSpout(["data"])
     builder = TopologyBuilder("sink")
@@ -281,10 +283,10 @@ def test_a_setting_that_cannot_be_is_refused(wrong) -> None:
 
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
     monkeypatch.setattr(connector, "CONNECT_SECS", 1.0)
-    check_that_a_hang_is_told(stream)
+    check_that_a_hang_is_reported(stream)
 
 
-def test_nobody_else_is_given_what_is_open_or_waits_here(stream: Stream) -> None:
+def test_no_other_consumer_gets_open_or_waiting_messages(stream: Stream) -> None:
     check_that_leases_are_kept(stream)
 
 

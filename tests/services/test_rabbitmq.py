@@ -15,7 +15,7 @@ from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import rabbitmq as connector  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported  # noqa: E402
 from tests.services.servers import RabbitMQ  # noqa: E402
 
 QUEUE, DEAD = "orders", "orders.dead"
@@ -125,7 +125,7 @@ def test_a_url_that_is_none_is_refused_and_not_shown() -> None:
     assert "S3cr3t" not in str(refused.value)
 
 
-def test_what_is_given_up_goes_one_of_two_ways() -> None:
+def test_a_message_that_is_given_up_is_acknowledged_or_rejected() -> None:
     with pytest.raises(ConfigError, match="given_up"):
         RabbitMQSpout("amqp://guest:guest@127.0.0.1/", QUEUE, given_up="drop")
 
@@ -173,13 +173,13 @@ def test_a_spout_with_tls_can_be_copied_for_its_tasks() -> None:
     copy.deepcopy(RabbitMQSpout("amqps://guest:guest@127.0.0.1/", QUEUE))
 
 
-def test_a_server_that_answers_no_more_is_an_outage_without_heartbeats_too(rabbitmq, monkeypatch) -> None:
+def test_a_server_that_stops_answering_is_an_outage_also_without_heartbeats(rabbitmq, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_ANSWER_SECS", 0.5)
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
     made = Queue(rabbitmq, "classic")
     url = f"amqp://guest:guest@127.0.0.1:{made.proxy.port}/?heartbeat=0"
     try:
-        check_that_a_hang_is_told(made, lambda: RabbitMQSpout(url, QUEUE))
+        check_that_a_hang_is_reported(made, lambda: RabbitMQSpout(url, QUEUE))
     finally:
         made.connection.close()
         made.proxy.remove()

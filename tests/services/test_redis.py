@@ -12,7 +12,7 @@ from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import redis as connector  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported  # noqa: E402
 from tests.services.servers import Redis  # noqa: E402
 
 STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
@@ -84,7 +84,7 @@ def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
     check_spout(stream.make_spout, stream, only=[check])
 
 
-def test_what_an_earlier_run_of_this_consumer_left_is_read_again_but_what_is_open(stream: Stream) -> None:
+def test_pending_entries_of_an_earlier_run_are_read_again_except_open_ones(stream: Stream) -> None:
     stream.clear()
     stream.put([b"%d" % n for n in range(4)])
     spouts = [RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c") for _ in range(2)]
@@ -144,4 +144,4 @@ def test_an_idle_time_is_seconds(secs) -> None:
 
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
-    check_that_a_hang_is_told(stream)
+    check_that_a_hang_is_reported(stream)

@@ -89,7 +89,7 @@ def test_the_same_key_twice_in_a_batch_leaves_the_later_values(orders: Orders) -
     assert orders.execute(f"SELECT name FROM {orders.schema}.orders") == [("newer",)]
 
 
-def test_what_is_wrong_with_the_table_is_told_and_no_secret_is(orders: Orders) -> None:
+def test_an_error_of_the_table_is_reported_without_a_secret(orders: Orders) -> None:
     url = orders.server.url(orders.schema)
     wrong = url.replace(quote(PASSWORD, safe=""), "Wr0ngS3cr3t")
     orders.execute("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN PASSWORD 'R3aders'")
@@ -103,9 +103,9 @@ def test_what_is_wrong_with_the_table_is_told_and_no_secret_is(orders: Orders) -
         "does not exist": orders.sink(url.replace("/postgres?", "/nowhere?")),
         "neither a primary key nor a unique index": orders.sink(key="name"),
     }
-    for told, sink in cases.items():
+    for words, sink in cases.items():
         [(_, failure)] = orders.write(sink, row(1)).failed
-        assert told in failure.reason
+        assert words in failure.reason
         assert "fix:" in failure.reason
         assert failure.exception.can_retry is False
         for secret in (PASSWORD, quote(PASSWORD, safe=""), "Wr0ngS3cr3t", "R3aders"):
@@ -131,7 +131,7 @@ def test_a_server_that_is_away_is_waited_for(orders: Orders) -> None:
     assert orders.ids() == [1, 2, 3]
 
 
-def test_a_server_that_stays_away_fails_what_is_not_committed_as_what_may_pass(orders: Orders) -> None:
+def test_while_the_server_stays_away_uncommitted_tuples_fail_with_a_transient_error(orders: Orders) -> None:
     orders.server.stop()
     try:
         feeder = orders.write(orders.sink(patience_secs=0.3), row(1), row(2))

@@ -17,7 +17,7 @@ from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import sqs_client as connector  # noqa: E402
 from acktree.connectors.sqs import SqsSink, SqsSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_told, check_that_leases_are_kept  # noqa: E402
+from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported, check_that_leases_are_kept  # noqa: E402
 from tests.services.proxy import Proxy  # noqa: E402
 from tests.services.servers import Moto  # noqa: E402
 
@@ -93,8 +93,8 @@ class Queue(ProxiedBroker):
         if self.given_up == "reject":  # the redrive policy is applied when somebody asks for messages
             self.client.receive_message(QueueUrl=self.url(), VisibilityTimeout=0)
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        told = self.client.get_queue_attributes(QueueUrl=self.url(), AttributeNames=names)["Attributes"]
-        return sum(map(int, told.values()))
+        answer = self.client.get_queue_attributes(QueueUrl=self.url(), AttributeNames=names)["Attributes"]
+        return sum(map(int, answer.values()))
 
     def stop(self):
         self.proxy.remove()
@@ -153,7 +153,7 @@ def test_the_spout_keeps_the_contract(queue: Queue, check: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_rejected_goes_where_the_redrive_policy_says(sqs) -> None:
+def test_a_rejected_message_ends_in_the_queue_of_the_redrive_policy(sqs) -> None:
     queue = Queue(sqs, "reject")
     try:
         check_spout(queue.make_spout, queue, only=["what is given up has one copy"])
@@ -168,7 +168,7 @@ def test_a_queue_without_a_redrive_policy_cannot_be_rejected_to(queue: Queue) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "may_pass", "told"),
+    ("code", "status", "may_pass", "words"),
     [
         ("RequestThrottled", 400, True, "throttles"),
         ("OverLimit", 403, True, "in flight"),
@@ -177,17 +177,17 @@ def test_a_queue_without_a_redrive_policy_cannot_be_rejected_to(queue: Queue) ->
         ("SomethingNew", 400, False, "SomethingNew"),
     ],
 )
-def test_what_sqs_refuses_is_told_by_who_must_act(queue: Queue, code, status, may_pass, told) -> None:
+def test_an_error_of_sqs_says_who_must_act(queue: Queue, code, status, may_pass, words) -> None:
     refusing = Canned.refusing(code, status)
     try:
-        with pytest.raises(ConnectorError, match=told) as raised:
+        with pytest.raises(ConnectorError, match=words) as raised:
             queue.make_spout(endpoint=refusing.url).open(None, None, None)
     finally:
         refusing.remove()
     assert raised.value.can_retry is may_pass
 
 
-def test_no_credentials_are_told_with_what_to_do(queue: Queue, monkeypatch) -> None:
+def test_missing_credentials_are_reported_with_the_fix(queue: Queue, monkeypatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -195,7 +195,7 @@ def test_no_credentials_are_told_with_what_to_do(queue: Queue, monkeypatch) -> N
         queue.make_spout().open(None, None, None)
 
 
-def test_messages_are_waited_for_on_the_server_and_what_came_is_given_back_at_the_end(queue: Queue) -> None:
+def test_the_server_waits_for_messages_and_those_not_emitted_are_given_back_at_the_end(queue: Queue) -> None:
     queue.clear()
     with SpoutHarness(queue.make_spout(wait_secs=1, visibility_secs=600), max_spout_pending=1) as harness:
         queue.put([b"0", b"1", b"2"])
@@ -205,7 +205,7 @@ def test_messages_are_waited_for_on_the_server_and_what_came_is_given_back_at_th
         harness.until(lambda: len(harness.arrived) == 2, 10, "what waited comes at once")
 
 
-def test_what_is_open_comes_again_and_is_not_emitted_again_but_deleted_by_its_last_handle(
+def test_a_second_delivery_of_an_open_message_is_not_emitted_and_its_handle_deletes_the_message(
     queue: Queue,
 ) -> None:
     queue.clear()
@@ -222,7 +222,7 @@ def test_what_is_open_comes_again_and_is_not_emitted_again_but_deleted_by_its_la
     assert queue.count() == 0
 
 
-def test_what_was_acked_by_an_old_handle_is_deleted_when_it_comes_again(queue: Queue) -> None:
+def test_a_message_acked_with_an_old_handle_is_deleted_at_its_next_delivery(queue: Queue) -> None:
     queue.clear()
     queue.put([b"0"])
     with SpoutHarness(queue.make_spout(visibility_secs=600)) as harness:
@@ -279,7 +279,7 @@ def test_the_sink_acks_what_was_sent_and_a_refused_message_fails_alone(queue: Qu
     assert "InvalidMessageContents" in failure.reason
 
 
-def test_a_fifo_queue_keeps_the_order_of_a_group_and_knows_a_message_by_its_id(queue: Queue) -> None:
+def test_a_fifo_queue_keeps_the_order_of_a_group_and_recognizes_a_duplicate_by_its_id(queue: Queue) -> None:
     name = "orders.fifo"
     queue.client.create_queue(QueueName=name, Attributes={"FifoQueue": "true", "VisibilityTimeout": "600"})
     rows = [{"body": str(n), "attributes": {"order": "a"}} for n in (0, 1, 2, 1)]
@@ -319,8 +319,8 @@ def test_a_setting_that_cannot_be_is_refused(wrong) -> None:
 
 def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_READ_SECS", 0.5)
-    check_that_a_hang_is_told(queue)
+    check_that_a_hang_is_reported(queue)
 
 
-def test_nobody_else_is_given_what_is_open_or_waits_here(queue: Queue) -> None:
+def test_no_other_consumer_gets_open_or_waiting_messages(queue: Queue) -> None:
     check_that_leases_are_kept(queue)

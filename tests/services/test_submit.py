@@ -26,7 +26,7 @@ def poisoned(name: str):
     return builder.create_topology()
 
 
-def test_letters_go_to_the_database_and_its_password_goes_nowhere(
+def test_letters_are_in_the_database_and_its_password_is_in_no_file(
     spark: SparkSession, tmp_path: Path, postgresql: PostgreSQL, schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = postgresql.url(schema)
@@ -55,7 +55,7 @@ def test_letters_go_to_the_database_and_its_password_goes_nowhere(
         assert len(others) == 0
 
 
-def test_a_database_that_is_not_there_is_told_at_submit(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_database_is_reported_at_submit(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     config = Config(dead_letters_url="postgresql+psycopg://me:S3cr3t@127.0.0.1:1/letters?connect_timeout=2")
     with pytest.raises(ConnectorError, match="cannot open postgresql") as refused:

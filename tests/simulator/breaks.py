@@ -1,6 +1,6 @@
-"""Rules of acktree broken by hand, one by one: what the simulator does not notice, it does not test.
+"""Breaks rules of acktree one by one, to see that the simulator notices: a rule that it misses is not tested.
 
-Each is a patch of one method, by the name that ``--break`` takes.
+Each break is a patch of one method, under the name that ``--break`` takes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Break:
     """One rule, broken.
 
     Attributes:
-        rule: What holds when it is not broken.
+        rule: The rule.
         owner, name: The method that is replaced.
-        broken: What takes its place; it is given the method that was there.
-        needs_power_cuts: Whether only a power cut shows it.
+        broken: Makes the replacement from the method.
+        needs_power_cuts: Whether only a power cut shows the break.
     """
 
     rule: str
@@ -47,12 +47,12 @@ def _nothing(_: Any) -> Any:
     return lambda *_, **__: None
 
 
-def _told_in_the_sink(hold: Any) -> Any:
-    def told(self: Threads, batch_id: int, verdict_batch: Any) -> None:
+def _delivered_in_the_sink(hold: Any) -> Any:
+    def deliver(self: Threads, batch_id: int, verdict_batch: Any) -> None:
         hold(self, batch_id, verdict_batch)
         self.tell(batch_id)
 
-    return told
+    return deliver
 
 
 def _not_journalled(_: Any) -> Any:
@@ -119,7 +119,7 @@ def _uncommitted_verdicts_count(earlier: Any) -> Any:
     return lambda self, last: earlier(self, 10**9)
 
 
-def _stored_after_told(_: Any) -> Any:
+def _stored_after_delivery(_: Any) -> Any:
     return lambda self, records: None
 
 
@@ -131,7 +131,7 @@ def _without_sync(write: Any) -> Any:
     return lambda self, file, content, sync=False: write(self, file, content)
 
 
-def _told_before_sync(_: Any) -> Any:
+def _delivered_before_sync(_: Any) -> Any:
     def note(self: Supervisor) -> None:
         batch_id, end = self.run.results.progress.last
         if batch_id > self._committed and self.run.checkpoint.is_committed(batch_id):
@@ -150,7 +150,7 @@ def _sink_does_not_sync(call: Any) -> Any:
     return run
 
 
-def _all_told(_: Any) -> Any:
+def _all_noted(_: Any) -> Any:
     def say(self: SpoutThread, through: int) -> None:
         self.told_through = 10**9
 
@@ -159,36 +159,38 @@ def _all_told(_: Any) -> Any:
 
 BREAKS: Final[Mapping[str, Break]] = {
     "ack-before-commit": Break(
-        "a verdict is told after Spark has logged the commit", Threads, "hold", _told_in_the_sink
+        "a verdict is delivered after Spark has logged the commit", Threads, "hold", _delivered_in_the_sink
     ),
     "no-journal": Break("verdicts are journalled before the commit", Journal, "write", _not_journalled),
     "journal-after-commit": Break(
         "verdicts are journalled before the commit, not after it", Journal, "write", _journal_after_commit
     ),
     "release-chunk-early": Break(
-        "a chunk's file goes after its micro-batch's commit",
+        "a chunk's file is deleted after its micro-batch's commit",
         FileInbox,
         "_delete_if_done",
         _deleted_before_commit,
     ),
-    "torn-chunk": Break("a chunk is renamed into its place", FileInbox, "_write", _in_place),
+    "torn-chunk": Break(
+        "a chunk is written under a temporary name and renamed", FileInbox, "_write", _in_place
+    ),
     "group-not-at-once": Break(
-        "a group of chunks is there at once or not at all", FileInbox, "_write", _first_to_last
+        "a group of chunks appears as a whole or not at all", FileInbox, "_write", _first_to_last
     ),
     "uncommitted-ledger": Break(
-        "what the acker wrote of a micro-batch that was not committed is thrown away",
+        "what the acker wrote for a micro-batch that was not committed is discarded",
         acker,
         "_committed",
         _uncommitted_counts,
     ),
     "uncommitted-verdicts": Break(
-        "what was journalled of a micro-batch that was not committed is thrown away",
+        "what was journalled for a micro-batch that was not committed is discarded",
         Journal,
         "earlier",
         _uncommitted_verdicts_count,
     ),
     "forget-retry": Break(
-        "what had failed and was not tried again is tried again after a restart",
+        "a failed message that waited for its next attempt is tried again after a restart",
         Recovery,
         "decide",
         _nothing,
@@ -200,13 +202,19 @@ BREAKS: Final[Mapping[str, Break]] = {
         _nothing,
     ),
     "letter-not-stored": Break(
-        "a dead letter is stored before the spout is told", DeadLetterRecorder, "record", _stored_after_told
+        "a dead letter is stored before its verdict is delivered",
+        DeadLetterRecorder,
+        "record",
+        _stored_after_delivery,
     ),
     "sequence-reuse": Break(
-        "a run's sequences begin behind all of the run before", Checkpoint, "first_sequence", _same_sequences
+        "a run's sequences begin after all those of the run before",
+        Checkpoint,
+        "first_sequence",
+        _same_sequences,
     ),
-    "all-noted-as-told": Break(
-        "a verdict is noted as told after it was", SpoutThread, "_note_told", _all_told
+    "all-noted-as-delivered": Break(
+        "a verdict is noted as delivered after its delivery", SpoutThread, "_note_told", _all_noted
     ),
     "no-fsync": Break(
         "a file's content is synced before its name",
@@ -216,28 +224,28 @@ BREAKS: Final[Mapping[str, Break]] = {
         needs_power_cuts=True,
     ),
     "names-not-synced": Break(
-        "names are synced where something builds on them",
+        "names are synced before anything depends on them",
         SimulatedDisk,
         "sync_folder",
         _nothing,
         needs_power_cuts=True,
     ),
     "no-syncfs": Break(
-        "all is synced before anything is told of a micro-batch",
+        "all is synced before the verdicts of a micro-batch are delivered",
         Files,
         "sync_all",
         _nothing,
         needs_power_cuts=True,
     ),
-    "told-before-sync": Break(
-        "all is synced before anything is told of a micro-batch, not after",
+    "delivered-before-sync": Break(
+        "all is synced before the verdicts of a micro-batch are delivered, not after",
         Supervisor,
         "note_commit",
-        _told_before_sync,
+        _delivered_before_sync,
         needs_power_cuts=True,
     ),
     "sink-before-sync": Break(
-        "all is synced before the next micro-batch's sink builds on it",
+        "all is synced before the sink of the next micro-batch depends on it",
         Sink,
         "__call__",
         _sink_does_not_sync,
@@ -255,7 +263,7 @@ BREAKS: Final[Mapping[str, Break]] = {
 
 @contextmanager
 def broken(name: str) -> Iterator[None]:
-    """While this lasts a rule is broken."""
+    """Break a rule in this block."""
     chosen = BREAKS[name]
     before = vars(chosen.owner)[chosen.name]
     setattr(chosen.owner, chosen.name, chosen.broken(before))

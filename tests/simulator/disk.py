@@ -182,7 +182,7 @@ class SimulatedDisk(Disk):
         fault = self._step("sync the names in", str(folder))
         if self._dies_before(fault):
             raise ProcessDied
-        self._settle_names(str(folder))
+        self._sync_names(str(folder))
         self._die_after(fault)
 
     def sync_all(self, folder: Path) -> None:
@@ -190,7 +190,7 @@ class SimulatedDisk(Disk):
         if self._dies_before(fault):
             raise ProcessDied
         for name, files in self._folders.items():
-            self._settle_names(name)
+            self._sync_names(name)
             for file in files.values():
                 file.stable, file.is_stable = file.content, True
         self._die_after(fault)
@@ -241,7 +241,7 @@ class SimulatedDisk(Disk):
         self._changes[folder].append(_Change(name, made))
         return made
 
-    def _settle_names(self, folder: str) -> None:
+    def _sync_names(self, folder: str) -> None:
         for change in self._changes[folder]:
             _apply(change, self._stable[folder])
         self._changes[folder] = []

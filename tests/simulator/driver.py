@@ -1,12 +1,12 @@
-"""One run of a driver in one thread, and beside it as much of Spark as the driver's parts can see of it.
+"""One run of a driver in one thread, with a simulation of the parts of Spark that the driver sees.
 
-Spout threads, the supervisor and Spark are *actors*; the seed says who takes the next step. The parts are
-the real ones; what is Spark's, or takes the machine's threads and clock, is here:
+Spout threads, the supervisor and Spark are *actors*; the seed decides which takes the next step. The driver's
+parts are the real ones. Simulated here, in place of Spark, the machine's threads and its clock:
 
-* offsets logged, micro-batch executed (perhaps twice), state written, sink called, commit logged: files of
-  Spark's, which it does not sync, and steps between which the other actors go on;
-* a bolt: it acks, fails, keeps open or forgets a message, as the seed says of this execution, and notes in
-  its state, which is committed with the micro-batch, that it executed it.
+* offsets logged, micro-batch executed (perhaps twice), state written, sink called, commit logged: unsynced
+  files of Spark, and steps between which other actors take theirs;
+* a bolt: it acks, fails, keeps open or forgets a message, as the seed decides for each execution, and notes
+  the execution in its state, which is committed with the micro-batch.
 """
 
 from __future__ import annotations

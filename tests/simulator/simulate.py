@@ -1,4 +1,4 @@
-"""From a seed to an account: drivers live and die one after the other, and in the end it must add up."""
+"""Runs the drivers of a seed one after the other, and checks the account of all messages at the end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.simulator.world import BrokenPromiseError, Source, World
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one seed.
+    """The result of one seed.
 
     Attributes:
-        wrong: What was broken; None for nothing.
+        wrong: The rule that was broken; None if none was.
         refused: Why a checkpoint was refused after a power cut that it need not survive; None if it was not.
     """
 
@@ -45,7 +45,7 @@ def simulate(seed: int, *, with_power_cuts: bool = False, is_traced: bool = Fals
                 check(world, driver)
         except BrokenPromiseError as violation:
             wrong = str(violation)
-        except Exception as error:  # whatever it is, nobody asked for it
+        except Exception as error:  # no other error is expected
             wrong = f"{type(error).__name__}: {error}"
             if is_traced:
                 raise
@@ -56,7 +56,7 @@ def simulate(seed: int, *, with_power_cuts: bool = False, is_traced: bool = Fals
 
 @contextmanager
 def _machine(world: World) -> Iterator[None]:
-    """The clock is the world's; and ledgers are written whole often, since runs are short."""
+    """Use the world's clock, and write whole ledgers often, since runs are short."""
     before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
     logging.getLogger("acktree").disabled = True
     supervisor.now_ms = submit.now_ms = lambda: world.now_ms
@@ -69,7 +69,7 @@ def _machine(world: World) -> Iterator[None]:
 
 
 def _live(world: World) -> Driver | None:
-    """Drivers, until one comes to rest; None where a power cut left a checkpoint that is refused."""
+    """Run drivers until one has nothing left to do; None where a power cut made the checkpoint unusable."""
     while world.refused is None:
         world.disk.start_process()
         world.disk.fault = world.faults_left.pop(0) if world.faults_left else None
@@ -89,12 +89,12 @@ def _live(world: World) -> Driver | None:
 
 
 def _one_life(world: World) -> Driver | None:
-    """A driver that came to rest for good; None where another one shall follow it, or cannot."""
+    """A driver that has nothing left to do; None where another shall follow it, or none can."""
     driver: Driver | None = None
     try:
         driver = Driver(world)
         driver.live()
-        world.disk.fault = None  # it came to rest before that
+        world.disk.fault = None  # it has nothing left to do, and the fault was not due yet
         if world.clean_stops or world.random.random() < 0.8:
             return driver
         world.clean_stops += 1
@@ -125,48 +125,50 @@ def _is_full(error: BaseException) -> bool:
 
 
 def check(world: World, driver: Driver) -> None:
-    """What holds in the end, however it went: docs/guarantee.md."""
+    """Check the account: docs/guarantee.md."""
     was_cut = world.scenario.is_weak and "power" in world.deaths
     effects = driver.effects()
     for source in world.scenario.sources:
         for number in range(source.count):
-            told = world.told[source.name, number]
+            verdicts = world.verdicts[source.name, number]
             executed = {key[2]: times for key, times in effects.items() if key[:2] == (source.name, number)}
             if not was_cut:
-                _check_message(world, source, number, told, executed)
-            elif source.redelivers and not told:  # the last moments of what only the inbox has may be gone
+                _check_message(world, source, number, verdicts, executed)
+            elif (
+                source.redelivers and not verdicts
+            ):  # a power cut may lose new messages that only the inbox has
                 raise BrokenPromiseError(f"{source.name} {number} has no verdict")
-    again = any(len(told) > 1 for told in world.told.values())
+    again = any(len(verdicts) > 1 for verdicts in world.verdicts.values())
     if world.clean_stops and not world.deaths and again:
-        raise BrokenPromiseError("a verdict was told again after an orderly stop")
+        raise BrokenPromiseError("a verdict was delivered again after an orderly stop")
     check_files(world, driver, was_cut=was_cut)
 
 
 def _check_message(
-    world: World, source: Source, number: int, told: list[tuple[str, int]], executed: dict[int, int]
+    world: World, source: Source, number: int, verdicts: list[tuple[str, int]], executed: dict[int, int]
 ) -> None:
-    who, verdicts = f"{source.name} {number}", {verdict for verdict, _ in told}
-    if not told:
+    who, kinds = f"{source.name} {number}", {verdict for verdict, _ in verdicts}
+    if not verdicts:
         raise BrokenPromiseError(f"{who} has no verdict")
-    if len(verdicts) > 1:
-        raise BrokenPromiseError(f"{who} was told {sorted(verdicts)}")
-    if verdicts == {"acked"} and not executed:
+    if len(kinds) > 1:
+        raise BrokenPromiseError(f"{who} has the verdicts {sorted(kinds)}")
+    if kinds == {"acked"} and not executed:
         raise BrokenPromiseError(f"{who} was acked, and what it did is gone")
     if not source.redelivers:
-        _check_only_here(world, source, number, told, executed)
-    elif len(told) > 1:
-        raise BrokenPromiseError(f"{who} is through, and was told {told}")
+        _check_only_here(world, source, number, verdicts, executed)
+    elif len(verdicts) > 1:
+        raise BrokenPromiseError(f"{who} had its final verdict, and got {verdicts}")
 
 
 def _check_only_here(
-    world: World, source: Source, number: int, told: list[tuple[str, int]], executed: dict[int, int]
+    world: World, source: Source, number: int, verdicts: list[tuple[str, int]], executed: dict[int, int]
 ) -> None:
-    """What holds of a message that only the inbox brings back."""
-    who, verdict = f"{source.name} {number}", told[0][0]
-    if len(told) > 1 + len(world.deaths):
-        raise BrokenPromiseError(f"{who} was told {len(told)} times after {len(world.deaths)} deaths")
-    if len({run for _, run in told}) < len(told):
-        raise BrokenPromiseError(f"{who} was told twice in one run: {told}")
+    """The checks of a message that only the inbox has."""
+    who, verdict = f"{source.name} {number}", verdicts[0][0]
+    if len(verdicts) > 1 + len(world.deaths):
+        raise BrokenPromiseError(f"{who} got {len(verdicts)} verdicts after {len(world.deaths)} deaths")
+    if len({run for _, run in verdicts}) < len(verdicts):
+        raise BrokenPromiseError(f"{who} got two verdicts in one run: {verdicts}")
     if max(executed.values(), default=0) > 1:
         raise BrokenPromiseError(f"{who} was executed twice as one attempt: {executed}")
     if not world.scenario.times_out and verdict == "acked" and sum(executed.values()) != 1:
@@ -176,7 +178,7 @@ def _check_only_here(
 
 
 def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
-    """Nothing is kept that nobody needs."""
+    """Check that no file is left that is no longer needed."""
     spouts = len(world.scenario.sources)
     left = [name.removeprefix(f"{FOLDER}/") for name in world.disk.list_all()]
     ours = [name for name in left if not name.startswith("spark/")]

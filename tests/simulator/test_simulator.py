@@ -1,4 +1,4 @@
-"""Thousands of short lives of a driver on a disk that fails, each from one number: see docs/simulator.md."""
+"""Thousands of simulated drivers on a failing disk, each from one seed: see docs/simulator.md."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ FOUND_AT = {
     "forget-next-attempt": 335,
     "letter-not-stored": 0,
     "sequence-reuse": 1,
-    "all-noted-as-told": 11,
+    "all-noted-as-delivered": 11,
     "no-fsync": 2,
     "names-not-synced": 13,
     "no-syncfs": 2,
-    "told-before-sync": 120,
+    "delivered-before-sync": 120,
     "sink-before-sync": 406,
     "no-roll-back": 2,
 }
-"""The first seed at which the simulator notices that a rule is broken; a table of docs/simulator.md."""
+"""The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
-def test_whatever_fails_when_every_message_has_the_verdict_that_it_should_have(with_power_cuts) -> None:
+def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(with_power_cuts) -> None:
     for seed in range(SEEDS):
         result = simulate(seed, with_power_cuts=with_power_cuts)
         cuts = " --power-cuts" if with_power_cuts else ""

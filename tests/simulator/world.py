@@ -74,18 +74,18 @@ class Scenario:
 
     @property
     def is_weak(self) -> bool:
-        """Whether a power cut may take back what was told."""
+        """Whether a power cut may undo verdicts that were delivered."""
         return not self.survives_power_cut and any(fault == "power" for _, fault in self.faults)
 
 
 @dataclass
 class Message:
-    """What becomes of one message, drawn before it is emitted.
+    """What happens to one message, drawn before it is emitted.
 
     Attributes:
-        fails: Of its executions so many fail, the first ones, whichever run they are in.
-        holds: For so many micro-batches its tree stays open.
-        forgets: So many executions after the failed ones are never acked.
+        fails: How many of its executions fail: the first ones, in whichever run they are.
+        holds: For how many micro-batches its tree stays open.
+        forgets: How many executions after the failed ones are never acked.
     """
 
     fails: int
@@ -96,7 +96,7 @@ class Message:
 
 @dataclass
 class World:
-    """All that a driver's death leaves, and the account of what was told."""
+    """All that survives a driver's death, and the account of delivered verdicts."""
 
     seed: int
     scenario: Scenario
@@ -108,7 +108,7 @@ class World:
     faults_left: list[tuple[int, Fault]] = field(default_factory=list)
     messages: dict[tuple[str, int], Message] = field(default_factory=dict)
     queues: dict[str, set[int]] = field(default_factory=dict)
-    told: dict[tuple[str, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    verdicts: dict[tuple[str, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     letters_put: Counter[tuple[str, int]] = field(default_factory=Counter)
     refused: str | None = None
     clean_stops: int = 0
@@ -139,13 +139,13 @@ class World:
 
     @property
     def letters(self) -> DeadLetters:
-        """SQLite in memory: it is another process's business how it survives, and it does."""
+        """The dead letters, in SQLite in memory: they survive every death, as a file would."""
         if self._letters is None:
             self._letters = DeadLetters(IN_MEMORY)
         return self._letters
 
     def stored_letters(self, source: str, number: int) -> int:
-        """How many dead letters there are of a message that only the inbox brought back."""
+        """How many dead letters there are of a message that only the inbox has."""
         if self._letters is None or not self.letters_put:
             return 0
         return sum(
@@ -153,7 +153,7 @@ class World:
         )
 
     def close(self) -> None:
-        """Let the dead letters go."""
+        """Close the store of dead letters."""
         if self._letters is not None:
             self._letters.close()
 
@@ -163,7 +163,7 @@ class World:
             self.trace.append(f"{self.now_ms - 1_800_000_000_000:>6} ms  run {self.run}  {what}")
 
     def passed(self, where: str) -> None:
-        """Die here, between two operations on the disk, if it is time."""
+        """Die here, between two operations on the disk, if a fault is due."""
         disk = self.disk
         if disk.fault is not None and disk.fault[1] != "full":
             left, fault = disk.fault
@@ -174,25 +174,25 @@ class World:
                 raise ProcessDied
 
     def is_final(self, source: str, number: int) -> bool:
-        """Whether the source is through with a message."""
-        return bool(self.told[source, number])
+        """Whether a message has its final verdict."""
+        return bool(self.verdicts[source, number])
 
-    def tell(self, verdict: str, source: str, number: int) -> None:
-        """A spout was told a final verdict; dies before the source knows, or after."""
-        self.note(f"told: {source} {number} is {verdict}")
+    def deliver(self, verdict: str, source: str, number: int) -> None:
+        """A spout gets a final verdict. The driver may die before the source has it, or after."""
+        self.note(f"delivered: {source} {number} is {verdict}")
         self.passed(f"before {source} {number} is {verdict}")
         if verdict == "acked" and not self.has_effect(source, number):
             raise BrokenPromiseError(f"{source} {number} was acked, and no committed micro-batch executed it")
         if verdict == "dead" and (source, number) not in self.letters_put:
             raise BrokenPromiseError(f"{source} {number} was given up before its dead letter was stored")
-        self.told[source, number].append((verdict, self.run))
+        self.verdicts[source, number].append((verdict, self.run))
         if source in self.queues:
             self.queues[source].discard(number)
         self.passed(f"after {source} {number} is {verdict}")
 
 
 class QueueSpout(Spout):
-    """A queue's spout. A delivery is named by its number and by which delivery of it that is."""
+    """A queue's spout. A message id is (number, id of this delivery)."""
 
     outputs = ["n"]
 
@@ -205,7 +205,7 @@ class QueueSpout(Spout):
         self.ready = sorted(self.world.queues[self.source.name], reverse=True)
 
     def redeliver(self) -> None:
-        """The queue's connection drops: what is not settled comes again."""
+        """The queue's connection drops: messages without a verdict are delivered again."""
         self.delivered.clear()
         self.ready = sorted(self.world.queues[self.source.name], reverse=True)
 
@@ -221,7 +221,7 @@ class QueueSpout(Spout):
         number, delivery = message_id
         if self.delivered.get(number) == delivery:
             del self.delivered[number]
-            self.world.tell("acked", self.source.name, number)
+            self.world.deliver("acked", self.source.name, number)
 
     def fail(self, message_id, failure: Failure):
         number, delivery = message_id
@@ -229,14 +229,14 @@ class QueueSpout(Spout):
             return
         del self.delivered[number]
         if failure.final:
-            self.world.tell("dead", self.source.name, number)
+            self.world.deliver("dead", self.source.name, number)
         else:
-            self.world.note(f"told: {self.source.name} {number} failed; the queue brings it again")
+            self.world.note(f"delivered: {self.source.name} {number} failed; the queue redelivers it")
             self.ready.insert(0, number)
 
 
 class PositionSpout(IterableSpout):
-    """Only the inbox brings its messages back."""
+    """A position spout: only the inbox has its open messages."""
 
     def __init__(self, world: World, source: Source) -> None:
         super().__init__(range(source.count), ["n"])
@@ -248,10 +248,10 @@ class PositionSpout(IterableSpout):
         self.world.note(f"{self.source.name} emits {before}")
 
     def ack(self, message_id):
-        self.world.tell("acked", self.source.name, message_id)
+        self.world.deliver("acked", self.source.name, message_id)
 
     def fail(self, message_id, failure: Failure):
-        self.world.tell("dead" if failure.final else "failed", self.source.name, message_id)
+        self.world.deliver("dead" if failure.final else "failed", self.source.name, message_id)
 
 
 _topologies: dict[tuple[object, ...], tuple[Topology, Config, Plan]] = {}

@@ -56,7 +56,7 @@ if __name__ == "__main__":
     config = Config(max_spout_pending=100)
     topology = topology_in(folder, int(numbers))
     with submit(topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
-        assert len(running._run.checkpoint.places) == 2, "driver and executors are on one machine"
+        assert len(running._run.checkpoint.folders) == 2, "driver and executors are on one machine"
         assert running.await_termination(timeout_secs=240)
         numbers_told = running.stats()["numbers"].total
         assert (numbers_told.failed, numbers_told.timed_out) == (0, 0)

@@ -75,7 +75,7 @@ def test_a_function_may_return_a_list_of_value_lists_or_nothing():
     assert emitted(lambda tup: None, None) == []
 
 
-def test_what_was_yielded_before_an_exception_stands():
+def test_what_was_yielded_before_an_exception_is_kept():
     @bolt(outputs=["word"])
     def breaks(tup):
         yield ["a"]
@@ -88,7 +88,7 @@ def test_what_was_yielded_before_an_exception_stands():
 
 
 @pytest.mark.parametrize("wrong", ["word", ["word"], 5, [5], [{"word": 1}], [None]], ids=repr)
-def test_what_is_no_list_of_value_lists_is_told_with_the_way_to_write_it(wrong):
+def test_a_result_that_is_no_list_of_value_lists_is_reported_with_the_fix(wrong):
     with pytest.raises(MisuseError, match="not a list of values") as caught:
         emitted(lambda tup: wrong, None)
     assert "yield [word]" in caught.value.fix
@@ -107,7 +107,7 @@ def test_a_decorated_function_travels():
     assert again.outputs == ["word"]
 
 
-def test_a_builtin_that_tells_nobody_what_it_takes_is_given_the_benefit_of_the_doubt():
+def test_a_builtin_without_a_signature_is_accepted():
     assert bolt()(iter).function is iter
 
 

@@ -123,7 +123,7 @@ def test_the_applications_own_logging_comes_first_also_if_it_is_set_up_later(cap
         assert (own.stream.getvalue(), capsys.readouterr().err) == ("once\n", "")
 
 
-def test_a_closed_stderr_stops_nobody(monkeypatch):
+def test_a_closed_stderr_raises_no_error(monkeypatch):
     with bare_program():
         print_by_default()
         closed = io.StringIO()

@@ -61,20 +61,20 @@ def test_a_path_without_dead_letters_is_refused_and_nothing_is_made(tmp_path, pl
     assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*")] == ["folder"]
 
 
-def test_the_folder_of_a_checkpoint_stands_for_its_dead_letters(tmp_path):
+def test_the_folder_of_a_checkpoint_names_its_dead_letters(tmp_path):
     DeadLetters(tmp_path / "dead_letters.sqlite", create=True).close()
     with DeadLetters(tmp_path) as letters:
         assert letters.count() == 0
 
 
-def test_a_wrong_java_home_is_told_before_java_is_started(monkeypatch, tmp_path):
+def test_a_wrong_java_home_is_reported_before_java_is_started(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="JAVA_HOME is wrong") as caught:
         refuse_missing_java()
     assert str(tmp_path / "bin" / "java") in caught.value.what
 
 
-def test_a_machine_without_java_is_told_what_to_install(monkeypatch, tmp_path):
+def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="none is found") as caught:

@@ -81,7 +81,7 @@ def test_masking_what_is_masked_changes_nothing():
         ("postgresql://me:S3cr3t@h:1,i:2/db?options=-c%20x", "postgresql://***@h:1,i:2/db?options=***"),
     ],
 )
-def test_a_secret_is_not_shown_wherever_it_stands(url, shown):
+def test_a_secret_is_not_shown_wherever_it_is(url, shown):
     assert masked_url(url) == shown
     assert masked_url(shown) == shown
 

@@ -1,4 +1,4 @@
-"""The receiving thread: bounded, in order, and its errors are told behind what came before them."""
+"""The receiving thread: bounded, in order, and errors are raised after the items before them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_items_come_in_order_and_the_spout_is_woken(made, is_async):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_error_is_raised_once_behind_what_came_before_it_and_then_it_goes_on(made, is_async):
+def test_an_error_is_raised_once_after_the_items_before_it_and_then_receiving_continues(made, is_async):
     source = Source()
     receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
     for item in ([1], OSError("gone"), [2]):

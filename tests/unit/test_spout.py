@@ -21,7 +21,7 @@ FAILURE = Failure("why", FailureKind.FAILED, FailureCause.EXCEPTION, "b", None, 
 
 
 class Kept(SpoutOutputCollector):
-    """A collector that keeps what is emitted, and refuses what it is told to."""
+    """A collector that keeps what is emitted, and refuses what the test names."""
 
     def __init__(self, refuse=()):
         self.emitted = []
@@ -88,36 +88,36 @@ def test_a_spout_without_next_tuple_cannot_be_made():
         Half()
 
 
-def test_verdicts_in_batches_are_told_one_by_one_in_the_order_given():
-    told = []
+def test_verdicts_in_batches_are_delivered_one_by_one_in_the_order_given():
+    delivered = []
 
     class Telling(Silent):
         def ack(self, message_id):
-            told.append(("ack", message_id))
+            delivered.append(("ack", message_id))
 
         def fail(self, message_id, failure):
-            told.append(("fail", message_id, failure.reason))
+            delivered.append(("fail", message_id, failure.reason))
 
     Telling().ack_batch([3, 1])
     Telling().fail_batch([(2, FAILURE)])
-    assert told == [("ack", 3), ("ack", 1), ("fail", 2, "why")]
+    assert delivered == [("ack", 3), ("ack", 1), ("fail", 2, "why")]
 
 
 def test_one_callback_that_raises_does_not_silence_the_others():
-    told = []
+    delivered = []
 
     class Picky(Silent):
         def ack(self, message_id):
             if message_id in ("bad", "worse"):
                 raise ValueError(message_id)
-            told.append(message_id)
+            delivered.append(message_id)
 
     with pytest.raises(ValueError, match="bad"):
         Picky().ack_batch([1, "bad", 2])
     with pytest.raises(ExceptionGroup) as caught:
         Picky().ack_batch(["bad", 3, "worse"])
     assert [str(e) for e in caught.value.exceptions] == ["bad", "worse"]
-    assert told == [1, 2, 3]
+    assert delivered == [1, 2, 3]
 
 
 def test_an_iterable_spout_emits_each_item_with_its_position_and_then_ends():

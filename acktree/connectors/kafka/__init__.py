@@ -5,7 +5,7 @@
 """
 
 try:
-    import confluent_kafka  # noqa: F401  # asked here, so that the error says what to install
+    import confluent_kafka  # noqa: F401  # imported here, so that the error says what to install
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"acktree.connectors.kafka needs {missing.name}: pip install 'acktree[kafka]'", name=missing.name

@@ -1,4 +1,4 @@
-"""Settings of Kafka's client, and its errors in our words: whether they pass, and what to do."""
+"""Settings of Kafka's client, and its errors as ConnectorErrors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS: Final = ("topic", "partition", "offset", "key", "value", "timestamp_ms")
 """What both spouts emit."""
 CONNECT_SECS: Final = 3.0
 client_log: Final = logging.getLogger("confluent_kafka")
-# What the client logs, its errors tell as well: a refused login would be a line a second.
+# The client's errors say all that it logs: a refused login would log a line a second.
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL)
 
@@ -36,7 +36,7 @@ SERVERS_GONE: Final = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, Kafk
 def settings_of(
     bootstrap_servers: str, given: Mapping[str, Any] | None, ours: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The client's settings: what the user gives goes before our defaults.
+    """The client's settings: what the user gives takes precedence over our defaults.
 
     Raises:
         ConfigError: No server is named.
@@ -49,40 +49,41 @@ def settings_of(
 
 
 def connector_error(error: KafkaError, where: str) -> ConnectorError:
-    """What the client told, in our words."""
+    """An error of the client, as a ConnectorError: what it means, whether to try again, and the fix."""
     code, words = error.code(), error.str()
     if code in _REFUSED_LOGIN:
-        fix = "mend sasl.username and sasl.password in config; nothing was received or sent"
+        fix = "correct sasl.username and sasl.password in config; nothing was received or sent"
         return ConnectorError("Kafka refused the login", where, fix)
     if code == KafkaError._SSL or is_other_protocol(error):  # noqa: SLF001
-        fix = "mend security.protocol in config, or name the port that speaks TLS and trust its certificate"
+        fix = "correct security.protocol in config, or use the port that speaks TLS and trust its certificate"
         return ConnectorError("Kafka and this client do not agree on TLS", where, fix)
     if code in _REFUSED_ACCESS:
         fix = "give the user the right to the topic (READ or WRITE, DESCRIBE) and to the group (READ)"
         return ConnectorError(f"Kafka refused access: {words:.200}", where, fix)
     if code in UNKNOWN_TOPIC:
-        fix = "make the topic, or mend its name, and submit again"
+        fix = "create the topic, or correct its name, and submit again"
         return ConnectorError(f"there is no such topic: {words:.200}", where, fix)
     if is_fatal(error):
         fix = "see what the server says, and submit again"
         return ConnectorError(f"Kafka's client cannot go on: {words:.200}", where, fix)
-    fix = "see whether the servers run and can be reached; it is tried again until then"
+    fix = "check that the servers run and are reachable; it is tried again until then"
     return ConnectorError(f"Kafka does not answer as it should: {words:.200}", where, fix, can_retry=True)
 
 
 def is_other_protocol(error: KafkaError) -> bool:
-    """Whether a server closed a new connection as one does that speaks TLS to a plain port, or the reverse.
+    """Whether a server closed a new connection as it does when one side speaks TLS and the other does not.
 
-    A server that stops does so too: it is a mistake only where no connection was ever made.
+    A server that stops closes connections in the same way. So it is a configuration error only where no
+    connection was ever made.
     """
     return "PLAINTEXT broker listener?" in error.str() or "SSL listener?" in error.str()
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client can do nothing more; what a delivery reports of it is not marked as fatal."""
+    """Whether the client is of no further use. A delivery's error has this code without the fatal mark."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001
 
 
 def is_final(error: KafkaError) -> bool:
-    """Whether nobody's patience helps."""
+    """Whether a new attempt cannot succeed."""
     return not (connector_error(error, "").can_retry or is_other_protocol(error))

@@ -1,13 +1,14 @@
-"""One member of a consumer group: what partitions it has, what it receives, how far it has committed.
+"""One member of a consumer group: its partitions, the records it receives, the offsets it commits.
 
 Rules of this file
 ------------------
-1. What is committed is the frontier, and never more: ``progress.py``.
-2. A partition that is revoked is committed as far as it is done, and what is open of it is ``lost``: whoever
-   reads it next begins at the frontier.
-3. The client does not raise when the servers are gone; it tells a callback. That is asked each time.
-4. A callback of the client that raises would leave it without an answer: what fails there is made up for by a
-   later call.
+1. A commit never passes the frontier: see ``progress.py``.
+2. When a partition is revoked its frontier is committed, and its open messages are ``lost``: the next member
+   that reads it begins at the frontier.
+3. The client does not raise when the servers are gone; it calls ``error_cb``. :meth:`Member.check` raises
+   what that noted.
+4. The client's callbacks must not raise, or a rebalance would stay unanswered: a later call repeats what
+   failed in them.
 
 Source: librdkafka's pages on consumer groups.
 """
@@ -50,10 +51,10 @@ class Member:
     """A client in a group. Used on one thread, on which its callbacks run too.
 
     Attributes:
-        partitions: Those that are assigned and have begun.
+        partitions: The assigned partitions that have begun.
         runs: The messages that were emitted and are not done.
-        ahead: Records that were received, and ends of partitions, in order.
-        is_down: Whether no server could be reached when that was last asked.
+        ahead: Received records and partition ends, in order, that are not emitted yet.
+        is_down: Whether no server could be reached at the last check.
     """
 
     def __init__(
@@ -65,19 +66,19 @@ class Member:
         on_lost: Callable[[list[int]], None],
         report: Callable[[ConnectorError], None],
     ) -> None:
-        """Connect, see that the topics are there, and join the group.
+        """Connect, check that the topics exist, and join the group.
 
         Args:
-            settings: The client's.
+            settings: The client's settings.
             topics: Topics, or regular expressions that begin with ``^``.
             start: Where partitions begin.
-            where: As errors name the place.
+            where: The ``where`` of errors.
             on_lost: Called with the ids of open messages whose partition is gone.
             report: Called with an error after which reading goes on.
 
         Raises:
-            ConnectorError: The servers cannot be reached, or refuse; or a topic is not there.
-            ConfigError: A setting that the client does not take.
+            ConnectorError: The servers cannot be reached, or refuse; or a topic does not exist.
+            ConfigError: The client does not take a setting.
         """
         self.partitions: dict[Key, Partition] = {}
         self.runs = OpenRuns()
@@ -87,7 +88,7 @@ class Member:
         self._on_lost, self._report = on_lost, report
         self._seeks: dict[Key, int] = {}
         self._unbegun: set[Key] = set()
-        self._gone: set[Key] = set()  # whose next offset is not there
+        self._gone: set[Key] = set()  # their next offset does not exist
         self._assigned_now: set[Key] = set()
         self._errors: list[KafkaError] = []
         self._is_paused = self._is_closing = False
@@ -99,7 +100,9 @@ class Member:
         try:
             self._consumer: Any = Consumer({**settings, **callbacks}, logger=client_log)
         except (KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(f"Kafka's client refuses its settings: {error}", where, "mend config") from None
+            raise ConfigError(
+                f"Kafka's client refuses its settings: {error}", where, "correct config"
+            ) from None
         try:
             self._meet_servers()
         except ConnectorError:
@@ -119,7 +122,7 @@ class Member:
         return sum(known) if known else None
 
     def close(self) -> None:
-        """Commit, and leave the group. Nothing is told to be lost."""
+        """Commit, and leave the group. ``on_lost`` is not called."""
         self._is_closing = True
         if not self.is_down:
             self._commit_now(self._consumer, self.partitions.values())
@@ -127,22 +130,22 @@ class Member:
             self._consumer.close()
 
     def _assign(self, consumer: Any, given: Sequence[TopicPartition]) -> None:  # noqa: ANN401
-        """Begin partitions where the group, or ``first_poll``, says."""
+        """Begin partitions at the group's commit, or where ``first_poll`` says."""
         try:
             starts = self._begin(consumer, given)
-        except KafkaException:  # they are begun by a later call; until then their records are not wanted
+        except KafkaException:  # `check` begins them later; their records are dropped until then
             starts = list(given)
             self._unbegun.update((each.topic, each.partition) for each in given)
         if self._is_cooperative:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
-        # Said in any case: a partition that comes again is paused as it was when it went.
+        # In any case: a partition that is assigned again has the state it had when it was revoked.
         (consumer.pause if self._is_paused else consumer.resume)(starts)
         self._assigned_now.update((each.topic, each.partition) for each in given)
 
     def _begin(self, consumer: Any, given: Sequence[TopicPartition]) -> list[TopicPartition]:  # noqa: ANN401
-        """Make the progress of partitions; gives where each begins."""
+        """Add the progress of partitions to ``partitions``. Returns where each begins."""
         begun: list[Partition] = []
         for found in consumer.committed(list(given), timeout=CONNECT_SECS):
             if found.error is not None:
@@ -154,11 +157,11 @@ class Member:
             else:
                 begun.append(Partition(*key, self._start.first_offset(consumer, key), mark=self._start.mark))
         self.partitions.update({(each.topic, each.number): each for each in begun})
-        self._commit_now(consumer, begun)  # at once: after a crash the latest offset is another one
+        self._commit_now(consumer, begun)  # at once: after a crash "latest" would be a later offset
         return [TopicPartition(each.topic, each.number, each.position) for each in begun]
 
     def _begin_late(self) -> None:
-        """Begin partitions that could not be begun when they were assigned. Raises if they still cannot."""
+        """Begin partitions that could not begin when they were assigned. Raises if they still cannot."""
         if not self._unbegun:
             return
         try:
@@ -169,13 +172,13 @@ class Member:
         self._unbegun.clear()
 
     def _revoke(self, consumer: Any, taken: Sequence[TopicPartition]) -> None:  # noqa: ANN401
-        """Another member reads these partitions next: commit how far they are done."""
+        """Commit the frontiers of partitions that another member reads next."""
         mine = [self.partitions.get((each.topic, each.partition)) for each in taken]
         self._commit_now(consumer, [each for each in mine if each is not None])
         self._forget(consumer, taken)
 
     def _forget(self, _: object, taken: Sequence[TopicPartition]) -> None:
-        """Partitions are gone, and may be read by another member already."""
+        """Drop partitions that are gone; another member may read them already."""
         keys = {(each.topic, each.partition) for each in taken}
         self._unbegun -= keys
         lost: list[int] = []
@@ -190,45 +193,45 @@ class Member:
             self._on_lost(lost)
 
     def pause(self, *, wanted: bool) -> None:
-        """Let the client receive nothing, or let it receive again."""
+        """Pause or resume receiving."""
         if wanted == self._is_paused:
             return
-        places = [TopicPartition(*key) for key in self.partitions]
-        with suppress(KafkaException):  # of a partition that is about to be revoked
-            (self._consumer.pause if wanted else self._consumer.resume)(places)
+        partitions = [TopicPartition(*key) for key in self.partitions]
+        with suppress(KafkaException):  # a partition that is about to be revoked
+            (self._consumer.pause if wanted else self._consumer.resume)(partitions)
         self._is_paused = wanted
 
     def poll(self, most: int) -> None:
-        """Take what the client has, and run its callbacks."""
+        """Take the records that the client has, and run its callbacks."""
         try:
             self._seek()
             self._assigned_now.clear()
             messages = self._consumer.consume(most, 0)
         except KafkaException as error:
             raise connector_error(error.args[0], self._where) from error
-        # What came before a partition was assigned anew in the same call is of its earlier assignment.
+        # Records of a partition that was assigned again in this call may be of its earlier assignment.
         old = {(each.topic(), each.partition()) for each in messages} if self._assigned_now else set()
         for key in old & self._assigned_now & self.partitions.keys():
             self._seeks[key] = self.partitions[key].position
         self.ahead.extend([each for each in messages if not self._is_error(each)])
 
     def _seek(self) -> None:
-        """Let partitions be read from elsewhere: they are assigned anew, which always takes effect."""
+        """Move partitions to other offsets by assigning them again, which always takes effect."""
         seeks, self._seeks = self._seeks, {}
-        places = [TopicPartition(*key, offset) for key, offset in seeks.items()]
-        if not places:
+        starts = [TopicPartition(*key, offset) for key, offset in seeks.items()]
+        if not starts:
             return
         if self._is_cooperative:
-            self._consumer.incremental_unassign(places)
-            self._consumer.incremental_assign(places)
+            self._consumer.incremental_unassign(starts)
+            self._consumer.incremental_assign(starts)
         else:
-            at = {key: each.position for key, each in self.partitions.items()} | seeks
-            places = [TopicPartition(*key, offset) for key, offset in at.items()]
-            self._consumer.assign(places)
-        (self._consumer.pause if self._is_paused else self._consumer.resume)(places)
+            positions = {key: each.position for key, each in self.partitions.items()} | seeks
+            starts = [TopicPartition(*key, offset) for key, offset in positions.items()]
+            self._consumer.assign(starts)
+        (self._consumer.pause if self._is_paused else self._consumer.resume)(starts)
 
     def _is_error(self, message: Message) -> bool:
-        """Whether it is neither a record nor the end of a partition; what is wrong is noted."""
+        """Whether it is neither a record nor the end of a partition; notes the error."""
         error = message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             return False
@@ -239,7 +242,7 @@ class Member:
         return True
 
     def _jump_all(self) -> None:
-        """Go on in partitions in which the next offset is not there. Raises a ConnectorError if it cannot."""
+        """Move partitions whose next offset does not exist. Raises a ConnectorError if that fails."""
         for key in sorted(self._gone):
             try:
                 if key in self.partitions:
@@ -249,12 +252,12 @@ class Member:
             self._gone.discard(key)
 
     def _jump(self, key: Key, partition: Partition) -> None:
-        """Go on at the first record that there is. Open records stay: memory has them for another try."""
+        """Continue at the first existing record. Open records stay open: they are kept in memory."""
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), timeout=CONNECT_SECS)
         where = f"partition {partition.number} of topic {partition.topic!r}, {self._where}"
         if partition.position > high:
-            what = f"the topic was made anew: it ends at offset {high}, and {partition.position} is next"
-            self.partitions[key] = Partition(*key, low, mark=partition.mark)  # its offsets mean other records
+            what = f"the topic was created again: it ends at offset {high}, and {partition.position} is next"
+            self.partitions[key] = Partition(*key, low, mark=partition.mark)  # the offsets are new
         else:
             what = (
                 f"retention removed the records from {partition.position} to {low - 1} before they were read"
@@ -265,16 +268,16 @@ class Member:
         self._seeks[key] = low
 
     def is_moving(self, key: Key) -> bool:
-        """Whether a partition is about to be read from elsewhere, so that what it brings counts nothing."""
+        """Whether a partition is about to move to another offset: its received records are dropped."""
         return key in self._seeks
 
     def check(self) -> None:
-        """Look at what the client told of its connections. Raises what is wrong."""
+        """Handle the errors that the client reported of its connections. Raises those that need action."""
         errors = list(self._errors)
         self._errors.clear()
         for error in errors:
             if error.code() in UNKNOWN_TOPIC:
-                self.is_down = True  # the question below says whether that is so
+                self.is_down = True  # `_see_topics` below finds out
             elif is_final(error):
                 raise connector_error(error, self._where)
             elif error.code() in SERVERS_GONE:
@@ -286,37 +289,35 @@ class Member:
         self._jump_all()
 
     def _meet_servers(self) -> None:
-        """See that the topics are there, before anything is subscribed to."""
+        """Check that the topics exist, before anything is subscribed to."""
         deadline = monotonic() + CONNECT_SECS
         while True:
             try:
                 self._see_topics(_MEET_SECS)
                 return
             except ConnectorError as error:
-                for _ in range(
-                    _CALLBACKS
-                ):  # nothing is subscribed to: it runs callbacks, and gives no record
+                for _ in range(_CALLBACKS):  # runs callbacks; without a subscription it returns no record
                     self._consumer.poll(0)
-                told = [each for each in self._errors if is_final(each) or is_other_protocol(each)]
-                if told:
-                    raise connector_error(told[0], self._where) from error
+                final = [each for each in self._errors if is_final(each) or is_other_protocol(each)]
+                if final:
+                    raise connector_error(final[0], self._where) from error
                 if not error.can_retry or monotonic() > deadline:
                     raise
 
     def _see_topics(self, secs: float) -> None:
-        """Ask a server for the topics. Raises what is wrong."""
+        """Ask a server for the topics. Raises a ConnectorError if one is missing, or no server answers."""
         try:
             for topic in self._topics:
                 listed = self._consumer.list_topics(None if topic.startswith("^") else topic, timeout=secs)
-                told = getattr(listed.topics.get(topic), "error", None)
-                if told is not None:
-                    raise self._unless_it_starts(told)
+                missing = getattr(listed.topics.get(topic), "error", None)
+                if missing is not None:
+                    raise self._unless_it_starts(missing)
         except KafkaException as error:
             raise connector_error(error.args[0], self._where) from error
         self._missing_since = None
 
     def _unless_it_starts(self, error: KafkaError) -> ConnectorError:
-        """The error; a topic that was there is unknown to a server that starts, too."""
+        """The error; it can be retried for a while where a starting server may not know the topic yet."""
         ours = connector_error(error, self._where)
         if error.code() in UNKNOWN_TOPIC and self.partitions:
             now = monotonic()
@@ -326,7 +327,7 @@ class Member:
         return ours
 
     def commit_if_due(self) -> None:
-        """Commit what has moved, once a second, without waiting for the answer."""
+        """Commit frontiers that have moved, once a second, without waiting for the answer."""
         if monotonic() >= self._commit_after:
             self._commit_after = monotonic() + _COMMIT_SECS
             offsets = self._to_commit(self.partitions.values())
@@ -335,23 +336,23 @@ class Member:
                     self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def _commit_now(self, consumer: Any, partitions: Iterable[Partition]) -> None:  # noqa: ANN401
-        """Commit, and wait for the answer. What could not be committed is delivered again."""
+        """Commit, and wait for the answer. Where that fails, records are delivered again."""
         mine = list(partitions)
         offsets = self._to_commit(mine)
         if not offsets:
             return
         try:
-            told = consumer.commit(offsets=offsets, asynchronous=False)
+            answer = consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
-            told = None
-        done = {(each.topic, each.partition) for each in told or () if each.error is None}
+            answer = None
+        done = {(each.topic, each.partition) for each in answer or () if each.error is None}
         asked = {(each.topic, each.partition) for each in offsets}
         for partition in mine:
             if (partition.topic, partition.number) in asked - done:
                 partition.committed = None
 
     def commit_through(self, partition: Partition, end: int) -> None:
-        """Commit what is emitted next. Raises where that fails."""
+        """Commit up to an offset before its records are emitted. Raises where that fails."""
         metadata = encode_done(end, np.zeros(0, dtype=np.int64), partition.mark)
         offsets = [TopicPartition(partition.topic, partition.number, end, metadata)]
         try:
@@ -370,7 +371,7 @@ class Member:
         return found
 
     def _note_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
-        """What was not committed is committed with the next."""
+        """Note which commits failed: the next commit repeats them."""
         for each in offsets:
             partition = self.partitions.get((each.topic, each.partition))
             if partition is not None and (error is not None or each.error is not None):

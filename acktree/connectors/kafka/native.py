@@ -2,10 +2,10 @@
 
 Rules of this file
 ------------------
-1. Spark's checkpoint is what says where the source goes on. The group's offsets are written for people and
-   lag tools, and are never read.
-2. The frontier is below every open record. Records are read in order and in whole micro-batches, so what lies
-   between two records that were told of is a gap, once their micro-batch was told.
+1. The source resumes from Spark's checkpoint. The group's offsets are written for people and lag tools, and
+   are never read.
+2. The frontier is below every open record. Records are read in order and in whole micro-batches. So, once all
+   records of a micro-batch were reported, the offsets between two of them are gaps.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide".
 """
@@ -35,11 +35,11 @@ SOURCE_JARS: Final = (
     "org.apache.commons:commons-pool2:2.13.1",
     f"{_TOKENS}:4.1.0-preview1",
 )
-"""The source for Spark 4.2 and 4.3; what else it needs PySpark brings."""
+"""The source for Spark 4.2 and 4.3. PySpark has its other dependencies."""
 _CENTRAL: Final = "https://repo1.maven.org/maven2"
 _OLDEST: Final = (4, 2)
 _NEWEST_OF_OTHERS: Final = (4, 3)
-"""Up to this version of Spark, jars of other versions have to do."""
+"""Up to this version of Spark, jars of other versions are used."""
 
 
 def kafka_packages(spark_version: str) -> dict[str, str]:
@@ -49,9 +49,9 @@ def kafka_packages(spark_version: str) -> dict[str, str]:
 
         spark = SparkSession.builder.config(map=kafka_packages(pyspark.__version__)).getOrCreate()
 
-    Spark fetches them from Maven Central when the session starts. Of Spark 4.3.0 there is no source there:
-    the one of 4.2.0 works with it. One jar that this one needs is there in an earlier version alone, and is
-    fetched by its address.
+    Spark fetches them from Maven Central when the session starts. Maven Central has no source of Spark 4.3.0:
+    the one of 4.2.0 works with it. One of its dependencies exists there in an earlier version only, and is
+    fetched by its URL.
 
     Args:
         spark_version: ``pyspark.__version__``.
@@ -91,18 +91,19 @@ def kafka_dataframe_spout(
     Args:
         spark: The session, which needs the jars of :func:`kafka_packages`.
         bootstrap_servers: ``"host:9092,..."``.
-        topics: A topic or several; one that begins with ``^`` is a regular expression, given alone.
-        group_id: The group under which the frontier is committed every second, for lag tools; nothing reads
-            from there. None: none.
+        topics: A topic or several, or one regular expression, which begins with ``^``.
+        group_id: The group to which the frontier is committed every second, for lag tools. It is never read.
+            None: nothing is committed.
         starting_offsets: ``"earliest"``, ``"latest"`` or Spark's JSON: where a new checkpoint begins.
-        max_offsets_per_trigger: How many records a micro-batch takes; None: all that there are. It is all the
-            back-pressure there is, in place of ``max_spout_pending``.
+        max_offsets_per_trigger: How many records a micro-batch takes; None: all that there are. It is the
+            only back-pressure: ``max_spout_pending`` does not apply.
         on_data_loss: What to do when records are gone before they were read, because retention removed them
-            or the topic was made anew. ``"stop"``: stop with an error that names the offsets. ``"go_on"``: go
-            on with the records that there are.
-        options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id``
-            those of security are given to the client that commits, where it knows them: user and password of
-            ``kafka.sasl.jaas.config`` too, but no Java trust store. Name ``kafka.ssl.ca.location`` for it.
+            or the topic was deleted and created again. ``"stop"``: stop with an error that names the offsets.
+            ``"go_on"``: continue with the records that there are.
+        options: Further options of Spark's source, such as ``kafka.security.protocol``. With ``group_id`` the
+            security options also configure the client that commits, as far as it knows them: also user and
+            password of ``kafka.sasl.jaas.config``, but no Java trust store. Give it ``kafka.ssl.ca.location``
+            instead.
 
     Returns:
         A spout that emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; a record's
@@ -147,9 +148,9 @@ def kafka_dataframe_spout(
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """What a connection needs of the options of Spark's source, as librdkafka calls it.
+    """The security options of Spark's source, under librdkafka's names.
 
-    Java's client is given user and password in ``sasl.jaas.config``, and its trust store is not read here.
+    User and password are taken from ``sasl.jaas.config``. A Java trust store is left out.
     """
     given = {
         name.removeprefix("kafka."): value
@@ -168,10 +169,10 @@ _UNKNOWN: Final = re.compile(r'No such configuration property: "([^"]*)"')
 
 
 class Frontier:
-    """How far the records of each partition are done, as an ``Acknowledger`` hears of it."""
+    """How far the records of each partition are done, from the verdicts that an ``Acknowledger`` receives."""
 
     def __init__(self) -> None:
-        """Nothing was heard."""
+        """Begin without verdicts."""
         self._ends: dict[tuple[str, int], int] = {}
         self._open: dict[tuple[str, int], set[int]] = {}
 
@@ -200,12 +201,12 @@ class Frontier:
 
 
 class GroupFrontier(Acknowledger):
-    """Commits the frontier to a consumer group without members; a commit that fails is made up for later."""
+    """Commits the frontier to a consumer group without members. A failed commit is repeated later."""
 
     keep_alive_secs = _COMMIT_SECS
 
     def __init__(self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any]) -> None:
-        """Nothing is connected before ``open``."""
+        """Check the settings; ``open`` connects."""
         where = f"group {group_id!r} at {bootstrap_servers}"
         self._settings = settings_of(bootstrap_servers, config, {"group.id": group_id}, where)
         self._where = where
@@ -214,7 +215,7 @@ class GroupFrontier(Acknowledger):
         self._committed: dict[tuple[str, int], int] = {}
 
     def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
-        """Take note of what an earlier run left open."""
+        """Note the records that an earlier run left open."""
         self._frontier, self._committed = Frontier(), {}
         self._frontier.note_open(context.open_message_ids)
         while True:
@@ -225,22 +226,22 @@ class GroupFrontier(Acknowledger):
                 unknown = _UNKNOWN.search(str(error))
                 if unknown is None or self._settings.pop(unknown[1], None) is None:
                     what = f"Kafka's client refuses its settings: {error}"
-                    raise ConfigError(what, self._where, "mend options") from None
+                    raise ConfigError(what, self._where, "correct options") from None
 
     def open_batch(self, message_ids: Sequence[Hashable]) -> None:
-        """Hold the frontier at these."""
+        """Hold the frontier at these records."""
         self._frontier.note_open(message_ids)
 
     def ack_batch(self, message_ids: Sequence[Hashable]) -> None:
-        """Let it pass these."""
+        """Let the frontier pass these records."""
         self._frontier.note_done(message_ids)
 
     def fail_batch(self, failures: Sequence[tuple[Hashable, Failure]]) -> None:
-        """Let it pass these: they come no more."""
+        """Let the frontier pass these records: they are not tried again."""
         self._frontier.note_done([message_id for message_id, _ in failures])
 
     def keep_alive(self) -> None:
-        """Commit what has moved. Raises a ConnectorError that is reported once, until it succeeds."""
+        """Commit frontiers that have moved. Raises a ConnectorError where that fails."""
         moved = {
             key: offset
             for key, offset in self._frontier.offsets().items()
@@ -248,16 +249,15 @@ class GroupFrontier(Acknowledger):
         }
         if not moved or self._consumer is None:
             return
-        places = [TopicPartition(topic, number, offset) for (topic, number), offset in moved.items()]
+        offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in moved.items()]
         try:
-            self._consumer.list_topics(
-                places[0].topic, timeout=CONNECT_SECS
-            )  # a commit alone has no time limit
-            self._consumer.commit(offsets=places, asynchronous=False)
+            # A commit alone has no time limit: this call finds out whether a server answers.
+            self._consumer.list_topics(offsets[0].topic, timeout=CONNECT_SECS)
+            self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
-            told = connector_error(error.args[0], self._where)
-            fix = f"{told.fix}; records are processed all the same, only lag tools see an old offset"
-            raise ConnectorError(told.what, told.where, fix, can_retry=True) from error
+            explained = connector_error(error.args[0], self._where)
+            fix = f"{explained.fix}; records are processed all the same, only lag tools see an old offset"
+            raise ConnectorError(explained.what, explained.where, fix, can_retry=True) from error
         self._committed |= moved
 
     def close(self) -> None:

@@ -3,10 +3,10 @@
 Rules of this file
 ------------------
 1. The frontier is the offset below which every record that was emitted is done. It never passes an open one.
-2. Offsets may have gaps: compaction, aborted transactions and control records leave them. What lies between
-   two records that were emitted one after the other is a gap, so no rule needs consecutive offsets.
-3. Offsets above the frontier that are done travel in the metadata of the commit. They are not emitted again
-   by whoever reads the partition next; if they do not fit, some are, which loses nothing.
+2. Offsets may have gaps: compaction, aborted transactions and control records leave them. Offsets between two
+   records that were emitted one after the other are a gap, so no rule needs consecutive offsets.
+3. The metadata of a commit holds the done offsets above the frontier. The next reader of the partition does
+   not emit them again. Where not all fit, it emits some records twice, and loses none.
 
 Source: Storm's ``OffsetManager``; the metadata is ours, as in Confluent's parallel consumer.
 """
@@ -26,7 +26,7 @@ import pyarrow as pa
 Int64s = npt.NDArray[np.int64]
 
 MOST_METADATA: Final = 4000
-"""Characters of a commit's metadata; servers take 4,096 unless told otherwise."""
+"""Characters of a commit's metadata; servers take 4,096 by default."""
 _MARK: Final = "acktree-1 "
 _NONE: Final[Int64s] = np.zeros(0, dtype=np.int64)
 
@@ -35,12 +35,12 @@ class Run:
     """Consecutive messages of one partition: ids ``first_id``, ``first_id + 1``, ...
 
     Attributes:
-        partition: Where they are from.
+        partition: Their partition.
         first_id: The message id of the first.
         offsets: Ascending, shape (n,).
         is_done: Whether each is acked or given up, shape (n,).
-        left: How many are not.
-        batch: The records, for another try; None when all are done, or another member has the partition.
+        left: How many are not done.
+        batch: The records, for another attempt; None when all are done, or another member has the partition.
     """
 
     __slots__ = ("batch", "first_id", "is_done", "left", "offsets", "partition")
@@ -70,7 +70,7 @@ class Partition:
 
         Args:
             done: Offsets from the start on that are done already, ascending.
-            mark: Who commits, as :func:`is_marked` looks for it; "" for nobody in particular.
+            mark: The checkpoint that commits, as :func:`is_marked` looks for it; "" where it does not matter.
         """
         self.mark = mark
         self.topic, self.number, self.position = topic, number, start
@@ -87,7 +87,7 @@ class Partition:
         return is_new
 
     def add(self, run: Run) -> None:
-        """Take messages that were emitted."""
+        """Add messages that were emitted."""
         self._runs.append(run)
         self._emitted += len(run.offsets)
 
@@ -103,7 +103,7 @@ class Partition:
 
     @property
     def frontier(self) -> int:
-        """What is to be committed: the offset of the first record that is not done."""
+        """The offset to commit: that of the first record that is not done."""
         self._trim()
         if not self._runs:
             return self.position
@@ -111,7 +111,7 @@ class Partition:
         return int(first.offsets[int(np.argmin(first.is_done))])
 
     def to_commit(self) -> tuple[int, str]:
-        """The frontier, and what is done above it as metadata."""
+        """The frontier, and the done offsets above it as metadata."""
         frontier = self.frontier
         parts = [run.offsets[run.is_done] for run in self._runs]
         self._done_before = self._done_before[self._done_before >= frontier]
@@ -124,7 +124,7 @@ class Partition:
             yield from run.open_ids.tolist()
 
     def runs(self) -> Iterable[Run]:
-        """Runs of which some message is above the frontier."""
+        """The runs with a message above the frontier."""
         return tuple(self._runs)
 
     def _trim(self) -> None:
@@ -150,16 +150,16 @@ class OpenRuns:
         return run
 
     def close(self, message_ids: Sequence[Any]) -> None:
-        """Take note that messages are done. Ids of a partition that is gone change nothing."""
-        for run, places in self.find(message_ids):
-            run.is_done[places] = True
+        """Note messages as done. Ids of a partition that is gone have no effect."""
+        for run, indices in self.find(message_ids):
+            run.is_done[indices] = True
             run.left = len(run.is_done) - int(np.count_nonzero(run.is_done))
             if not run.left:
                 run.batch = None
                 self._runs.pop(run.first_id, None)
 
     def find(self, message_ids: Sequence[Any]) -> Iterator[tuple[Run, Int64s]]:
-        """The runs of some messages, and their places in each."""
+        """The runs of some messages, and the messages' indices in each."""
         if not self._runs or not len(message_ids):
             return
         ids = np.sort(np.asarray(message_ids, dtype=np.int64))
@@ -167,23 +167,23 @@ class OpenRuns:
         firsts = np.array([run.first_id for run in runs], dtype=np.int64)
         cuts = np.searchsorted(ids, firsts)
         for run, start, end in zip(runs, cuts, [*cuts[1:], len(ids)], strict=True):
-            places = ids[start:end] - run.first_id
-            places = places[places < len(run.offsets)]
-            if len(places):
-                yield run, places
+            indices = ids[start:end] - run.first_id
+            indices = indices[indices < len(run.offsets)]
+            if len(indices):
+                yield run, indices
 
     def forget(self, partition: Partition) -> None:
-        """Forget the messages of a partition that another member reads: they are not emitted again here."""
+        """Forget the messages of a partition that another member reads now."""
         for run in partition.runs():
             run.batch = None
             self._runs.pop(run.first_id, None)
 
 
 def encode_done(frontier: int, done: Int64s, mark: str = "") -> str:
-    """Offsets above a frontier, ascending, as text of at most MOST_METADATA characters; the lowest first.
+    """Ascending offsets above a frontier as text. Drops the highest until it has MOST_METADATA characters.
 
     Args:
-        mark: A word that is written behind them, also where there are none.
+        mark: A word that is appended, also where there are no offsets.
 
     >>> decode_done(7, encode_done(7, np.array([9, 12])))
     array([ 9, 12])
@@ -208,7 +208,7 @@ def is_marked(metadata: str | None, mark: str) -> bool:
 
 
 def decode_done(frontier: int, metadata: str | None) -> Int64s:
-    """The offsets that :func:`encode_done` wrote; none where somebody else wrote the metadata."""
+    """The offsets that :func:`encode_done` wrote; none where another program wrote the metadata."""
     if not metadata or not metadata.startswith(_MARK):
         return _NONE
     try:

@@ -24,10 +24,10 @@ class KafkaSink(Bolt):
         topic: The topic.
         config: Further settings of librdkafka, such as ``security.protocol`` and ``compression.type``.
 
-    Reads the field ``value`` (bytes, str or None), and where there are such fields ``key`` and ``headers`` (a
-    mapping from str to bytes). The records of a micro-batch are confirmed together; one that is refused, by
-    its size or its type, fails alone. The producer is idempotent: a connection that breaks makes no record
-    twice, but a tuple that is tried again does. An unconfirmed record is given up after 30 s
+    Reads the field ``value`` (bytes, str or None), and, if they are there, ``key`` and ``headers`` (a mapping
+    from str to bytes). The records of a micro-batch are confirmed together; a record that is refused for its
+    size or type fails alone. The producer is idempotent: a broken connection writes no record twice, but a
+    tuple that is tried again is written again. An unconfirmed record is given up after 30 s
     (``delivery.timeout.ms``).
     """
 
@@ -57,7 +57,7 @@ class KafkaSink(Bolt):
             try:
                 producer.produce(self.topic, on_delivery=on_delivery, **record)
                 return
-            except BufferError:  # what waits to be sent fills the client's queue
+            except BufferError:  # the client's queue of unsent records is full
                 producer.poll(_FULL_SECS)
             except KafkaException as error:
                 self._is_spent |= is_fatal(error.args[0])
@@ -70,7 +70,7 @@ class KafkaSink(Bolt):
             return
         try:
             producer.flush()
-        except BaseException:  # such as a time limit: its tuples fail, and what it holds is nobody's
+        except BaseException:  # such as a time limit: all tuples fail, and the producer is discarded
             self._is_spent = True
             raise
         finally:
@@ -79,7 +79,7 @@ class KafkaSink(Bolt):
 
     def _delivered(self, tup: Tuple, error: KafkaError | None, _: object) -> None:
         """Called in ``flush`` and while the client's queue is full, once for each record."""
-        with suppress(MisuseError):  # `execute` raised after it had handed over the record: it has failed
+        with suppress(MisuseError):  # `execute` raised after `produce`: the tuple has failed already
             if error is None:
                 self._collector.ack(tup)
             else:
@@ -100,7 +100,7 @@ class _Kept:
         self._plain: dict[str, object] = {}
 
     def producer(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the client's
-        """The producer, connected at its first record; another one where settings were mended."""
+        """The producer, connected at its first record. Changed settings make another one."""
         plain: dict[str, object] = {
             name: each for name, each in settings.items() if isinstance(each, str | int | float)
         }
@@ -109,6 +109,6 @@ class _Kept:
                 self.made = Producer(dict(settings), logger=client_log)
             except (KafkaException, TypeError, ValueError) as error:
                 what = f"Kafka's client refuses its settings: {error}"
-                raise ConfigError(what, self._where, "mend config") from None
+                raise ConfigError(what, self._where, "correct config") from None
             self._plain = plain
         return self.made

@@ -1,12 +1,11 @@
-"""The spout that receives in the driver: partitions are assigned by the consumer group.
+"""The spout that receives in the driver. Its consumer group assigns the partitions.
 
 Rules of this file
 ------------------
-1. Message ids are never used twice: a verdict for a record of a partition that is gone means nothing.
-2. The client is polled in every state. While no messages are wanted its partitions are paused: who does not
-   poll for ``max.poll.interval.ms`` loses them.
-3. What the client holds and what it has committed is in ``member.py``, how far records are done in
-   ``progress.py``.
+1. Message ids are never reused: a verdict on a record of a partition that is gone has no effect.
+2. The client is polled in every state, since a member that does not poll for ``max.poll.interval.ms`` loses
+   its partitions. While no messages are wanted its partitions are paused.
+3. ``member.py`` holds the client's partitions and commits, ``progress.py`` how far records are done.
 
 Source: Storm's ``KafkaSpout`` and ``KafkaSpoutConfig``.
 """
@@ -60,24 +59,25 @@ class KafkaSpout(Spout):
 
     Args:
         bootstrap_servers: ``"host:9092,..."``.
-        topics: A topic or several, which must be there; one that begins with ``^`` is a regular expression.
+        topics: A topic or several, which must exist. A name that begins with ``^`` is a regular expression.
         group_id: The consumer group. Tasks of a spout, and other consumers, share its partitions.
         guarantee: ``"at_least_once"``: an offset is committed when every record up to it is acked or given
-            up. ``"at_most_once"``: before the record is emitted. ``"no_guarantee"``: every second, whatever
-            was emitted. Records are tracked messages with ``"at_least_once"`` only.
-        max_uncommitted_offsets: The largest number of records of a task that are emitted and lie above the
-            frontier, done or not. At that number nothing is read until the oldest open record is done.
+            up. ``"at_most_once"``: before the record is emitted. ``"no_guarantee"``: every second, up to the
+            last emitted record. Only with ``"at_least_once"`` are records tracked messages.
+        max_uncommitted_offsets: The largest number of emitted records of a task above the frontier, done or
+            not. At that number nothing is read until the oldest open record is done.
         first_poll: Where a partition begins. ``"uncommitted_..."``: at the group's committed offset; where
-            there is none, at the earliest record, the latest, or the first of ``start_timestamp_ms``. Without
-            ``uncommitted_``: there in any case, when this checkpoint reads the partition for the first time.
+            there is none, at the earliest record, the latest, or the first at ``start_timestamp_ms`` or
+            later. Without ``uncommitted_``: at that record in any case, when this checkpoint reads the
+            partition for the first time.
         start_timestamp_ms: For ``"timestamp"`` and ``"uncommitted_timestamp"``: milliseconds since 1970.
         config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``.
 
     Raises:
-        ConfigError: A setting that cannot be.
+        ConfigError: A setting has a value that is not allowed.
 
-    What a ``Retry`` gives up counts as done: acktree's dead letter is its copy. Without a ``Retry`` a failed
-    record is emitted again at once. The records that are open are kept in memory for that. Kafka counts no
+    A record that a ``Retry`` gives up counts as done: acktree's dead letter is its copy. Without a ``Retry``
+    a failed record is emitted again at once; open records are kept in memory for that. Kafka counts no
     deliveries: after a restart ``tup.attempt`` begins at 1.
     """
 
@@ -111,12 +111,12 @@ class KafkaSpout(Spout):
         self.guarantee, self.first_poll, self.start_timestamp_ms = guarantee, first_poll, start_timestamp_ms
         self.max_uncommitted_offsets, self.group_id = max_uncommitted_offsets, group_id
         self.begun: frozenset[Key] = frozenset()
-        """Partitions that this task has read from; what its checkpoint's other tasks read, commits say."""
+        """Partitions that this task has read from. Commits show those of the checkpoint's other tasks."""
         ours = {"group.id": group_id, "session.timeout.ms": 45_000}
         if (config or {}).get("group.protocol", "classic") == "classic":
             ours["partition.assignment.strategy"] = "cooperative-sticky"
         else:
-            del ours["session.timeout.ms"]  # the server's, in the newer protocol
+            del ours["session.timeout.ms"]  # the newer protocol takes it from the server
         self._settings = settings_of(bootstrap_servers, config, ours, where) | {
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -129,10 +129,10 @@ class KafkaSpout(Spout):
         self._member: Member | None = None
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        """Connect, see that the topics are there, and join the group."""
+        """Connect, check that the topics exist, and join the group."""
         self._collector = collector
         self._most = context.max_spout_pending
-        self._again: deque[tuple[Run, int, int]] = deque()  # (run, place, attempt) of what failed
+        self._again: deque[tuple[Run, int, int]] = deque()  # (run, index, attempt) of failed records
         self._was_asked = False
         mark = "" if self.first_poll.startswith("uncommitted") else context.checkpoint_id
         start = Start(self.first_poll, self.start_timestamp_ms, lambda key: key in self.begun, mark)
@@ -141,7 +141,7 @@ class KafkaSpout(Spout):
         )
 
     def next_tuple(self) -> None:
-        """Emit what failed, and the records that the client has received."""
+        """Emit failed records again, and those that the client has received."""
         member = self._member
         assert member is not None, "called after `open`"
         self._was_asked = True
@@ -168,17 +168,17 @@ class KafkaSpout(Spout):
         self._member.commit_if_due()
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
-        """Note what is done; it is committed within a second."""
+        """Note records as done; the frontier is committed within a second."""
         if self._member is not None:
             self._member.runs.close(message_ids)
 
     def fail_batch(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Note what was given up as done; let the rest be emitted again."""
+        """Note records that were given up as done; emit the others again."""
         self.ack_batch([message_id for message_id, failure in failures if failure.final])
         attempts = {message_id: failure.attempt for message_id, failure in failures if not failure.final}
         if self._member is not None:
-            for run, places in self._member.runs.find(list(attempts)):
-                again = ((run, place, attempts[run.first_id + place] + 1) for place in places.tolist())
+            for run, indices in self._member.runs.find(list(attempts)):
+                again = ((run, index, attempts[run.first_id + index] + 1) for index in indices.tolist())
                 self._again.extend(again)
 
     def lag(self) -> int | None:
@@ -192,21 +192,21 @@ class KafkaSpout(Spout):
             member.close()
 
     def _emit(self, member: Member) -> None:
-        """Emit what was received, a batch for each partition."""
+        """Emit received records, a batch for each partition."""
         groups = groupby(member.ahead, lambda each: (each.topic(), each.partition(), each.error() is None))
         received = [(*key, list(group)) for key, group in groups]
         member.ahead.clear()
-        for place, (topic, number, is_record, group) in enumerate(received):
+        for index, (topic, number, is_record, group) in enumerate(received):
             partition = member.partitions.get((topic, number))
             if partition is None or member.is_moving((topic, number)):
                 continue
-            if not is_record:  # the end: what lies before it and did not come is no record
+            if not is_record:  # the partition's end: the offsets before it that were not received are gaps
                 partition.read_through(int(group[-1].offset() or 0) - 1)
                 continue
             try:
                 self._emit_records(member, partition, group)
-            except BaseException:  # nothing of these records was emitted: else a later commit would pass them
-                member.ahead.extend(each for *_, left in received[place:] for each in left)
+            except BaseException:  # none of these was emitted: without this a later commit would pass them
+                member.ahead.extend(each for *_, left in received[index:] for each in left)
                 raise
 
     def _emit_records(self, member: Member, partition: Partition, records: Sequence[Message]) -> None:
@@ -232,15 +232,15 @@ class KafkaSpout(Spout):
         partition.read_through(end - 1)
 
     def _emit_again(self) -> None:
-        """Emit what failed once more, unless its partition is gone."""
+        """Emit failed records again, unless their partition is gone."""
         waiting, self._again = self._again, deque()
         for run, group in groupby(waiting, lambda each: each[0]):
             if run.batch is None:
                 continue
             rows = list(group)
-            places = [place for _, place, _ in rows]
-            batch = run.batch.take(pa.array(places, pa.int64()))
-            ids, attempts = run.first_id + np.array(places), np.array([attempt for _, _, attempt in rows])
+            indices = [index for _, index, _ in rows]
+            batch = run.batch.take(pa.array(indices, pa.int64()))
+            ids, attempts = run.first_id + np.array(indices), np.array([attempt for _, _, attempt in rows])
             self._collector.emit_batch(batch, ids, attempts=attempts)
 
 

@@ -24,8 +24,8 @@ class Start:
     Attributes:
         first_poll: As given to the spout.
         timestamp_ms: For ``first_poll`` with a timestamp.
-        has_begun: Whether this task has read from a partition.
-        mark: Of this checkpoint, in the metadata of what its tasks commit; "" where every commit counts.
+        has_begun: Tells whether this task has read from a partition.
+        mark: The checkpoint's mark in the metadata of its tasks' commits; "" where every commit counts.
     """
 
     first_poll: str
@@ -34,17 +34,17 @@ class Start:
     mark: str = ""
 
     def counts(self, key: Key, metadata: str | None) -> bool:
-        """Whether a partition goes on at the group's commit."""
+        """Whether a partition begins at the group's commit."""
         is_any = self.first_poll.startswith("uncommitted")
         return is_any or self.has_begun(key) or is_marked(metadata, self.mark)
 
     def first_offset(self, consumer: Any, key: Key) -> int:  # noqa: ANN401  # the client's
-        """Where a partition begins that is begun anew. Raises KafkaException."""
+        """Where a partition begins that has no commit to begin at. Raises KafkaException."""
         low, high = consumer.get_watermark_offsets(TopicPartition(*key), timeout=CONNECT_SECS)
         if self.first_poll.endswith("earliest"):
             return int(low)
         if self.timestamp_ms is None:
             return int(high)
-        place = TopicPartition(*key, self.timestamp_ms)
-        [found] = consumer.offsets_for_times([place], timeout=CONNECT_SECS)
+        asked = TopicPartition(*key, self.timestamp_ms)
+        [found] = consumer.offsets_for_times([asked], timeout=CONNECT_SECS)
         return int(found.offset if found.offset >= 0 else high)

@@ -26,7 +26,7 @@ PIECE_BYTES: Final = 4 << 20
 """The approximate size of a blob, which holds at least one row. The JVM copies each blob several times."""
 
 _PIECES_PER_PARTITION = 1 << 24
-_PLACES_PER_SPOUT = 1 << 47
+_POSITIONS = 1 << 47
 
 
 _UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalType", "VariantType"})
@@ -54,7 +54,7 @@ def refuse_unknown_types(component: str, schema: StructType) -> None:
 
 
 def refuse_nested_ids(component: str, schema: StructType, id_columns: Sequence[str]) -> None:
-    """Check, before the query starts, that an ``Acknowledger`` can be told the ids: they must be hashable.
+    """Check, before the query starts, that the ids are hashable, as an ``Acknowledger`` needs them.
 
     Raises:
         TopologyError: Names the column.
@@ -111,10 +111,10 @@ def rows_as_wire(
             piece for batch in batches for piece in _pieces_of(admitted(batch.rename_columns(fields), where))
         )
         for number, piece in enumerate(pieces):
-            place = partition * _PIECES_PER_PARTITION + number
-            head = json.dumps((component, batch_id, task * _PLACES_PER_SPOUT + place, is_tracked)).encode()
+            position = partition * _PIECES_PER_PARTITION + number
+            head = json.dumps((component, batch_id, task * _POSITIONS + position, is_tracked)).encode()
             host = partition % partitions
-            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, place, 0, head, batch_to_bytes(piece))])
+            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, position, 0, head, batch_to_bytes(piece))])
 
     return run
 

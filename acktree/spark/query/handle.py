@@ -56,15 +56,15 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
-        """A full disk, a checkpoint out of reach or records that are gone, where it comes to that."""
+        """The cause: a stopped session, a full disk, lost records or a lost checkpoint, or the error."""
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return MisuseError(
                 "its Spark session was stopped while the topology ran",
                 f"checkpoint {self._checkpoint.place}",
                 "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
             )
-        error = lost_records.told(error)
-        return self._checkpoint.files.told(full_disk.told(error, *self._checkpoint.places))
+        error = full_disk.explained(lost_records.explained(error), *self._checkpoint.folders)
+        return self._checkpoint.files.explained(error)
 
     def _is_session_stopped(self) -> bool:
         with suppress(Exception):  # a JVM that is gone does not answer
@@ -72,8 +72,8 @@ class SparkQuery(Query):
         return False
 
     def batch_ms(self) -> Mapping[str, int]:
-        """Where the time of the last micro-batch went, by Spark's phases; empty before the first."""
-        with suppress(Exception):  # a JVM that is going away; this is for display
+        """The milliseconds of each of Spark's phases in the last micro-batch; empty before the first."""
+        with suppress(Exception):  # the JVM may be ending; this is for display only
             # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
             progress = self._query._jsq.lastProgress()  # noqa: SLF001
             if progress is not None:
@@ -82,7 +82,7 @@ class SparkQuery(Query):
         return {}
 
     def stop(self, *, at_once: bool) -> None:
-        """Stop the query; what Spark prints about a micro-batch that is broken off is not shown."""
+        """Stop the query; with ``at_once`` without Spark's output about the interrupted micro-batch."""
         if at_once:
             mute_stderr()
         self._query.stop()

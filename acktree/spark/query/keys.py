@@ -1,4 +1,4 @@
-"""Where Spark puts the key of a stateful operator: a pure function, so that no job has to ask."""
+"""The partition of a stateful operator's key, as a pure function: no Spark job is needed to find it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _rotated(word: int, left: int) -> int:
 
 @lru_cache(maxsize=8)
 def partition_keys(partitions: int) -> tuple[int, ...]:
-    """For each partition a key that Spark's hash puts there.
+    """For each partition a key that Spark's hash assigns to it.
 
     A stateful operator places its keys by murmur3: keys 0 and 1 of two would share one partition.
     """

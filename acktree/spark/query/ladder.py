@@ -1,7 +1,7 @@
-"""The plan: source and levels, one line of operators, never a branch.
+"""The query plan: source and levels, as one chain of operators without a branch.
 
-A streaming DataFrame that is read twice is computed twice, user code included. So every operator takes all
-rows, works on its own and passes the rest on.
+A streaming DataFrame that is read twice is computed twice, including user code. So every operator receives
+all rows, processes its own and passes the others on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812  # the field's name for it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
@@ -36,12 +36,11 @@ def ladder(
 
     Args:
         spouts: The DataFrames whose rows are messages, by component.
-        after: The inbox number after which a fresh checkpoint of Spark's begins.
+        after: The inbox number after which a new checkpoint of Spark begins.
     """
     session.dataSource.register(InboxSource)
-    clock_ms = F.unix_millis(
-        F.current_timestamp()
-    )  # the micro-batch's: logged, and the same when it is run again
+    # The micro-batch's time: Spark logs it, so it is the same when the micro-batch runs again.
+    clock_ms = F.unix_millis(F.current_timestamp())
     rows = (
         session.readStream.format(FORMAT)
         .options(
@@ -59,11 +58,12 @@ def ladder(
         if spout.acknowledger is not None:
             refuse_nested_ids(name, frame.schema, spout.id_columns)
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
-        # mapInArrow looks columns up by name and takes a dot in one for a struct's field: they go by number.
+        # mapInArrow looks columns up by name, and a dot in a name would mean a struct's field. So they are
+        # numbered.
         frame = frame.toDF(*map(str, range(len(frame.columns))))
         rows = rows.unionByName(frame.mapInArrow(to_wire, WIRE_DDL))
     rows = rows.withColumn("clock_ms", clock_ms)
-    if spouts:  # a DataFrame is cut as its source likes: bring every row to the partition that works on it
+    if spouts:  # a DataFrame has its source's partitions: bring every row to the partition that processes it
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful:

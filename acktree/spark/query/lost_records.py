@@ -1,6 +1,6 @@
-"""Spark's Kafka source stops when records are gone before it read them: told as what it is, with what to do.
+"""Recognizes that Spark's Kafka source stopped over records that were gone before it read them.
 
-Retention removed them, or their topic was deleted, or made anew under its name.
+Retention removed them, or their topic was deleted, and perhaps created again under its name.
 
 Source: ``error/kafka-error-conditions.json`` of Spark's Kafka source.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 from acktree.errors import ConnectorError
 
-__all__ = ["told"]
+__all__ = ["explained"]
 
 _LOSS: Final = re.compile(
     r"Some data may have been lost because they are not available in Kafka any more;"
@@ -23,8 +23,8 @@ _UNKNOWN: Final = "UnknownTopicOrPartitionException"
 _DELETED: Final = "have been deleted"
 
 
-def told(error: BaseException) -> BaseException:
-    """The error, or a ConnectorError that names the offsets, where that is what it comes to."""
+def explained(error: BaseException) -> BaseException:
+    """A ConnectorError that names the offsets, if lost records caused the error; else the error."""
     text = str(error)
     found = _LOSS.search(text)
     reason = "" if found is None else " ".join(found["reason"].split())[:300]
@@ -32,7 +32,9 @@ def told(error: BaseException) -> BaseException:
         return error
     if not reason or _DELETED in reason:
         what = "there is no such topic, or a partition of it is gone" + (f": {reason}" if reason else "")
-        fix = "make the topic, or mend its name; for a topic made anew give the topology a new checkpoint"
+        fix = (
+            "create the topic, or correct its name; if it was deleted and created again, use a new checkpoint"
+        )
     else:
         what = f"records were gone before they were read: {reason}"
         fix = (

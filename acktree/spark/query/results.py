@@ -1,17 +1,17 @@
-"""What a micro-batch hands to the driver, and what its rows of DataFrames hold.
+"""The results of a micro-batch for the driver, with the payloads of its rows of DataFrames.
 
-With a ``Retry`` level 0 tells for each row of a DataFrame its root and what it holds (kind PAYLOADS). The
-driver reads that of rows that failed or stay open. For an ``Acknowledger`` it tells their ids (kind IDS), of
-which the driver reads all. The rest stays where the level put it: in scratch files
-where driver and workers share a machine, else among the blocks that Spark keeps on the executors' disks.
+With a ``Retry``, level 0 sends the root and the payload of each row of a DataFrame (kind PAYLOADS). The
+driver reads the payloads of rows that failed or stay open. For an ``Acknowledger``, level 0 sends the message
+ids (kind IDS), and the driver reads all of them. Payloads that are not read stay where the level put them: in
+scratch files if driver and workers share a machine, else in blocks that Spark keeps on the executors' disks.
 
 Rules of this file
 ------------------
-1. What the driver collects at once is bounded, however large the micro-batch is: an attempt that is too large
-   would be too large again at every restart, since Spark runs a logged micro-batch again as it is.
-2. The levels run once. What is collected in several jobs is kept by Spark after the first, and a part that is
-   lost with its executor is computed again, with the same rows.
-3. Nothing here outlives the sink's call: what must last is written by the acker and the journal.
+1. The driver collects a bounded number of bytes at once, however large the micro-batch is. Without a bound, a
+   micro-batch that is too large would fail again at every restart, since Spark repeats a logged micro-batch.
+2. The levels run once. Spark keeps their output, so that several jobs can collect it. A part that is lost
+   with its executor is computed again, with the same rows.
+3. Nothing here outlives the sink's call: the acker and the journal write what must be durable.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLLECTED_BYTES: Final = 64 << 20
-"""How many bytes the driver collects through Spark at once, about; one wire row at least."""
+"""About how many bytes the driver collects through Spark at once; at least one wire row."""
 _PAYLOADS: Final = int(Kind.PAYLOADS)
 _IDS: Final = int(Kind.IDS)
 
 
 @dataclass(frozen=True)
 class Results:
-    """What one micro-batch hands over; open while :func:`results_of` is.
+    """The results of one micro-batch; valid inside :func:`results_of`.
 
     Attributes:
-        rows: All wire rows but those of kinds PAYLOADS and IDS.
-        payloads: Gives what rows of some roots hold, in pieces of some megabytes. Roots of which the
-            micro-batch says nothing are left out.
-        ids: The same for their message ids.
+        rows: All wire rows except those of kinds PAYLOADS and IDS.
+        payloads: Returns the payloads of some roots, in pieces of some megabytes. Roots that are not in the
+            micro-batch are left out.
+        ids: The same for message ids.
     """
 
     rows: Iterable[WireRow]
@@ -59,11 +59,11 @@ class Results:
 
 @contextmanager
 def results_of(frame: DataFrame, folder: str | None, *, has_payloads: bool) -> Iterator[Results]:
-    """Open what a micro-batch hands over, for as long as the sink works on it.
+    """The results of a micro-batch, for as long as the sink needs them.
 
     Args:
-        frame: What ``foreachBatch`` was given.
-        folder: Where large rows are; None where driver and workers share no machine.
+        frame: The DataFrame that ``foreachBatch`` passes.
+        folder: The folder of large rows; None if driver and workers share no machine.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
     if folder is not None or not has_payloads:
@@ -79,7 +79,7 @@ def results_of(frame: DataFrame, folder: str | None, *, has_payloads: bool) -> I
 
 
 def _beside(frame: DataFrame, folder: str | None) -> Results:
-    """Of rows in files: what is collected says where they are."""
+    """Results whose large rows are in files, which the collected rows name."""
     apart: dict[int, list[WireRow]] = {_PAYLOADS: [], _IDS: []}
     rows: list[WireRow] = []
     for batch in frame.toArrow().to_batches():
@@ -92,7 +92,7 @@ def _beside(frame: DataFrame, folder: str | None) -> Results:
 def payloads_in_rows(
     rows: Sequence[WireRow], folder: str | None = None
 ) -> Callable[[Int64s], Iterator[Payload]]:
-    """Gives what rows of some roots hold, from rows of kind PAYLOADS or the files that they name."""
+    """Returns the payloads of some roots, from rows of kind PAYLOADS or the files that they name."""
 
     def among(wanted: Int64s) -> Iterator[Payload]:
         ascending = np.sort(wanted)
@@ -106,7 +106,7 @@ def payloads_in_rows(
 
 
 def _kept(frame: DataFrame) -> Results:
-    """Of rows that Spark keeps: collected in jobs of their own."""
+    """Results that Spark keeps: each kind of row is collected by a separate job."""
 
     def among(wanted: Int64s) -> Iterator[Payload]:
         if len(wanted):
@@ -115,7 +115,7 @@ def _kept(frame: DataFrame) -> Results:
                 yield payload_of_wire(row.head, row.body)
 
     def ids_among(wanted: Int64s) -> Iterator[Payload]:
-        ascending = np.sort(wanted)  # nearly all are wanted: they are picked here
+        ascending = np.sort(wanted)  # nearly all are wanted, so all are collected and filtered here
         for row in _collected(frame.where(f"kind = {_IDS}")) if len(wanted) else ():
             found = payload_among(row.head, row.body, ascending)
             if found is not None:
@@ -126,7 +126,7 @@ def _kept(frame: DataFrame) -> Results:
 
 
 def _rows_among(wanted: Int64s) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that ``mapInArrow`` runs over rows of kind PAYLOADS: what they say of some roots."""
+    """The function that ``mapInArrow`` runs over rows of kind PAYLOADS: keeps those of some roots."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
@@ -139,7 +139,7 @@ def _rows_among(wanted: Int64s) -> Callable[[Iterable[pa.RecordBatch]], Iterator
 
 
 def _collected(frame: DataFrame) -> Iterator[WireRow]:
-    """All rows, as much of them at once as the driver takes."""
+    """All rows, collected in parts of about :data:`COLLECTED_BYTES`."""
     total = frame.selectExpr("sum(length(head) + length(body))").first()
     parts = -(-int((total and total[0]) or 0) // COLLECTED_BYTES)
     if parts <= 1:

@@ -1,10 +1,11 @@
-"""Where the ladder ends: verdicts come home to the driver, once a micro-batch.
+"""The end of the ladder: brings the verdicts of each micro-batch to the driver.
 
-Called by Spark at least once for each micro-batch, again after a crash between its return and the commit. So
-whatever it tells is told idempotently: verdicts find their message closed, counters are of this run.
+Spark calls it at least once for each micro-batch, and again after a crash between its return and the commit.
+So all that it passes on is idempotent: a second verdict finds its message closed, and counters are of this
+run.
 
-No spout hears of a verdict here. The micro-batch is not committed yet, and should the driver die now it runs
-again, where a bolt may fail that did not fail before: an ack told too early would be an ack of nothing.
+No verdict is delivered to a spout here. The micro-batch is not committed yet. If the driver dies now it runs
+again, and a bolt may fail that did not fail before: an ack that was delivered would have been wrong.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ class Sink:
     """The function given to ``foreachBatch``.
 
     Attributes:
-        results: Takes what each micro-batch decided.
-        scratch: Where large rows are, if driver and workers share a machine.
-        folders: Folders of files that begin with a micro-batch's id, and go with the next one.
-        deliver: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
-        on_batch: Called when a micro-batch has run, and will be committed next.
-        sync: Called with the last committed micro-batch before anything follows from its commit: see
+        results: Judges each micro-batch, and counts.
+        scratch: The folder of large rows, if driver and workers share a machine.
+        folders: Folders of files whose names begin with a micro-batch's id; the next micro-batch deletes
+            them.
+        dispatch: Keeps verdicts for the spout tasks, by task, until the micro-batch is committed.
+        on_batch: Called when a micro-batch has run, before Spark commits it.
+        sync: Called with the last committed micro-batch before anything depends on its commit: see
             ``Checkpoint.sync``.
-        first_batch: What Spark's first micro-batch counts as.
+        first_batch: The number of Spark's first micro-batch in the checkpoint.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
 
@@ -57,7 +59,7 @@ class Sink:
     has_payloads: bool = False
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
-        """Take what one micro-batch decided."""
+        """Take the results of one micro-batch."""
         batch_id = self.first_batch + spark_batch_id
         self.sync(batch_id - 1)
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
@@ -71,13 +73,14 @@ class Sink:
         self.on_batch()
 
     def _take(self, batch_id: int, collected: Results) -> int:
-        """Take what was collected; returns the last number of the inbox that the micro-batch ran over."""
+        """Judge what was collected; returns the last inbox number that the micro-batch ran over."""
         rows = rows_by_kind(collected.rows)
         self.results.note(rows, time.time_ns() // 1_000_000)
         message_ms = source_work_ms(rows)
         if message_ms is not None:
             self.inbox.note_work(message_ms)
-        # Where a DataFrame alone brought rows, nothing of the inbox was run over and no end is told.
+        # Where all rows came from DataFrames, the micro-batch ran over nothing of the inbox, and no order has
+        # an end.
         orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
         last_end = self.results.progress.last[1]
         end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
@@ -88,6 +91,6 @@ class Sink:
 
 
 def _micro_batch(rows: RowsByKind, batch_id: int, *, is_first: bool) -> MicroBatch | None:
-    """The micro-batch whose clock came with these rows; None if none did."""
+    """The micro-batch whose clock is among these rows; None if there is none."""
     clocks = rows.get(Kind.CLOCK, ())
     return MicroBatch(batch_id, clocks[0].clock_ms, is_first) if clocks else None

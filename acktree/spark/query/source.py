@@ -169,13 +169,13 @@ class InboxReader(DataSourceStreamReader):
         work = Work.read(self._folder, self._disk)
         for entry, partition, first, end_row in _slices(data, self._partitions, work):
             body = b""
-            place = (entry.name, first, end_row)
+            rows_of_chunk = (entry.name, first, end_row)
             if self._carries:
                 if chunk is None or chunk[0] != entry:
                     chunk = entry, read_chunk(self._folder, entry.name, self._disk)
                 body = chunk[1].slice(first, end_row).to_bytes()
-                place = (entry.name, 0, end_row - first)
-            head = json.dumps(place).encode()
+                rows_of_chunk = (entry.name, 0, end_row - first)
+            head = json.dumps(rows_of_chunk).encode()
             rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
         head = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
         rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, head))

@@ -1,9 +1,9 @@
-"""What we ask of the Spark session, each setting with its reason and what it bought.
+"""The settings of the Spark session, each with its reason and its gain.
 
-Measured for an empty micro-batch of one map and one stateful stage on two cores: 513 ms with Spark's own
-settings, about 200 ms with these, and half the CPU. ``ms`` below is that micro-batch without the one setting.
-A session that the user brings is changed where that can be done late; for the rest a warning names the
-setting and its gain. Nothing here is needed for correctness but the state store provider.
+Measured with an empty micro-batch of one map and one stateful stage on two cores: 513 ms with Spark's own
+settings, about 200 ms with these, and half the CPU. ``ms`` below is the time of that micro-batch without the
+one setting. In a session that the user made, settings are changed where that is possible after the start; for
+the others a warning names the setting and its gain. Only the state store provider is needed for correctness.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSto
 
 
 class SlowSessionWarning(UserWarning):
-    """The session that was brought lacks a setting that can only be made when it is started."""
+    """The user's session lacks a setting that can only be made when a session starts."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Setting:
     """One setting.
 
     Attributes:
-        is_static: Whether it is read when the session starts, and comes too late afterwards.
-        gain: What it buys, for the warning.
+        is_static: Whether it is read only when the session starts.
+        gain: What it improves, for the warning.
     """
 
     key: str
@@ -59,7 +59,7 @@ SETTINGS: Final = (
         is_static=False,
         gain="state commits",
     ),
-    # A lookup for each write, for a number that nobody here reads.
+    # It costs a lookup for each write, and the number is not used here.
     Setting(
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows",
         "false",
@@ -81,11 +81,11 @@ SETTINGS: Final = (
         is_static=False,
         gain="planning time; off for stateful queries anyway",
     ),
-    # Our source waits by itself, so Spark need not sleep between two looks.
+    # acktree's source waits for entries, so Spark need not sleep between two calls.
     Setting("spark.sql.streaming.pollingDelay", "1ms", is_static=False, gain="up to 10 ms a message"),
-    # Frames are few: the number of rows never cuts a batch, their bytes do.
+    # There are few frames: batches are limited by bytes, never by the number of rows.
     Setting("spark.sql.execution.arrow.maxRecordsPerBatch", "50000", is_static=False, gain="fewer batches"),
-    # 293 ms. What goes is waiting on loopback TCP. Since Spark 4.1.
+    # 293 ms, spent in waits on loopback TCP. Since Spark 4.1.
     Setting(
         "spark.python.unix.domain.socket.enabled",
         "true",
@@ -98,39 +98,39 @@ _JAVA_OPTIONS: Final = (
     # 263-297 ms: the remaining chmods start faster. -Xss16m: Spark matches a regex over an error's text when
     # a query is stopped in mid-batch, which overflows the stock stack and prints a thousand lines.
     "-Djdk.lang.Process.launchMechanism=VFORK -Xss16m "
-    # The JVM moves frames and plans micro-batches, a few a second: for minutes its second compiler takes half
-    # of its CPU, and never gets to what would pay. With both the JVM spends half on a message.
+    # The JVM moves frames and plans a few micro-batches a second. Its second compiler would take half of its
+    # CPU for minutes, for code that is not hot. With both options the JVM spends half the CPU for a message.
     "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 )
 
 _WORKER_ENVIRONMENT: Final = {
-    # A worker takes and gives back the same megabytes in every micro-batch. Left to itself the allocator
-    # hands them to the kernel and gets them again, zeroed page by page: a quarter of a worker's time.
+    # A worker allocates and frees the same megabytes in every micro-batch. By default the allocator returns
+    # them to the kernel and gets them again, zeroed page by page: that is a quarter of a worker's time.
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    # PyArrow's other allocator starts a thread when it is imported, and a process that forks may have none.
+    # PyArrow's other allocator starts a thread at its import, and a process that forks must have none.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 
 
 _MESSAGE_REST_MB: Final = 4
-"""Of a message to an executor, for what it says beside."""
+"""The part of a message to an executor that is reserved for everything except the chunk."""
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 _starting: Final = threading.Lock()
-"""Held while a query starts: its session's settings are lent to it, and put back."""
+"""Held while a query starts: the session's settings are changed for it, and restored."""
 _lent: dict[str, int] = {}
-"""How many topologies run in each session that was made here, by its application's id."""
+"""The number of topologies that run in each session made here, by application id."""
 _lending = threading.Lock()
 
 
 def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
-    """A session to run in, and how to give it back.
+    """A session to run in, and a function that gives it back.
 
-    The one that is there, if there is one: a process has one Spark. It is stopped by the last topology that
-    runs in it, and only if the first one started it.
+    An active session is used, since a process has one Spark. A session that was started here is stopped when
+    the last topology in it gives it back.
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -162,7 +162,7 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
 
 
 def start_session(name: str) -> SparkSession:
-    """A local session with all of our settings; four attempts a task, so that a killed worker is a retry."""
+    """A local session with all settings, and four attempts for each task: a killed worker is tried again."""
     # Workers run this interpreter, not whichever python3 is first on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -175,24 +175,25 @@ def start_session(name: str) -> SparkSession:
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.authenticate": "true",  # its ports are on loopback, where other users are too
+        "spark.authenticate": "true",  # its ports are on loopback, which other users can reach
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Workers are forked from a process that has PyArrow and pandas: 2-5 s of CPU before the first ack.
+        # Workers are forked from a process that has imported PyArrow and pandas: saves 2-5 s of CPU at the
+        # start.
         "spark.python.daemon.module": "acktree.spark.worker.daemon",
-        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop has a umask of its own, beside the JVM's
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop does not use the process's umask
     }
     settings |= {setting.key: setting.value for setting in SETTINGS}
     settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
     mute_stderr(is_over=True)
-    if SparkContext._gateway is None:  # noqa: SLF001  # there is no other way to say how the JVM is started
+    if SparkContext._gateway is None:  # noqa: SLF001  # the only way to pass our own gateway
         SparkContext(conf=conf, gateway=launch(conf))
     else:
         SparkContext.getOrCreate(conf)
-    # Spark's own handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
+    # Spark's handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -200,11 +201,11 @@ def start_session(name: str) -> SparkSession:
 
 
 def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
-    """Make the settings that can be made late, and warn of those that cannot.
+    """Make the settings that can be made after the start, and warn of the others.
 
     Args:
-        is_folder: Whether the checkpoint is one. Elsewhere Spark chooses its file manager, or the user does:
-            ours cannot put a file in the place of another at HDFS.
+        is_folder: Whether the checkpoint is a local folder. At a URL Spark, or the user, chooses the file
+            manager: the one of :data:`SETTINGS` cannot replace a file on HDFS.
     """
     for setting in SETTINGS:
         if setting.value == MANAGER and not is_folder:
@@ -225,10 +226,10 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
 
 @contextmanager
 def lent_partitions(session: SparkSession, partitions: int) -> Iterator[None]:
-    """Let a query that starts meanwhile have its number of partitions; the session's own is put back.
+    """Set the number of partitions for a query that starts in this block, and restore the session's own.
 
-    A query copies its session's settings when it starts. One starts at a time: of two at once one would start
-    with the number of the other, and the session would keep one of the two.
+    A query copies its session's settings when it starts. Only one starts at a time: of two at once, one could
+    start with the number of the other, and the session could keep either.
     """
     with _starting:
         before = session.conf.get(_PARTITIONS, None)
@@ -243,7 +244,7 @@ def lent_partitions(session: SparkSession, partitions: int) -> Iterator[None]:
 
 
 def no_retries_hint(session: SparkSession) -> str | None:
-    """What to say of a local session in which a worker that dies stops the query; None: nothing."""
+    """A hint for a local session in which a single dead worker stops the query; None for other sessions."""
     master = session.sparkContext.master or ""
     found = re.fullmatch(r"local(?:\[([^,\]]+)(?:,\s*(\d+)\s*)?\])?", master)
     if found is None or int(found[2] or 1) > 1:
@@ -269,17 +270,17 @@ def other_python_hint(session: SparkSession) -> str | None:
 
 
 def _without_checksums(session: SparkSession) -> None:
-    """Local files without a .crc beside each: half the files, and log writes of 5 ms instead of 10."""
+    """Write local files without .crc files: half as many files, and log writes of 5 ms instead of 10."""
     jvm, context = getattr(session, "_jvm", None), getattr(session, "_jsc", None)
     if jvm is None or context is None:
-        return  # Spark Connect: the file system is on the other side
+        return  # Spark Connect: the file system is the server's
     local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context.hadoopConfiguration())
     local.setWriteChecksum(False)
     local.setVerifyChecksum(False)
 
 
 def most_carried(session: SparkSession) -> int | None:
-    """How many bytes of a chunk a row may carry to an executor; None where Spark sends it no message."""
+    """The most bytes of a chunk that a row can carry to an executor; None for a local session: no limit."""
     if re.match(r"local(\[[^\[]*\])?$", session.sparkContext.master or ""):
         return None
     most_mb = int(session.sparkContext.getConf().get("spark.rpc.message.maxSize", "128"))

@@ -1,16 +1,16 @@
-"""Code that executors may lack, sent after them: acktree itself, and what lies beside the user's program.
+"""Sends executors the code that they may lack: acktree itself, and modules beside the user's program.
 
-A worker of a local session has the driver's disk. An executor elsewhere has what somebody installed there:
-Spark, numpy, pyarrow and pandas. So what the driver has imported from outside of its installed packages goes
-with the application, as one zip among Spark's own Python files.
+A worker of a local session has the driver's disk. An executor on another machine has only the packages that
+are installed there: Spark, numpy, pyarrow and pandas. So all modules that the driver has imported and that
+are not installed packages are sent with the application, as one zip among Spark's Python files.
 
 Rules of this file
 ------------------
-1. Code travels as source under its own names, never by value: a class that is pickled twice must be one
-   class, or what bolts remember and emit would not be what they compare it with.
-2. What is installed in the driver's ``site-packages`` is for the executors' owner to install there too, but
-   for acktree and cloudpickle, which are ours.
-3. The zip is named by its content: it is sent once, and a worker never takes an old one for it.
+1. Code is sent as source under its own names, never pickled by value. A class that is pickled twice must be
+   the same class in a worker, or remembered and emitted values would not compare equal.
+2. Packages in the driver's ``site-packages`` must be installed on the executors too; only acktree and
+   cloudpickle are sent.
+3. The zip is named by its content: it is sent once, and a worker cannot mistake an old one for it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
 
 _shipped: set[tuple[str, str]] = set()
-"""Application and name of what was sent."""
+"""(application id, name) of each zip that was sent."""
 
 
 def ship_code(session: SparkSession) -> None:
-    """Let the executors of a session find what this process has imported; nothing where they share its disk.
+    """Send this process's modules to the executors of a session; no-op in a local session.
 
-    To be called before the operators are defined: Spark notes for each which Python files it needs.
+    Call it before the operators are defined: Spark notes for each operator which Python files it needs.
     """
     context = session.sparkContext
     if re.match(r"local(\[|$)", context.master or ""):
@@ -60,14 +60,14 @@ def ship_code(session: SparkSession) -> None:
     name = f"acktree-code-{hashlib.sha256(packed).hexdigest()[:16]}.zip"
     if (context.applicationId, name) in _shipped:
         return
-    folder = Path(tempfile.mkdtemp(prefix="acktree-code-"))  # Spark reads it for as long as it runs
+    folder = Path(tempfile.mkdtemp(prefix="acktree-code-"))  # Spark reads it as long as it runs
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_private(folder / name, packed)
     before = list(sys.path)
     context.addPyFile(str(folder / name))
-    sys.path[:] = before  # the driver goes on with its own files
+    sys.path[:] = before  # the driver keeps using its own files
     # Spark starts two processes beside the driver that get no Python files (a stateful operator's first
-    # unpickling) or look for them in the wrong folder (the source). Executors lack this path: no harm.
+    # unpickling) or look for them in the wrong folder (the source). On executors this path has no effect.
     paths = [context.environment.get("PYTHONPATH"), str(folder / name)]
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     _shipped.add((context.applicationId, name))
@@ -75,10 +75,10 @@ def ship_code(session: SparkSession) -> None:
 
 
 def packed_code(modules: Mapping[str, object]) -> bytes:
-    """A zip of the sources of what was imported and is not installed; the same for the same sources.
+    """A zip of the sources of all modules that are not installed packages; equal for equal sources.
 
     Args:
-        modules: What was imported, by name: ``sys.modules``.
+        modules: The imported modules, by name: ``sys.modules``.
     """
     files: dict[str, Path] = {}
     for name, module in sorted(modules.items()):
@@ -87,11 +87,10 @@ def packed_code(modules: Mapping[str, object]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as code:
         for folder in sorted(_folders(files)):
-            code.writestr(
-                zipfile.ZipInfo(f"{folder}/", _LONG_AGO), b""
-            )  # else a namespace is not found in it
-        for place, file in sorted(files.items()):
-            code.writestr(zipfile.ZipInfo(place, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
+            # Python finds a namespace package in a zip only if its folder has an entry.
+            code.writestr(zipfile.ZipInfo(f"{folder}/", _LONG_AGO), b"")
+        for name, file in sorted(files.items()):
+            code.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
@@ -99,14 +98,14 @@ def _travels(name: str, module: object) -> bool:
     file = _file_of(module)
     top = name.partition(".")[0]
     if file is None or top in _SPARKS or name in _BY_VALUE or not file.is_file():
-        return False  # built in, Spark's, pickled with the plan; or in a zip, which came by another way
+        return False  # built in, Spark's, pickled with the plan, or in a zip that was sent otherwise
     return top in _OURS or not _is_installed(file)
 
 
 def _file_of(module: object) -> Path | None:
     """The source of a module, if it has one."""
     if not isinstance(module, ModuleType):
-        return None  # anything may stand in sys.modules: None, or what imports a module when it is touched
+        return None  # sys.modules may hold anything: None, or an object that imports a module when it is used
     file = vars(module).get("__file__")
     return Path(file).absolute() if isinstance(file, str) and file.endswith(".py") else None
 
@@ -118,10 +117,10 @@ def _is_installed(file: Path) -> bool:
 
 
 def _sources(name: str, modules: Mapping[str, object]) -> dict[str, Path]:
-    """Where in a zip the sources go that come with a module: its outermost package's, all of them.
+    """The sources to send with a module, by their names in the zip: all of its outermost package.
 
-    Not only what was imported: bolts may import the rest when they run. Of a namespace, a folder of no
-    package, there is no saying what else lies in it, so only the module itself comes.
+    Modules of the package that are not imported yet are included, since bolts may import them when they run.
+    Of a namespace package only the module itself is sent: its folder may hold anything.
     """
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -134,9 +133,9 @@ def _sources(name: str, modules: Mapping[str, object]) -> dict[str, Path]:
                 for file in init.parent.rglob("*.py")
             }
     file = _file_of(modules[name])
-    assert file is not None, "_travels() saw it"
+    assert file is not None, "_travels() has checked it"
     return {str(PurePosixPath(*parts).with_suffix(".py")): file}
 
 
-def _folders(places: Iterable[str]) -> Iterator[str]:
-    return iter({str(above) for place in places for above in list(PurePosixPath(place).parents)[:-1]})
+def _folders(names: Iterable[str]) -> Iterator[str]:
+    return iter({str(above) for name in names for above in list(PurePosixPath(name).parents)[:-1]})

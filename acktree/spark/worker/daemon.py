@@ -36,9 +36,9 @@ PRELOADED: Final = (
 
 
 def preload() -> None:
-    """Import what workers will need, and exempt it from garbage collection: it is there for good."""
+    """Import what workers will need, and exempt it from garbage collection: it is never freed."""
     for module in PRELOADED:
-        with suppress(Exception):  # two libraries that do not fit raise what they like
+        with suppress(Exception):  # two incompatible libraries may raise anything
             import_module(module)
     gc.freeze()
 

@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 __all__ = ["LabelledStream", "finish_lines", "label", "label_output"]
 
 _QUIET: Final = ("py4j", "pyspark")
-"""Loggers whose INFO is about Spark's own work."""
+"""Loggers whose INFO records concern Spark's own work."""
 
 
 class _Label:
@@ -29,11 +29,11 @@ class _Label:
 
 
 def label(component: str, *, task: int | None = None) -> None:
-    """What is printed from now on is of this bolt.
+    """Set the label of all further output.
 
     Args:
-        component: Its component id; empty: engine code follows.
-        task: Its task id; None where a hook runs whose task is not known.
+        component: The id of the bolt that prints; empty for no label, while engine code runs.
+        task: The task that prints; None in a hook whose task is not known.
     """
     _Label.text = f"component={component} task={task} | " if task is not None else f"component={component} | "
     if not component:
@@ -41,7 +41,7 @@ def label(component: str, *, task: int | None = None) -> None:
 
 
 class LabelledStream(io.TextIOBase):
-    r"""A text stream that passes on whole lines, with the label in front; threads do not mix theirs.
+    r"""A text stream that passes on whole lines, each with the label in front; also with several threads.
 
     >>> out = io.StringIO()
     >>> stream = LabelledStream(out)
@@ -58,7 +58,7 @@ class LabelledStream(io.TextIOBase):
         self._parts = threading.local()
 
     def write(self, text: str) -> int:
-        """Write a text; what follows its last line break waits for the next one."""
+        """Write a text. The part after its last line break is kept until the next one."""
         begun = getattr(self._parts, "begun", "")
         *lines, self._parts.begun = (begun + text).split("\n")
         if lines:
@@ -76,21 +76,21 @@ class LabelledStream(io.TextIOBase):
         self.flush()
 
     def fileno(self) -> int:
-        """The file of the stream, for programs that write to it by themselves."""
+        """The file descriptor of the stream, for programs that write to it directly."""
         return self._stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # read-only
-        """That of the stream."""
+        """The encoding of the stream."""
         return self._stream.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # read-only
-        """That of the stream."""
+        """The error handling of the stream."""
         return self._stream.errors
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the stream has it
-        """What else programs use: ``buffer``, whose bytes get no label, and ``reconfigure``."""
+        """Other attributes of the stream: ``buffer``, whose bytes get no label, and ``reconfigure``."""
         return getattr(self._stream, name)
 
     def isatty(self) -> bool:
@@ -98,12 +98,12 @@ class LabelledStream(io.TextIOBase):
         return self._stream.isatty()
 
     def writable(self) -> bool:
-        """It is."""
+        """True."""
         return True
 
 
 class _Printing(logging.Handler):
-    """Prints records for which nobody has set up a handler."""
+    """Prints records that no configured handler takes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in _QUIET:
@@ -112,9 +112,9 @@ class _Printing(logging.Handler):
 
 
 def label_output() -> None:
-    """Label what this process prints and logs. Called in each task of a worker; does its work once.
+    """Label what this process prints and logs. Called in each task of a worker.
 
-    Spark may replace the streams for one task, so they are looked at in each.
+    Spark may replace the streams for a task, so each call checks them.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -59,8 +59,8 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
             except OSError:  # no room, or no folder: Spark carries it
                 yield row
                 continue
-            place = json.dumps((name, at, len(row.head), len(row.body))).encode()
-            yield row._replace(kind=int(row.kind) + ELSEWHERE, head=place, body=b"")
+            location = json.dumps((name, at, len(row.head), len(row.body))).encode()
+            yield row._replace(kind=int(row.kind) + ELSEWHERE, head=location, body=b"")
             at += size
     finally:
         if file is not None:
@@ -68,13 +68,13 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
 
 
 def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The rows with what they carry, wherever it is; views of the files. A view goes with its row."""
+    """The rows with their contents, which are views of the files. A view is unmapped with its row."""
     for row in rows:
         yield row if row.kind < ELSEWHERE else _taken(folder, row, mmap.MAP_POPULATE)
 
 
 def look(folder: str | None, row: WireRow) -> WireRow:
-    """The same for one row of which little is read: a page is loaded when it is looked at."""
+    """The same for one row of which little is read: pages are loaded at their first access."""
     return row if row.kind < ELSEWHERE else _taken(folder, row, 0)
 
 

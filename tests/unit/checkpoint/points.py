@@ -15,6 +15,6 @@ POINTS = (
     "commit logged",
     "chunks deleted",
     "in the mailbox",
-    "told",
+    "delivered",
     "recorded",
 )

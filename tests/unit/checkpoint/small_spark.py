@@ -60,10 +60,10 @@ class World:
     def __init__(self, folder: Path, count: int, *, redelivers: bool, retry: Retry | None = None):
         self.folder, self.count, self.redelivers, self.retry = folder, count, redelivers, retry
         self.queue = set(range(count))
-        self.told: list[tuple[str, int]] = []
-        self.told_before_commit: list[int] = []
+        self.verdicts: list[tuple[str, int]] = []
+        self.delivered_before_commit: list[int] = []
         self.letters: dict[int, int] = {}  # root -> message id
-        self.told_before_letter: list[int] = []
+        self.delivered_before_letter: list[int] = []
         self.effects: dict[int, list[int]] = {}  # micro-batch -> what it processed, as its last run has it
         self.ran_for_nobody: list[int] = []  # what a run processed that an earlier run had been given
         self.run = 0
@@ -78,7 +78,7 @@ class World:
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
 
     def lives_until(self, *points: str) -> None:
-        """Die at these points, one after the other; ``"told*3"`` is the third time that it is passed."""
+        """Die at these points, one after the other; ``"delivered*3"`` is the third time that it is passed."""
         self.deaths = list(points)
 
     def passed(self, point: str) -> None:
@@ -144,34 +144,34 @@ class Holds(Bolt):
         self.held = []
 
 
-class _Told:
+class _NotesVerdicts:
     """Notes verdicts where the test can see them, as a queue or a log would."""
 
     world: str
 
     def ack(self, message_id):
         world, driver = _worlds[self.world], _drivers[self.world]
-        world.told.append(("acked", message_id))
+        world.verdicts.append(("acked", message_id))
         if not world.committed_effects(driver.held.last_committed())[message_id]:
-            world.told_before_commit.append(message_id)
+            world.delivered_before_commit.append(message_id)
         world.queue.discard(message_id)
-        world.passed("told")
+        world.passed("delivered")
 
     def fail(self, message_id, failure):
         world = _worlds[self.world]
         if failure.final or (world.retry is None and not world.redelivers):
-            world.told.append(("failed", message_id))
+            world.verdicts.append(("failed", message_id))
             if world.retry is not None and message_id not in world.letters.values():
-                world.told_before_letter.append(message_id)
+                world.delivered_before_letter.append(message_id)
             world.queue.discard(message_id)
         self.again(message_id)
-        world.passed("told")
+        world.passed("delivered")
 
     def again(self, message_id):
         """What a spout does with what failed."""
 
 
-class Range(_Told, IterableSpout):
+class Range(_NotesVerdicts, IterableSpout):
     """A spout that replays by position."""
 
     def __init__(self, world: World, name: str):
@@ -179,7 +179,7 @@ class Range(_Told, IterableSpout):
         self.world = name
 
 
-class Queue(_Told, Spout):
+class Queue(_NotesVerdicts, Spout):
     """A spout whose queue brings back what was not settled."""
 
     outputs = ["n"]
@@ -224,9 +224,9 @@ class DyingAcker(DurableAcker):
 
     def settle(self, *arguments: Any, **further: Any) -> Any:
         self.world.passed("in the sink")
-        told = super().settle(*arguments, **further)
+        judged = super().settle(*arguments, **further)
         self.world.passed("acker written")
-        return told
+        return judged
 
 
 class DyingJournal(Journal):
@@ -472,7 +472,7 @@ def live(world: World, turns: int = 400) -> Driver:
                 if driver.is_done:
                     return driver
             else:
-                raise AcktreeError("it goes on for ever", str(world.told), f"died at {world.died_at}")
+                raise AcktreeError("it goes on for ever", str(world.verdicts), f"died at {world.died_at}")
         except DriverDied:
             if driver is not None:
                 driver.close()

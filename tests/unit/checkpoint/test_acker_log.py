@@ -1,7 +1,7 @@
 """The acker's files: whenever the driver dies, the next one finds the acker as of the last commit.
 
 A script of micro-batches is run once by one driver, and then by drivers that die at any touch of a file:
-between two of them, or in the middle of a write. What is told must be the same, byte for byte.
+between two of them, or in the middle of a write. The outcome must be the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Batch:
     rows_failed: Sequence[int] = ()
     now_ms: int = 0
 
-    def told(self) -> tuple[list[WireRow], Any]:
-        """(DELTAS, what gives payloads), as the levels send them."""
+    def sent(self) -> tuple[list[WireRow], Any]:
+        """(DELTAS, a function that returns payloads), as the levels send them."""
         first, end = self.opens
         came = [row_root(n) for rows in self.rows.values() for n in rows]
         acked = [*message_roots(self.acks), *map(row_root, self.rows_acked)]
@@ -115,11 +115,11 @@ CONFIG = Config(message_timeout_secs=T / 1000)
 PLAN = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), CONFIG, 1, SALT)
 
 
-def settle(
+def outcome_of(
     acker: DurableAcker, number: int, batch: Batch, *, is_first: bool = False
 ) -> tuple[bytes, list[Any]]:
-    """What a micro-batch told: the verdicts, and what failed rows held."""
-    verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms, is_first), *batch.told())
+    """The outcome of a micro-batch: the verdicts, and the payloads of failed rows."""
+    verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms, is_first), *batch.sent())
     kept = {
         root: row
         for roots, values in failed
@@ -131,7 +131,7 @@ def settle(
 def undisturbed(script: Sequence[Batch]) -> list[tuple[bytes, list[Any]]]:
     with tempfile.TemporaryDirectory() as folder:
         acker = DurableAcker(PLAN, Path(folder), -1)
-        return [settle(acker, number, batch) for number, batch in enumerate(script)]
+        return [outcome_of(acker, number, batch) for number, batch in enumerate(script)]
 
 
 @contextmanager
@@ -157,25 +157,25 @@ def dying(after: int) -> Iterator[list[int]]:
 def disturbed(
     script: Sequence[Batch], folder: Path, deaths: Sequence[tuple[int, int]]
 ) -> list[tuple[bytes, list[Any]]]:
-    """Run a script while drivers die; what counts is what was told of micro-batches that were committed.
+    """Run a script while drivers die; returns the outcomes of micro-batches that were committed.
 
     Args:
-        deaths: For each driver: after so many touches of files, or else when the sink has returned from this
-            micro-batch, and before its commit.
+        deaths: For each driver: the number of accesses to files after which it dies, and the micro-batch
+            after whose sink call, and before whose commit, it dies otherwise.
     """
-    told: list[tuple[bytes, list[Any]]] = []
+    outcomes: list[tuple[bytes, list[Any]]] = []
     for after, uncommitted in [*deaths, (0, -1)]:
         try:
             with dying(after):
-                acker = DurableAcker(PLAN, folder, len(told) - 1)
-                for number in range(len(told), len(script)):
-                    said = settle(acker, number, script[number])
+                acker = DurableAcker(PLAN, folder, len(outcomes) - 1)
+                for number in range(len(outcomes), len(script)):
+                    outcome = outcome_of(acker, number, script[number])
                     if number == uncommitted:
                         break
-                    told.append(said)
+                    outcomes.append(outcome)
         except DriverDied:
             continue
-    return told
+    return outcomes
 
 
 @pytest.fixture
@@ -199,14 +199,14 @@ SCRIPT = [
 
 
 def test_the_script_tells_verdicts_of_every_kind_and_payloads() -> None:
-    told = undisturbed(SCRIPT)
-    texts = {row["text"] for _, kept in told for _, row in kept if "text" in row}
-    numbers = {row["n"] for _, kept in told for _, row in kept if "n" in row}
+    outcomes = undisturbed(SCRIPT)
+    texts = {row["text"] for _, kept in outcomes for _, row in kept if "text" in row}
+    numbers = {row["n"] for _, kept in outcomes for _, row in kept if "n" in row}
     assert (texts, numbers) == ({"row 0", "row 2", "row 7"}, {3, 5})
-    assert [len(kept) for _, kept in told] == [0, 2, 0, 1, 0, 0, 1, 0, 1, 0]
+    assert [len(kept) for _, kept in outcomes] == [0, 2, 0, 1, 0, 0, 1, 0, 1, 0]
 
 
-def test_whichever_touch_of_a_file_a_driver_dies_at_the_next_says_what_it_would_have_said(
+def test_at_whichever_access_to_a_file_a_driver_dies_the_next_one_gives_the_same_verdicts(
     tmp_path: Path, often_whole: None
 ) -> None:
     expected = undisturbed(SCRIPT)
@@ -219,21 +219,21 @@ def test_whichever_touch_of_a_file_a_driver_dies_at_the_next_says_what_it_would_
 
 
 @pytest.mark.parametrize("number", range(len(SCRIPT)))
-def test_what_was_written_and_never_committed_is_thrown_away_and_decided_again(
+def test_what_was_written_and_never_committed_is_discarded_and_decided_again(
     tmp_path: Path, often_whole: None, number: int
 ) -> None:
     assert disturbed(SCRIPT, tmp_path, [(0, number)] * 3) == undisturbed(SCRIPT)
 
 
-def test_what_a_lost_run_of_a_micro_batch_decided_is_not_there_for_the_second_which_decides_otherwise(
+def test_the_second_run_of_a_micro_batch_does_not_see_the_decisions_of_the_lost_first_run(
     tmp_path: Path,
 ) -> None:
     first = Batch(opens=(0, 40), acks=range(1, 40), rows={"texts": [0, 1]})
-    settle(DurableAcker(PLAN, tmp_path, -1), 0, first)
+    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, first)
     # Run 1 fails message 0 and acks row 0; then the driver dies, and in run 2 it is the other way round.
-    settle(DurableAcker(PLAN, tmp_path, 0), 1, Batch(fails=[0], rows_acked=[0], opens=(40, 90)))
+    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, Batch(fails=[0], rows_acked=[0], opens=(40, 90)))
     acker = DurableAcker(PLAN, tmp_path, 0)
-    said = settle(acker, 1, Batch(acks=[0], rows_failed=[0]))
+    said = outcome_of(acker, 1, Batch(acks=[0], rows_failed=[0]))
     assert said == undisturbed([first, Batch(acks=[0], rows_failed=[0])])[1]
     assert said[1] == [(row_root(0), {"text": "row 0"})]
 
@@ -259,7 +259,7 @@ def scripts(draw: st.DrawFn) -> list[Batch]:
 
 @settings(max_examples=60, deadline=None)
 @given(scripts(), st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 5)), max_size=4), st.booleans())
-def test_however_often_drivers_die_the_same_is_told(
+def test_however_often_drivers_die_the_verdicts_are_the_same(
     script: list[Batch], deaths: list[tuple[int, int]], is_often_whole
 ) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -276,12 +276,12 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name.lstrip("0") for file in (folder / "acker").iterdir())
 
 
-def test_a_restart_after_any_prefix_of_the_files_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_restart_after_any_prefix_of_the_files_continues_from_there(tmp_path: Path) -> None:
     expected = undisturbed(SCRIPT)
     acker = DurableAcker(PLAN, tmp_path / "all", -1)
     for number, batch in enumerate(SCRIPT):
         shutil.copytree(tmp_path / "all", tmp_path / str(number))
-        settle(acker, number, batch)
+        outcome_of(acker, number, batch)
     for committed in range(len(SCRIPT)):
         # The files of all micro-batches lie there, of which only some were committed.
         copied = tmp_path / str(committed)
@@ -289,40 +289,42 @@ def test_a_restart_after_any_prefix_of_the_files_goes_on_from_there(tmp_path: Pa
             shutil.copytree(tmp_path / str(committed + 1), copied, dirs_exist_ok=True)
         again = DurableAcker(PLAN, copied, committed - 1)
         assert [
-            settle(again, number, SCRIPT[number]) for number in range(committed, len(SCRIPT))
+            outcome_of(again, number, SCRIPT[number]) for number in range(committed, len(SCRIPT))
         ] == expected[committed:]
 
 
 def test_a_micro_batch_that_leaves_nothing_open_leaves_no_file(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     for number in range(5):
-        settle(acker, number, Batch((40 * number, 40 * number + 40), range(40 * number, 40 * number + 40)))
+        outcome_of(
+            acker, number, Batch((40 * number, 40 * number + 40), range(40 * number, 40 * number + 40))
+        )
     assert names(tmp_path) == []
     assert list((tmp_path / "payloads").iterdir()) == []
 
 
-def test_a_whole_ledger_takes_the_place_of_the_changes_once_it_is_committed_and_not_before(
+def test_a_whole_ledger_replaces_the_changes_when_it_is_committed_and_not_before(
     tmp_path: Path, often_whole: None
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     for number in range(4):
-        settle(acker, number, Batch(opens=(number, number + 1)))
+        outcome_of(acker, number, Batch(opens=(number, number + 1)))
     # What the whole ledger of micro-batch 3 replaces is needed if that was not committed.
     assert names(tmp_path) == [".change", "1.change", "2.change", "3.whole"]
-    settle(acker, 4, Batch(opens=(4, 5)))
+    outcome_of(acker, 4, Batch(opens=(4, 5)))
     assert names(tmp_path) == ["3.whole", "4.change"]
 
 
-def test_a_driver_that_finds_what_a_whole_ledger_replaced_lets_it_go_with_its_first_change(
+def test_a_driver_deletes_changes_that_a_whole_ledger_replaced_with_its_first_change(
     tmp_path: Path, often_whole: None
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     for number in range(4):
-        settle(acker, number, Batch(opens=(number, number + 1)))
+        outcome_of(acker, number, Batch(opens=(number, number + 1)))
     shutil.copytree(tmp_path, tmp_path / "lost")
     acker = DurableAcker(PLAN, tmp_path, 3)
     assert names(tmp_path) == [".change", "1.change", "2.change", "3.whole"]
-    settle(acker, 4, Batch(opens=(4, 5)))
+    outcome_of(acker, 4, Batch(opens=(4, 5)))
     assert names(tmp_path) == ["3.whole", "4.change"]
     acker = DurableAcker(PLAN, tmp_path / "lost", 2)  # the same, and its micro-batch runs again
     assert names(tmp_path / "lost") == [".change", "1.change", "2.change"]
@@ -330,10 +332,10 @@ def test_a_driver_that_finds_what_a_whole_ledger_replaced_lets_it_go_with_its_fi
 
 def test_changes_are_kept_until_they_are_twice_as_large_as_what_is_open(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(opens=(0, 200_000)))
+    outcome_of(acker, 0, Batch(opens=(0, 200_000)))
     for number in range(1, 6):  # a change of 1.6 MB each; 4.2 MB are open
         acks = range(40_000 * (number - 1), 40_000 * number)
-        settle(acker, number, Batch(opens=(200_000 * number, 200_000 * number + 40_000), acks=acks))
+        outcome_of(acker, number, Batch(opens=(200_000 * number, 200_000 * number + 40_000), acks=acks))
     wholes = [name for name in names(tmp_path) if name.endswith("whole")]
     assert len(wholes) == 1
     size = (tmp_path / "acker" / wholes[0].rjust(len("000000000000.whole"), "0")).stat().st_size
@@ -345,9 +347,9 @@ def test_small_changes_do_not_become_more_and_more_files(
 ) -> None:
     monkeypatch.setattr(acker_module, "_MOST_CHANGES", 20)
     acker, most = DurableAcker(PLAN, tmp_path, -1), 0
-    settle(acker, 0, Batch(opens=(0, 5_000)))
+    outcome_of(acker, 0, Batch(opens=(0, 5_000)))
     for number in range(1, 100):
-        settle(acker, number, Batch(now_ms=number))
+        outcome_of(acker, number, Batch(now_ms=number))
         most = max(most, len(names(tmp_path)))
         if number == 50:
             acker = DurableAcker(PLAN, tmp_path, number)
@@ -357,7 +359,7 @@ def test_small_changes_do_not_become_more_and_more_files(
 def test_a_change_that_somebody_deleted_is_not_passed_over(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     for number in range(4):
-        settle(acker, number, Batch(opens=(number, number + 1)))
+        outcome_of(acker, number, Batch(opens=(number, number + 1)))
     (tmp_path / "acker" / "000000000001.change").unlink()
     with pytest.raises(CheckpointError, match="number 3 follows number 1"):
         DurableAcker(PLAN, tmp_path, 3)
@@ -365,12 +367,12 @@ def test_a_change_that_somebody_deleted_is_not_passed_over(tmp_path: Path) -> No
 
 def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
+    outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
     for folder in ("acker", "payloads"):
         (tmp_path / folder / "new-000000000001.change").write_bytes(b"half of")
     acker = DurableAcker(PLAN, tmp_path, 1)
     assert list(tmp_path.rglob("new-*")) == []
-    verdicts, _ = acker.settle(MicroBatch(1, 0), *Batch(acks=[0]).told())
+    verdicts, _ = acker.settle(MicroBatch(1, 0), *Batch(acks=[0]).sent())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
 
 
@@ -379,7 +381,7 @@ def test_files_are_their_owners_alone(tmp_path: Path, often_whole: None) -> None
     try:
         acker = DurableAcker(PLAN, tmp_path / "checkpoint", -1)
         for number in range(4):
-            settle(acker, number, Batch(opens=(number, number + 1), rows={"texts": [number]}))
+            outcome_of(acker, number, Batch(opens=(number, number + 1), rows={"texts": [number]}))
     finally:
         os.umask(before)
     modes = {
@@ -397,40 +399,40 @@ def late(said: tuple[bytes, list[Any]]) -> bool:
     return said[0] == undisturbed([Batch(opens=(0, 1)), Batch(), Batch(now_ms=T)])[2][0]
 
 
-def test_the_time_between_two_drivers_counts_against_nobody(tmp_path: Path) -> None:
+def test_the_time_between_two_drivers_is_not_counted(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(opens=(0, 1)))
+    outcome_of(acker, 0, Batch(opens=(0, 1)))
     for number in range(1, 8):  # it ran all the while, and nothing changed
-        settle(acker, number, Batch(now_ms=(number - 1) * T // 7))
+        outcome_of(acker, number, Batch(now_ms=(number - 1) * T // 7))
     acker = DurableAcker(PLAN, tmp_path, 7)
-    assert not late(settle(acker, 8, Batch(now_ms=100 * T), is_first=True))
-    assert not late(settle(acker, 9, Batch(now_ms=100 * T + T // 7)))
-    assert late(settle(acker, 10, Batch(now_ms=100 * T + T // 7 + 2)))
+    assert not late(outcome_of(acker, 8, Batch(now_ms=100 * T), is_first=True))
+    assert not late(outcome_of(acker, 9, Batch(now_ms=100 * T + T // 7)))
+    assert late(outcome_of(acker, 10, Batch(now_ms=100 * T + T // 7 + 2)))
 
 
-def test_a_first_micro_batch_that_runs_again_takes_the_time_away_off_once(tmp_path: Path) -> None:
-    settle(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 1)))
-    settle(DurableAcker(PLAN, tmp_path, 0), 1, Batch(now_ms=0))
+def test_a_first_micro_batch_that_runs_again_subtracts_the_time_between_runs_once(tmp_path: Path) -> None:
+    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 1)))
+    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, Batch(now_ms=0))
     for _ in range(3):  # drivers that die before the commit
-        settle(DurableAcker(PLAN, tmp_path, 1), 2, Batch(now_ms=50 * T), is_first=True)
+        outcome_of(DurableAcker(PLAN, tmp_path, 1), 2, Batch(now_ms=50 * T), is_first=True)
     acker = DurableAcker(PLAN, tmp_path, 1)
-    settle(acker, 2, Batch(now_ms=50 * T), is_first=True)
-    assert not late(settle(acker, 3, Batch(now_ms=80 * T), is_first=True))  # of the driver that lives
-    assert not late(settle(acker, 4, Batch(now_ms=81 * T - 1)))
-    assert late(settle(acker, 5, Batch(now_ms=81 * T)))
+    outcome_of(acker, 2, Batch(now_ms=50 * T), is_first=True)
+    assert not late(outcome_of(acker, 3, Batch(now_ms=80 * T), is_first=True))  # of the driver that lives
+    assert not late(outcome_of(acker, 4, Batch(now_ms=81 * T - 1)))
+    assert late(outcome_of(acker, 5, Batch(now_ms=81 * T)))
 
 
 @pytest.mark.parametrize("is_forgotten", [True, False])
-def test_what_an_interrupted_micro_batch_opens_again_is_its_queues_to_bring_back(
+def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_their_queue(
     tmp_path: Path, is_forgotten
 ) -> None:
     """Sequences 0 to 79 are of the first run; micro-batch 1 is interrupted and runs again in the second."""
     interrupted = Batch(opens=(40, 80), acks=[0, *range(40, 60)], fails=[60, 1])
-    settle(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 40)))
-    settle(DurableAcker(PLAN, tmp_path, 0), 1, interrupted)
+    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 40)))
+    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, interrupted)
     acker = DurableAcker(PLAN, tmp_path, 0)
     acker.forget_before({1: 80, 9: 0} if is_forgotten else {9: 0})
-    verdicts, _ = acker.settle(MicroBatch(1, 0), *interrupted.told())
+    verdicts, _ = acker.settle(MicroBatch(1, 0), *interrupted.sent())
     done = [sequence for _, sequences in verdicts.done for sequence in sequences.tolist()]
     if is_forgotten:
         assert not verdicts
@@ -441,17 +443,17 @@ def test_what_an_interrupted_micro_batch_opens_again_is_its_queues_to_bring_back
         assert set(verdicts.failed.roots.tolist()) == {*message_roots([1, 60])}
     # The driver after that finds them gone too, and messages of the new run are like any other.
     acker = DurableAcker(PLAN, tmp_path, 1)
-    verdicts, _ = acker.settle(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).told())
+    verdicts, _ = acker.settle(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).sent())
     assert [(task, sequences.tolist()) for task, sequences in verdicts.done] == [(1, [80])]
     assert verdicts.open_count == (0 if is_forgotten else 56)
     assert verdicts.acked.roots.tolist() == ([] if is_forgotten else message_roots([2]))
 
 
-def test_rows_of_a_dataframe_are_brought_back_by_nobody_and_never_forgotten(tmp_path: Path) -> None:
-    settle(DurableAcker(PLAN, tmp_path, -1), 0, Batch(rows={"texts": [0]}))
+def test_open_rows_of_a_dataframe_are_never_forgotten_since_no_source_repeats_them(tmp_path: Path) -> None:
+    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(rows={"texts": [0]}))
     acker = DurableAcker(PLAN, tmp_path, 0)
     acker.forget_before({1: 1 << 47, 2: 1 << 47})
-    assert settle(acker, 1, Batch(rows_failed=[0]))[1] == [(row_root(0), {"text": "row 0"})]
+    assert outcome_of(acker, 1, Batch(rows_failed=[0]))[1] == [(row_root(0), {"text": "row 0"})]
 
 
 # ---- payloads ---------------------------------------------------------------------------------------------
@@ -464,17 +466,17 @@ def kept(folder: Path) -> list[int]:
 
 def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(rows={"texts": [0, 1]}))
-    settle(acker, 1, Batch(rows={"texts": [2]}, rows_acked=[1]))
+    outcome_of(acker, 0, Batch(rows={"texts": [0, 1]}))
+    outcome_of(acker, 1, Batch(rows={"texts": [2]}, rows_acked=[1]))
     assert kept(tmp_path) == [0, 1]
-    settle(acker, 2, Batch(rows_failed=[0]))
+    outcome_of(acker, 2, Batch(rows_failed=[0]))
     assert kept(tmp_path) == [0, 1]  # micro-batch 2 may run again
-    settle(acker, 3, Batch())
+    outcome_of(acker, 3, Batch())
     assert kept(tmp_path) == [1]
     acker = DurableAcker(PLAN, tmp_path, 3)
-    assert settle(acker, 4, Batch(rows_failed=[2]))[1] == [(row_root(2), {"text": "row 2"})]
+    assert outcome_of(acker, 4, Batch(rows_failed=[2]))[1] == [(row_root(2), {"text": "row 2"})]
     acker = DurableAcker(PLAN, tmp_path, 4)
-    settle(acker, 5, Batch())
+    outcome_of(acker, 5, Batch())
     assert kept(tmp_path) == []
 
 
@@ -482,17 +484,17 @@ def test_when_three_quarters_of_a_file_have_their_verdict_the_open_rows_move_to_
     tmp_path: Path,
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(rows={"texts": range(8)}))
-    settle(acker, 1, Batch(rows_acked=range(6)))
-    settle(acker, 2, Batch())
+    outcome_of(acker, 0, Batch(rows={"texts": range(8)}))
+    outcome_of(acker, 1, Batch(rows_acked=range(6)))
+    outcome_of(acker, 2, Batch())
     assert kept(tmp_path) == [0]  # two of eight are open: a quarter
-    settle(acker, 3, Batch(rows_acked=[6]))
+    outcome_of(acker, 3, Batch(rows_acked=[6]))
     assert kept(tmp_path) == [0, 3]  # micro-batch 3 may run again
-    settle(acker, 4, Batch())
+    outcome_of(acker, 4, Batch())
     assert kept(tmp_path) == [3]
     acker = DurableAcker(PLAN, tmp_path, 4)
-    assert settle(acker, 5, Batch(rows_failed=[7]))[1] == [(row_root(7), {"text": "row 7"})]
-    settle(acker, 6, Batch())
+    assert outcome_of(acker, 5, Batch(rows_failed=[7]))[1] == [(row_root(7), {"text": "row 7"})]
+    outcome_of(acker, 6, Batch())
     assert kept(tmp_path) == []
 
 
@@ -502,17 +504,17 @@ def test_a_driver_that_dies_after_rows_moved_to_a_new_file_leaves_each_of_them_o
 ) -> None:
     moves = Batch(rows_acked=range(7))
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(rows={"texts": range(8)}))
-    settle(acker, 1, moves)
+    outcome_of(acker, 0, Batch(rows={"texts": range(8)}))
+    outcome_of(acker, 1, moves)
     assert kept(tmp_path) == [0, 1]
     acker = DurableAcker(PLAN, tmp_path, committed)
     if not committed:
         assert kept(tmp_path) == [0]
-        settle(acker, 1, moves)
-    verdicts, failed = acker.settle(MicroBatch(2, 0), *Batch(rows_failed=[7]).told())
+        outcome_of(acker, 1, moves)
+    verdicts, failed = acker.settle(MicroBatch(2, 0), *Batch(rows_failed=[7]).sent())
     assert [roots.tolist() for roots, _ in failed] == [[row_root(7)]]
     assert verdicts.failed.roots.tolist() == [row_root(7)]
-    settle(acker, 3, Batch())
+    outcome_of(acker, 3, Batch())
     assert kept(tmp_path) == []
 
 
@@ -521,17 +523,17 @@ def test_what_is_left_open_is_written_in_files_of_a_bounded_size(
 ) -> None:
     monkeypatch.setattr(acker_module, "_FILE_BYTES", 1)
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}))
+    outcome_of(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}))
     assert kept(tmp_path) == [0, 0]
-    settle(acker, 1, Batch(rows_acked=[2]))
-    settle(acker, 2, Batch())
+    outcome_of(acker, 1, Batch(rows_acked=[2]))
+    outcome_of(acker, 2, Batch())
     assert kept(tmp_path) == [0]
     acker = DurableAcker(PLAN, tmp_path, 2)
-    assert settle(acker, 3, Batch(rows_failed=[1]))[1] == [(row_root(1), {"text": "row 1"})]
+    assert outcome_of(acker, 3, Batch(rows_failed=[1]))[1] == [(row_root(1), {"text": "row 1"})]
 
 
 def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> None:
-    deltas, payloads = Batch(rows={"texts": range(9)}, rows_acked=range(6), rows_failed=[6]).told()
+    deltas, payloads = Batch(rows={"texts": range(9)}, rows_acked=range(6), rows_failed=[6]).sent()
     asked: list[list[int]] = []
 
     def asking(wanted: np.ndarray[Any, Any]) -> Any:
@@ -543,18 +545,20 @@ def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> Non
     assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
 
-def test_a_row_that_fails_where_it_comes_is_given_back_and_never_stored(tmp_path: Path) -> None:
+def test_a_row_that_fails_in_its_first_micro_batch_is_returned_and_never_stored(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    said = settle(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}, rows_failed=[0, 2], rows_acked=[1]))
+    said = outcome_of(
+        acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}, rows_failed=[0, 2], rows_acked=[1])
+    )
     assert said[1] == sorted([(row_root(0), {"text": "row 0"}), (row_root(2), {"n": 2, "half": 1.0})])
     assert kept(tmp_path) == []
 
 
 def test_rows_of_two_dataframes_that_one_micro_batch_left_open_keep_their_own_columns(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
-    settle(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2, 3]}))
+    outcome_of(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2, 3]}))
     acker = DurableAcker(PLAN, tmp_path, 0)
-    assert settle(acker, 1, Batch(rows_failed=[1, 2]))[1] == sorted(
+    assert outcome_of(acker, 1, Batch(rows_failed=[1, 2]))[1] == sorted(
         [(row_root(1), {"text": "row 1"}), (row_root(2), {"n": 2, "half": 1.0})]
     )
 
@@ -571,12 +575,12 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
                 acker = DurableAcker(PLAN, Path(folder), number - 1)
             for name, rows in batch.rows.items():
                 model |= dict(zip(map(row_root, rows), held(name, rows).to_pylist(), strict=True))
-            verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms), *batch.told())
+            verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms), *batch.sent())
             lost = {*verdicts.failed.roots.tolist(), *verdicts.timed_out.roots.tolist()}
-            told = [pair for roots, values in failed
+            pairs = [pair for roots, values in failed
                     for pair in zip(roots.tolist(), values.to_pylist(), strict=True)]  # fmt: skip
-            assert len(told) == len(dict(told))
-            assert dict(told) == {root: model[root] for root in lost & model.keys()}
+            assert len(pairs) == len(dict(pairs))
+            assert dict(pairs) == {root: model[root] for root in lost & model.keys()}
             for root in lost | set(verdicts.acked.roots.tolist()):
                 model.pop(root, None)
         acker.settle(MicroBatch(len(script), script[-1].now_ms), [], payloads_in_rows([]))

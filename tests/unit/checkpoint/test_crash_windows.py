@@ -25,30 +25,30 @@ COUNT = 30
 
 def check(world: World) -> None:
     """What holds after any number of deaths."""
-    told, where = Counter(world.told), f"died at {world.died_at}"
+    verdicts, where = Counter(world.verdicts), f"died at {world.died_at}"
     # Nothing is lost: every message has a verdict in the end, and the queue is empty.
-    assert {number for _, number in told} == set(range(COUNT)), where
-    # Acked is what was processed in a micro-batch that is committed, at the moment it was told.
-    assert world.told_before_commit == [], where
-    assert world.told_before_letter == [], where
+    assert {number for _, number in verdicts} == set(range(COUNT)), where
+    # Acked is what was processed in a micro-batch that is committed, at the moment of its delivery.
+    assert world.delivered_before_commit == [], where
+    assert world.delivered_before_letter == [], where
     driver = live_driver(world)
     effects = world.committed_effects(driver.held.last_committed())
-    assert all(effects[number] for verdict, number in told if verdict == "acked"), where
+    assert all(effects[number] for verdict, number in verdicts if verdict == "acked"), where
     # The acker keeps nothing of what drivers that died had opened.
     assert driver.sink.results.progress.open_count == 0, where
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
     # What a queue brings back is processed for its new delivery alone, so bolts remember no other.
     assert world.ran_for_nobody == [], where
     if not world.redelivers:
-        # Only we bring it back: one fate a message, processed once, and told again only after a death.
-        assert len({number for _, number in told}) == len(told), where
-        assert all(effects[number] == 1 for verdict, number in told if verdict == "acked"), where
-        assert all(effects[number] == 0 for verdict, number in told if verdict == "failed"), where
-        assert max(told.values()) <= 1 + len(world.died_at), where
-        # No chunk with messages is left, and no file of the journal once all was told and committed.
+        # Only acktree brings it back: one verdict, processed once, and delivered again only after a death.
+        assert len({number for _, number in verdicts}) == len(verdicts), where
+        assert all(effects[number] == 1 for verdict, number in verdicts if verdict == "acked"), where
+        assert all(effects[number] == 0 for verdict, number in verdicts if verdict == "failed"), where
+        assert max(verdicts.values()) <= 1 + len(world.died_at), where
+        # No chunk with messages is left, and no file of the journal once all is delivered and committed.
         assert driver.inbox.oldest_kept > driver.inbox.last_number, where
     if world.retry is not None:
-        failed = {number for verdict, number in told if verdict == "failed"}
+        failed = {number for verdict, number in verdicts if verdict == "failed"}
         dead = [int(letter.message_id_repr) for letter in driver.letters]
         assert failed <= set(dead), where
         # Only we bring it back: a letter is the one fate of its message, and there is one.
@@ -103,7 +103,7 @@ def test_what_was_tried_again_and_acked_is_not_tried_a_third_time_after_a_death(
 
 
 @KINDS
-def test_what_a_lost_run_of_a_micro_batch_decided_was_never_told(world: World) -> None:
+def test_the_verdicts_of_a_lost_run_of_a_micro_batch_were_never_delivered(world: World) -> None:
     """Run 1 decides ACKED and dies before the commit; in run 2 the same messages fail."""
     world.weather = lambda number, attempt, run: run == 2 and number < 5 and attempt < 3
     if world.retry is None and world.redelivers:
@@ -120,7 +120,7 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
     world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
     driver = live(world)
     check(world)
-    assert set(Counter(world.told).values()) == {1}
+    assert set(Counter(world.verdicts).values()) == {1}
     driver.journal.forget_before(driver.inbox.oldest_kept)
     assert list(driver.held.verdicts.glob("0*")) == []
     assert list((driver.held.folder / "acker").glob("*.change"))  # some messages stayed open for a while
@@ -128,7 +128,7 @@ def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Pat
 
 
 @pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
-def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_next_run(
+def test_after_a_stop_for_too_many_letters_the_next_run_tries_open_messages_as_first_attempts(
     tmp_path: Path, *, redelivers: bool
 ) -> None:
     world = World(
@@ -140,9 +140,9 @@ def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_n
     check(world)
     assert world.stops == 1
     assert len(world.letters) <= 3 + 1  # what the first run stored before, and 7
-    acked = {number for verdict, number in world.told if verdict == "acked"}
+    acked = {number for verdict, number in world.verdicts if verdict == "acked"}
     assert acked == set(range(COUNT)) - set(world.letters.values())
-    assert set(Counter(world.told).values()) == {1}
+    assert set(Counter(world.verdicts).values()) == {1}
     live_driver(world).close()
 
 
@@ -154,7 +154,7 @@ def test_when_too_many_dead_letters_stop_it_what_was_open_is_tried_anew_by_the_n
     st.integers(0, 1000),
 )
 @example(redelivers=False, most=1, deaths=[("handed over", 4)], seed=0)
-def test_any_mixture_of_deaths_and_stops_for_too_many_letters_leaves_the_guarantee(
+def test_the_guarantee_holds_after_any_mixture_of_deaths_and_stops_for_too_many_letters(
     redelivers, most: int, deaths: list[tuple[str, int]], seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

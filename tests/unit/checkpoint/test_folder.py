@@ -84,15 +84,13 @@ def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Pat
     run_once(tmp_path, counting(2), Config(acker_executors=5))  # as many as one likes: the acker is one
 
 
-def test_all_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
+def test_all_refused_changes_are_reported_at_once(tmp_path: Path) -> None:
     run_once(tmp_path, counting(2))
     with pytest.raises(CheckpointError, match=r"'count' is gone, but .*; messages are not tracked any more"):
         run_once(tmp_path, counting(2, name="other"), Config(acker_executors=0))
 
 
-def test_a_changed_topology_goes_on_with_the_task_ids_it_had(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_changed_topology_keeps_its_task_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert run_once(tmp_path, topology(2)).tasks == {"numbers": (1,), "swallow": (2, 3)}
     with caplog.at_level("INFO", "acktree"):
         assert run_once(tmp_path, topology(1)).tasks == {"numbers": (1,), "swallow": (2,)}
@@ -271,7 +269,7 @@ def test_a_url_that_cannot_be_taken_is_refused_and_its_secrets_are_not_shown(
 
 
 @pytest.mark.parametrize("url", ["hdfs://me@names:8020/orders", "s3a://bucket/orders"])
-def test_a_url_of_hadoops_is_taken_as_it_stands_and_offline_tools_say_that_they_need_a_folder(
+def test_a_url_of_hadoops_is_taken_unchanged_and_offline_tools_say_that_they_need_a_folder(
     url: str,
 ) -> None:
     assert location_of(f"{url}/") == url
@@ -280,7 +278,7 @@ def test_a_url_of_hadoops_is_taken_as_it_stands_and_offline_tools_say_that_they_
     assert raised.value.where == url
 
 
-def test_what_gives_up_messages_needs_a_place_for_them_where_the_checkpoint_is_at_a_url() -> None:
+def test_with_a_checkpoint_at_a_url_a_retry_needs_a_database_of_dead_letters() -> None:
     builder = TopologyBuilder("tried")
     builder.set_spout("numbers", IterableSpout([1], ["n"]), retry=Retry(max_attempts=2))
     tried = builder.create_topology()

@@ -1,4 +1,4 @@
-"""A full disk is told as one, whoever noticed it; what is not one is left as it is."""
+"""A full disk is explained as one, whatever raised the error; other errors are left as they are."""
 
 from __future__ import annotations
 
@@ -29,52 +29,52 @@ SAID_BY = {
 
 
 @pytest.mark.parametrize("error", SAID_BY.values(), ids=SAID_BY)
-def test_whoever_says_that_there_is_no_space_it_is_told_with_the_place_and_what_to_do(
+def test_a_full_disk_is_explained_with_its_folder_and_the_fix_whatever_raised_the_error(
     tmp_path: Path, error: Exception
 ) -> None:
-    told = full_disk.told(error, tmp_path, tmp_path / "gone")
-    assert isinstance(told, CheckpointError)
-    assert told.what.startswith("no space left on a disk")
-    assert f"{tmp_path} (" in told.where
-    assert "nan MB free now" in told.where
-    assert told.__cause__ is error
+    explained = full_disk.explained(error, tmp_path, tmp_path / "gone")
+    assert isinstance(explained, CheckpointError)
+    assert explained.what.startswith("no space left on a disk")
+    assert f"{tmp_path} (" in explained.where
+    assert "nan MB free now" in explained.where
+    assert explained.__cause__ is error
 
 
-def test_of_a_long_story_the_line_is_told_that_says_so(tmp_path: Path) -> None:
-    told = full_disk.told(SAID_BY["a worker"], tmp_path)
-    assert str(told).splitlines()[0].endswith("OSError: [Errno 28] Kein Platz")
+def test_of_a_long_message_the_line_about_the_full_disk_is_quoted(tmp_path: Path) -> None:
+    explained = full_disk.explained(SAID_BY["a worker"], tmp_path)
+    assert str(explained).splitlines()[0].endswith("OSError: [Errno 28] Kein Platz")
 
 
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, "No"), ValueError("x"), KeyboardInterrupt(), query_failed("EOFError")]
 )
 def test_another_error_stays_as_it_is(tmp_path: Path, error: BaseException) -> None:
-    assert full_disk.told(error, tmp_path) is error
+    assert full_disk.explained(error, tmp_path) is error
     with pytest.raises(type(error)) as raised, full_disk.telling(tmp_path):
         raise error
     assert raised.value is error
 
 
-def test_an_error_of_ours_stays_as_it_is_although_it_names_one_of_the_systems(tmp_path: Path) -> None:
+def test_an_error_of_acktree_is_unchanged_although_it_names_a_system_error(tmp_path: Path) -> None:
     error = SpoutError("open() raised OSError: No space left on device", "open()", "mend it")
-    assert full_disk.told(error, tmp_path) is error
+    assert full_disk.explained(error, tmp_path) is error
 
 
-def test_a_query_that_fails_where_hardly_any_room_is_left_is_put_down_to_it_and_other_errors_are_not(
+def test_a_query_that_fails_on_a_nearly_full_disk_is_attributed_to_it_and_other_errors_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 4096, 4096)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     why = "Traceback (most recent call last):\n  ...\nEOFError\n\n=== Streaming Query ===\nIdentifier: 1"
-    told = full_disk.told(query_failed(why), tmp_path)
-    assert isinstance(told, CheckpointError)
-    assert told.what.endswith(": EOFError")
-    assert "is full or nearly so" in told.what
+    explained = full_disk.explained(query_failed(why), tmp_path)
+    assert isinstance(explained, CheckpointError)
+    assert explained.what.endswith(": EOFError")
+    assert "is full or nearly so" in explained.what
     error = ValueError("x")
-    assert full_disk.told(error, tmp_path) is error
+    assert full_disk.explained(error, tmp_path) is error
 
 
-def test_who_writes_meanwhile_is_told_so(tmp_path: Path) -> None:
+def test_a_write_to_a_full_disk_raises_the_explained_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no space left") as raised, full_disk.telling(tmp_path):
         raise SAID_BY["the system"]
     assert raised.value.__cause__ is SAID_BY["the system"]

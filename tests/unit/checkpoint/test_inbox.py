@@ -49,7 +49,7 @@ def test_spouts_wait_as_long_as_the_inbox_has_messages_of_them(inbox: FileInbox,
     assert waiting_spouts(tmp_path) == {"numbers"}
 
 
-def test_a_file_goes_when_it_was_committed_and_let_go_of_in_either_order(
+def test_a_file_is_deleted_when_it_is_committed_and_released_in_either_order(
     inbox: FileInbox, tmp_path: Path
 ) -> None:
     inbox.append([chunk_of(1), chunk_of(2)])
@@ -169,7 +169,7 @@ def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileIn
         inbox.append([chunk_of(1)])
 
 
-def test_a_wake_before_the_reader_looks_is_not_lost_and_a_full_pipe_blocks_nobody(
+def test_a_wake_before_the_reader_looks_is_not_lost_and_a_full_pipe_does_not_block(
     inbox: FileInbox, tmp_path: Path
 ) -> None:
     for _ in range(100_000):
@@ -194,14 +194,14 @@ def test_threads_that_append_at_the_same_time_leave_no_gap_and_lose_nothing(
             if n % 2:
                 inbox.release(number)
 
-    def settle() -> None:
+    def commit_all() -> None:
         while any(thread.is_alive() for thread in threads):
             end = inbox.last_number
             inbox.consumed(end)
             inbox.committed(end)
 
     threads = [threading.Thread(target=emit, args=(task,)) for task in (1, 2, 3)]
-    owner = threading.Thread(target=settle)
+    owner = threading.Thread(target=commit_all)
     for thread in [*threads, owner]:
         thread.start()
     for thread in [*threads, owner]:
@@ -353,7 +353,7 @@ TestInboxBesideADict = InboxBesideADict.TestCase
 TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_where_not_even_an_empty_file_finds_room_holding_is_given_up_and_stopping_goes_on(
+def test_on_a_disk_without_room_for_an_empty_file_stopping_continues_without_the_hold(
     inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: Path) -> bool:

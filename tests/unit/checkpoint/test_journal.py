@@ -1,4 +1,4 @@
-"""The journal: what was decided is told once, not before it is true, and not kept for ever."""
+"""The journal: verdicts are delivered once, after their commit, and are deleted in the end."""
 
 from __future__ import annotations
 
@@ -20,50 +20,52 @@ def verdicts(*done: int) -> Verdicts:
 
 def read(folder: Path, last_committed: int) -> list[tuple[bool, list[int]]]:
     earlier = Journal(folder, lambda: -1).earlier(last_committed)
-    return [(was_told, told.done[0][1].tolist()) for was_told, told, _ in earlier]
+    return [(was_delivered, found.done[0][1].tolist()) for was_delivered, found, _ in earlier]
 
 
-def test_what_was_told_and_what_was_not_is_known_at_the_next_start(tmp_path: Path) -> None:
-    told = -1
-    journal = Journal(tmp_path, lambda: told)
+def test_the_next_start_knows_which_verdicts_were_delivered(tmp_path: Path) -> None:
+    delivered = -1
+    journal = Journal(tmp_path, lambda: delivered)
     journal.write(4, 10, verdicts(1))
     journal.write(5, 11, verdicts(2))
-    told = 4
+    delivered = 4
     journal.write(6, 12, verdicts(3))
     assert read(tmp_path, 6) == [(True, [1]), (False, [2]), (False, [3])]
 
 
-def test_what_a_micro_batch_decided_that_was_never_committed_is_thrown_away(tmp_path: Path) -> None:
+def test_the_verdicts_of_a_micro_batch_that_was_never_committed_are_discarded(tmp_path: Path) -> None:
     journal = Journal(tmp_path, lambda: -1)
     journal.write(4, 10, verdicts(1))
     journal.write(5, 11, verdicts(2))
     assert read(tmp_path, 4) == [(False, [1])]
-    # Run again it may decide nothing: then nothing must bring the old word back.
+    # It may decide nothing when it runs again: the earlier verdict must not come back.
     assert read(tmp_path, 5) == [(False, [1])]
 
 
-def test_what_was_noted_as_told_is_not_told_again(tmp_path: Path) -> None:
+def test_verdicts_noted_as_delivered_are_not_delivered_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path, lambda: 5)
     journal.write(5, 10, verdicts(1))
     journal.note_told()
     assert read(tmp_path, 5) == [(True, [1])]
 
 
-def test_a_file_goes_with_the_last_chunk_it_could_be_about_and_not_before_it_was_told(tmp_path: Path) -> None:
-    told = -1
-    journal = Journal(tmp_path, lambda: told)
+def test_a_file_is_deleted_with_the_last_chunk_that_it_concerns_and_not_before_its_delivery(
+    tmp_path: Path,
+) -> None:
+    delivered = -1
+    journal = Journal(tmp_path, lambda: delivered)
     for batch_id, end in ((0, 3), (1, 5), (2, 9)):
         journal.write(batch_id, end, verdicts(batch_id))
     journal.forget_before(6)
     assert [acked for _, acked in read(tmp_path, 2)] == [[0], [1], [2]]
-    told = 2
+    delivered = 2
     journal.forget_before(5)
     assert [acked for _, acked in read(tmp_path, 2)] == [[1], [2]]
     journal.forget_before(10)
     assert read(tmp_path, 2) == []
 
 
-def test_a_verdict_goes_only_once_the_deletion_of_its_chunks_is_synced(tmp_path: Path) -> None:
+def test_a_verdict_is_deleted_only_when_the_deletion_of_its_chunks_is_synced(tmp_path: Path) -> None:
     """A power cut may bring back a chunk: without its verdicts its messages would stay open for ever."""
     journal, there = Journal(tmp_path, lambda: 3), []
     journal.write(1, 4, verdicts(1))

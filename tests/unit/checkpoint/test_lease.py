@@ -28,7 +28,7 @@ def copy_of(tmp_path: Path, name: str) -> Path:
     return folder
 
 
-def test_a_second_driver_is_refused_and_told_who_runs_and_since_when_it_was_silent(remote, tmp_path):
+def test_a_second_driver_is_refused_with_the_holder_and_the_age_of_its_lease(remote, tmp_path):
     Lease.take(remote, copy_of(tmp_path, "1"))
     remote.age(7)
     with pytest.raises(CheckpointError, match="another driver runs on this checkpoint") as raised:
@@ -46,7 +46,7 @@ def test_a_lease_that_was_renewed_keeps_others_out_as_a_new_one(remote, tmp_path
         Lease.take(remote, copy_of(tmp_path, "2"))
 
 
-def test_who_was_silent_may_be_followed_and_is_told_so_when_it_wakes_up(remote, tmp_path):
+def test_a_silent_driver_may_be_replaced_and_gets_an_error_when_it_wakes_up(remote, tmp_path):
     first = Lease.take(remote, copy_of(tmp_path, "1"))
     remote.age(SILENT_SECS + 1)
     first.check()  # silence alone costs nothing
@@ -57,7 +57,7 @@ def test_who_was_silent_may_be_followed_and_is_told_so_when_it_wakes_up(remote, 
     second.check()
 
 
-def test_a_lease_written_again_by_one_that_was_followed_gives_it_nothing_back(remote, tmp_path):
+def test_a_replaced_driver_that_writes_its_lease_again_does_not_regain_it(remote, tmp_path):
     first = Lease.take(remote, copy_of(tmp_path, "1"))
     note = (remote.folder / "lease" / "000000000001").read_bytes()
     remote.age(SILENT_SECS + 1)
@@ -111,7 +111,7 @@ def dead(folder: Path, machine: str) -> Holder:
     return Holder("here", child, machine, str(folder))
 
 
-def test_a_process_that_is_known_to_be_dead_is_followed_at_once_and_leaves_nothing(remote, tmp_path):
+def test_a_process_known_to_be_dead_is_replaced_at_once_and_its_working_copy_deleted(remote, tmp_path):
     folder = copy_of(tmp_path, "1")
     Lease.take(remote, folder)
     note = remote.folder / "lease" / "000000000001"
@@ -121,7 +121,7 @@ def test_a_process_that_is_known_to_be_dead_is_followed_at_once_and_leaves_nothi
 
 
 @pytest.mark.parametrize("machine", ["", "another boot pid:[1]"])
-def test_of_another_machine_nobody_is_known_to_be_dead(remote, tmp_path, machine):
+def test_a_process_of_another_machine_is_never_known_to_be_dead(remote, tmp_path, machine):
     folder = copy_of(tmp_path, "1")
     Lease.take(remote, folder)
     note = remote.folder / "lease" / "000000000001"

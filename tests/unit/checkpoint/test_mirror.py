@@ -145,14 +145,14 @@ def test_a_group_of_chunks_is_there_at_once_or_not_at_all_wherever_writing_fails
         files.close()
 
 
-def test_what_fails_once_is_told_at_once_and_writes_nothing_more(tmp_path):
-    remote, told = Unreachable(tmp_path / "there"), []
+def test_the_first_failure_is_reported_at_once_and_nothing_more_is_written(tmp_path):
+    remote, reported = Unreachable(tmp_path / "there"), []
     files, inbox = opened(remote, tmp_path)
-    files.begin(lambda: told.append(files.lost))
+    files.begin(lambda: reported.append(files.lost))
     remote.left = 0
     with pytest.raises(CheckpointError, match="no answer") as first:
         inbox.append([chunk_of(1)])
-    assert told == [files.lost] == [first.value]
+    assert reported == [files.lost] == [first.value]
     remote.left = 10**9
     before = remote.names("inbox")
     for deed in (lambda: inbox.append([chunk_of(1)]), files.check):
@@ -163,7 +163,7 @@ def test_what_fails_once_is_told_at_once_and_writes_nothing_more(tmp_path):
     files.close()
 
 
-def test_who_was_followed_writes_nothing_more(tmp_path):
+def test_a_driver_that_was_replaced_writes_nothing_more(tmp_path):
     remote = RemoteFolder(tmp_path / "there")
     files, inbox = opened(remote, tmp_path)
     remote.age(60)
@@ -189,18 +189,18 @@ def test_the_thread_notices_that_another_has_taken_over(tmp_path, monkeypatch):
     files.close()
 
 
-def test_what_is_deleted_goes_there_too_in_its_order_and_not_when_it_is_put_again(tmp_path):
+def test_deletions_reach_the_url_in_order_unless_the_file_was_written_again(tmp_path):
     deleted: list[str] = []
     remote = RemoteFolder(tmp_path / "there", lambda when, name: deleted.append(name))
     files, inbox = opened(remote, tmp_path)
     for name in ("3", "1", "2"):
         (files.folder / f"new-{name}").write_text(name)
-        files.place(files.folder / f"new-{name}", files.folder / "acker" / name)
+        files.publish(files.folder / f"new-{name}", files.folder / "acker" / name)
     for name in ("3", "1", "2"):
         files.remove(files.folder / "acker" / name)
     assert sorted(remote.names("acker")) == ["1", "2", "3"]
     (files.folder / "new-1").write_text("again")
-    files.place(files.folder / "new-1", files.folder / "acker" / "1")
+    files.publish(files.folder / "new-1", files.folder / "acker" / "1")
     deleted.clear()
     inbox.close()
     files.close()
@@ -213,13 +213,13 @@ def test_before_a_run_has_begun_what_is_thrown_away_is_gone_at_once(tmp_path):
     remote = RemoteFolder(tmp_path / "there")
     files = Mirror.open(remote, str(tmp_path))
     (files.folder / "new").write_text("of no commit")
-    file = files.place(files.folder / "new", files.folder / "verdicts" / "000000000007")
+    file = files.publish(files.folder / "new", files.folder / "verdicts" / "000000000007")
     files.remove(file)
     assert not remote.names("verdicts")
     files.close()
 
 
-def test_a_copy_that_could_not_be_fetched_whole_is_not_there_and_keeps_nobody_out(tmp_path, monkeypatch):
+def test_a_copy_that_was_not_fetched_completely_is_deleted_and_blocks_no_other_driver(tmp_path, monkeypatch):
     remote = RemoteFolder(tmp_path / "there")
     files, inbox = opened(remote, tmp_path / "")
     inbox.append([chunk_of(1), chunk_of(2)])

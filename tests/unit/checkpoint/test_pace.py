@@ -20,7 +20,7 @@ def run(pace, rounds, *, fixed_secs, per_message_secs, waiting=10**9):
 
 
 @given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(1e-7, 0.5))
-def test_under_load_micro_batches_settle_near_the_interval(interval, fixed, per_message):
+def test_under_load_micro_batches_converge_to_the_interval(interval, fixed, per_message):
     pace = Pace(interval)
     *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
     one = fixed * interval + per_message
@@ -29,7 +29,7 @@ def test_under_load_micro_batches_settle_near_the_interval(interval, fixed, per_
 
 
 @given(st.floats(0.1, 10), st.floats(1, 50), st.floats(1e-7, 1e-2))
-def test_where_the_fixed_cost_alone_takes_the_interval_messages_get_their_share_of_the_time(
+def test_if_the_fixed_cost_takes_the_whole_interval_half_of_the_time_is_spent_on_messages(
     interval, fixed, per_message
 ):
     pace = Pace(interval)
@@ -38,7 +38,7 @@ def test_where_the_fixed_cost_alone_takes_the_interval_messages_get_their_share_
     assert 1.1 * fixed * interval <= last <= max(2.5 * fixed * interval, 1.5 * interval, 1.1 * least)
 
 
-def test_a_machine_that_was_busy_for_a_while_is_taken_at_its_word_again():
+def test_after_a_busy_time_micro_batches_take_the_interval_again():
     pace = Pace(2)
     run(pace, 30, fixed_secs=0.2, per_message_secs=1e-4)
     run(pace, 30, fixed_secs=12.0, per_message_secs=3e-3)

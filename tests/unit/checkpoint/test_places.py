@@ -1,4 +1,4 @@
-"""Where a checkpoint may be, who holds it, and what is told where there can be none."""
+"""Where a checkpoint may be, who holds it, and the errors where there can be none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from acktree.spark.worker import process as worker
     "name",
     ["sp ace", "ü☃", "per%20cent", "per%", "hash#x", "quest?x", "new\nline", "a:b", "back\\slash", "+"],
 )
-def test_a_path_and_its_url_name_the_same_folder_and_spark_is_given_it_as_it_stands(
+def test_a_path_and_its_url_name_the_same_folder_and_spark_gets_it_unchanged(
     tmp_path: Path, name: str
 ) -> None:
     folder = tmp_path / name
@@ -59,7 +59,7 @@ def test_a_file_as_checkpoint_is_refused_in_three_parts(tmp_path: Path, name: st
     assert str(tmp_path / name) in refused.value.where
 
 
-def test_a_second_driver_is_told_who_holds_the_checkpoint_and_since_when(tmp_path: Path) -> None:
+def test_the_error_of_a_second_driver_says_who_holds_the_checkpoint_and_since_when(tmp_path: Path) -> None:
     with closing(Checkpoint(tmp_path / "held")), pytest.raises(CheckpointError) as refused:
         Checkpoint(tmp_path / "held")
     assert re.search(rf"held by process {os.getpid()} on \S+, since \d{{4}}-\d\d-\d\dT", refused.value.where)
@@ -82,11 +82,11 @@ builder.set_bolt("b", bolt(outputs=[])(lambda tup: None)).shuffle_grouping("s")
 submit(builder.create_topology(), checkpoint="new")
 """
     world = {**os.environ, "JAVA_HOME": str(tmp_path / "nowhere")}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], env=world, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "ConfigError: JAVA_HOME is wrong: there is no program" in told.stderr
-    assert f"JAVA_HOME={tmp_path / 'nowhere'}" in told.stderr
+    assert "ConfigError: JAVA_HOME is wrong: there is no program" in done.stderr
+    assert f"JAVA_HOME={tmp_path / 'nowhere'}" in done.stderr
     assert not (tmp_path / "new").exists()
 
 
@@ -95,8 +95,8 @@ submit(builder.create_topology(), checkpoint="new")
 )
 def test_without_pyspark_it_is_said_what_to_install(run: str) -> None:
     code = f"import sys; sys.modules['pyspark'] = None\n{run}"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'acktree[spark]'" in told.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'acktree[spark]'" in done.stderr
 
 
 def test_what_another_program_wrote_below_is_made_private(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class Conf:
         self.values.pop(key, None)
 
 
-def test_of_two_queries_that_start_at_once_each_has_its_own_number_and_the_session_keeps_its_own() -> None:
+def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_session_keeps_its_own() -> None:
     session: Any = SimpleNamespace(conf=Conf())
     inside, seen = threading.Barrier(2, timeout=0.2), []
 

@@ -71,7 +71,7 @@ def test_a_checkpoint_that_survives_no_power_cut_takes_every_commit(tmp_path: Pa
     assert len(names(spark / "commits")) == 6
 
 
-def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_goes_with_the_setting(
+def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_deleted_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -117,7 +117,7 @@ def test_where_there_is_no_syncfs_each_file_and_each_folder_is_synced(
     assert synced == {path.stat().st_ino for path in there}
 
 
-def test_a_folder_that_was_made_for_nothing_goes_with_its_note(tmp_path: Path) -> None:
+def test_a_folder_in_which_no_run_began_is_deleted_with_its_note(tmp_path: Path) -> None:
     Checkpoint(tmp_path / "checkpoint", SURVIVES).close()
     assert not (tmp_path / "checkpoint").exists()
 

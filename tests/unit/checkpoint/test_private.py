@@ -71,9 +71,9 @@ def test_a_checkpoint_that_others_may_write_to_is_taken_with_a_warning(tmp_path,
         folder.chmod(rights)
         with caplog.at_level(logging.WARNING, "acktree"):
             Checkpoint(folder).close()
-        told = [record.message for record in caplog.records if str(folder) in record.message]
-        assert len(told) == count
-        assert all(f"chmod go-w {folder}" in text for text in told)
+        warnings = [record.message for record in caplog.records if str(folder) in record.message]
+        assert len(warnings) == count
+        assert all(f"chmod go-w {folder}" in text for text in warnings)
         assert mode(folder) == rights
 
 

@@ -35,22 +35,22 @@ def begun(world: World) -> Driver:
 
 
 def after(driver: Driver, secs: float) -> list[tuple[str, int]]:
-    """What was told when so much time has passed and the acker was asked."""
+    """The verdicts that are delivered after this time, once the acker has run."""
     driver.world.now_ms += int(secs * 1000)
     driver.inbox.append_control(ChunkKind.BEAT, {})
     driver.micro_batch()
     driver.spout_turns()
-    return driver.world.told
+    return driver.world.verdicts
 
 
-def test_nothing_times_out_while_its_micro_batch_runs_and_not_because_it_took_long(world: World) -> None:
+def test_no_message_times_out_while_its_micro_batch_runs_or_because_it_took_long(world: World) -> None:
     def slow(number: int, attempt: int, run: int) -> bool:
         world.now_ms += HOUR_MS
         return False
 
     world.weather = slow
     driver = begun(world)
-    assert sorted(world.told) == [("acked", 0), ("acked", 2)]
+    assert sorted(world.verdicts) == [("acked", 0), ("acked", 2)]
     assert sorted(after(driver, 0)) == [("acked", 0), ("acked", 2)]  # an hour late, and its age begins now
     assert sorted(after(driver, TIMEOUT_SECS - 1)) == [("acked", 0), ("acked", 2)]
     driver.tick()
@@ -58,7 +58,7 @@ def test_nothing_times_out_while_its_micro_batch_runs_and_not_because_it_took_lo
     driver.close()
 
 
-def test_an_hour_without_a_driver_fails_nothing_and_what_was_waited_before_and_after_adds_up(
+def test_an_hour_without_a_driver_times_nothing_out_and_the_ages_before_and_after_add_up(
     world: World,
 ) -> None:
     first = begun(world)
@@ -67,7 +67,7 @@ def test_an_hour_without_a_driver_fails_nothing_and_what_was_waited_before_and_a
     first.close()  # and nobody closes it in order
     world.now_ms += HOUR_MS
     again = begun(world)
-    assert ("failed", 1) not in world.told
+    assert ("failed", 1) not in world.verdicts
     # A queue brought it again, as a new message; else its age goes on where it was.
     left_secs = TIMEOUT_SECS if world.redelivers else TIMEOUT_SECS / 2
     assert ("failed", 1) not in after(again, 0)

@@ -72,7 +72,7 @@ def test_no_more_lines_are_open_than_allowed(log: Path) -> None:
         assert harness.spout.lag() == 0
 
 
-def test_a_restart_goes_on_behind_the_last_line_that_was_emitted_through_a_rotation(log: Path) -> None:
+def test_a_restart_resumes_after_the_last_emitted_line_through_a_rotation(log: Path) -> None:
     log.write_text("one\ntwo\n")
     with SpoutHarness(FollowFileSpout(log, rotate_wait_secs=0), max_spout_pending=1) as harness:
         harness.step()
@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_others_go_on(folder) -> 
         harness.until(lambda: len(harness.arrived) == 2, 5, "it comes when it is mended")
 
 
-def test_a_file_that_was_replaced_while_it_was_open_is_not_taken_away_and_comes_anew(folder: Folder) -> None:
+def test_a_file_that_was_replaced_while_it_was_open_stays_and_is_a_new_message(folder: Folder) -> None:
     (folder.folder / "a").write_bytes(b"older")
     with SpoutHarness(folder.make_spout()) as harness:
         harness.until(lambda: len(harness.arrived) == 1, 5, "the file comes")
@@ -418,7 +418,7 @@ def test_a_value_that_python_cannot_represent_fails_alone(cluster, tmp_path: Pat
     assert pq.read_table(tmp_path)["day"].to_pylist() == [date(1970, 1, 2), date(1970, 1, 3)]
 
 
-def test_a_type_that_parquet_does_not_have_is_told_with_what_to_mend(cluster, tmp_path: Path) -> None:
+def test_a_type_that_parquet_does_not_have_is_reported_with_the_fix(cluster, tmp_path: Path) -> None:
     sink = Sink(cluster, ParquetSink(tmp_path), ["id"])
     sink.write(({},), ({},))
     assert [message_id for message_id, _ in sink.feeder.failed] == [0, 1]

@@ -45,7 +45,7 @@ class Group:
 
 
 class Client:
-    """A consumer that gets the partitions it is told to get."""
+    """A consumer whose partitions the test assigns."""
 
     group: Group
 
@@ -129,7 +129,7 @@ def test_records_beside_an_offset_that_is_gone_are_emitted_also_if_the_server_do
         group.ends[0] = 5, 10
         harness.until(lambda: len(harness.arrived) == 2, 5, "the records come")
         assert [each.values[2] for each in harness.arrived] == [0, 1]
-        harness.until(lambda: len(harness.reports) == 2, 5, "what is gone is told")
+        harness.until(lambda: len(harness.reports) == 2, 5, "lost records are reported")
         assert "from 0 to 4" in harness.reports[1].reason
         client.queue.append(Record(5))
         harness.until(lambda: len(harness.arrived) == 3, 5, "reading goes on")
@@ -161,7 +161,7 @@ def test_records_whose_emit_raises_are_emitted_by_the_next_try_and_no_commit_pas
 
 @pytest.mark.parametrize("first_poll", ["latest", "earliest"])
 @pytest.mark.parametrize("has_read", [True, False])
-def test_a_partition_goes_on_at_its_commit_in_another_task_of_the_checkpoint(group, first_poll, has_read):
+def test_a_partition_resumes_at_its_commit_in_another_task_of_the_checkpoint(group, first_poll, has_read):
     with (
         SpoutHarness(make_spout(first_poll=first_poll)) as one,
         SpoutHarness(make_spout(first_poll=first_poll)) as two,
@@ -207,7 +207,7 @@ def test_a_commit_that_is_refused_for_one_partition_is_made_up_for(group):
 
 
 class Producer:
-    """A producer that is told what becomes of its records."""
+    """A producer whose delivery reports the test decides."""
 
     made: list[Producer] = []
 
@@ -261,13 +261,13 @@ def test_a_client_that_can_do_nothing_more_is_replaced(producers):
     assert "cannot go on" in feeder.failed[0][1].reason
 
 
-def test_settings_that_were_mended_make_another_client(producers):
+def test_changed_settings_make_another_client(producers):
     for password in ("wrong", "right"):
         write({"sasl.password": password})
     assert [each.settings["sasl.password"] for each in producers] == ["wrong", "right"]
 
 
-def test_settings_that_the_client_does_not_take_are_told_without_them(monkeypatch):
+def test_settings_that_the_client_does_not_take_are_reported_without_their_values(monkeypatch):
     monkeypatch.setattr("acktree.core.data.context._cached", {})
     feeder = write({"sasl.pasword": "S3cr3t"}, fates=[None])
     [(_, failure)] = feeder.failed

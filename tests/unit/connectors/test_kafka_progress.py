@@ -72,7 +72,7 @@ class OnePartition(RuleBasedStateMachine):
         assert self.partition.to_commit() == before
 
     @rule()
-    def another_member_goes_on(self):
+    def another_member_continues(self):
         frontier, metadata = self.partition.to_commit()
         assert sorted(self.partition.open_ids()) == sorted(self.open.values())
         self.late += self.open.values()
@@ -125,7 +125,7 @@ def test_metadata_of_somebody_else_says_that_nothing_is_done(metadata):
     assert len(decode_done(7, metadata)) == 0
 
 
-def test_of_spark_s_records_the_frontier_is_below_the_lowest_open_one_and_else_behind_the_last():
+def test_the_frontier_of_sparks_records_is_the_lowest_open_one_or_after_the_last():
     frontier = Frontier()
     frontier.note_open([("t", 0, 5)])
     frontier.note_done([("t", 0, 4), ("t", 0, 9), ("t", 1, 3)])

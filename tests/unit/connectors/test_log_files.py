@@ -169,7 +169,7 @@ def test_a_last_line_waits_for_its_end_and_is_not_read_twice(log: Log) -> None:
     reader.close()
 
 
-def test_a_log_that_is_emptied_without_a_copy_is_read_anew_and_said_to_be(log: Log) -> None:
+def test_a_log_that_is_truncated_without_a_copy_is_read_from_its_start_and_reported(log: Log) -> None:
     log.write(b"one\ntwo\n")
     reader = reader_of(log)
     assert all_of(reader) == [b"one", b"two"]
@@ -194,7 +194,7 @@ def test_a_rotated_file_that_is_gone_is_said_to_be(log: Log) -> None:
     reader.close()
 
 
-def test_two_logs_that_begin_alike_are_told_apart_after_a_rename(log: Log) -> None:
+def test_two_logs_that_begin_alike_are_distinguished_after_a_rename(log: Log) -> None:
     log.write(b"started\n")
     reader = reader_of(log)
     assert all_of(reader) == [b"started"]
@@ -311,6 +311,6 @@ def test_a_damaged_rotated_file_is_reported_and_what_comes_after_it_is_read(log:
     found = all_of(reader)
     assert found[-1] == b"two"
     assert packed == b"none" or len(b"\n".join(found)) > 100_000
-    assert [told.what.split(",")[0][-10:] for told in reader.reports] == ["is damaged"]
+    assert [report.what.split(",")[0][-10:] for report in reader.reports] == ["is damaged"]
     assert all_of(reader) == []
     reader.close()

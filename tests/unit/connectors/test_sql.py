@@ -124,7 +124,7 @@ def test_a_value_that_the_driver_cannot_send_fails_alone(cluster, file, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "words"),
     [
         ({"table": "nothing"}, "there is no table 'nothing'"),
         ({"key": "name"}, "neither a primary key nor a unique index"),
@@ -132,14 +132,14 @@ def test_a_value_that_the_driver_cannot_send_fails_alone(cluster, file, value):
         ({"file": "/nowhere/x.sqlite"}, "unable to open"),
     ],
 )
-def test_a_table_that_cannot_be_written_fails_all_with_its_mend(cluster, file, change, told):
+def test_a_table_that_cannot_be_written_fails_all_with_the_fix(cluster, file, change, words):
     sink = Sink(cluster, sink_of(**{"file": file, **change}))
     sink.write((1, "one", 1), (2, "two", 2))
     assert sorted(sink.reasons) == [0, 1]
-    assert all(told in reason and "fix:" in reason for reason in sink.reasons.values())
+    assert all(words in reason and "fix:" in reason for reason in sink.reasons.values())
 
 
-def test_a_field_without_a_column_is_named_and_a_mended_table_is_seen(cluster, file):
+def test_a_field_without_a_column_is_named_and_a_corrected_table_is_seen(cluster, file):
     sink = Sink(cluster, sink_of(file), ["id", "name", "total"])
     sink.write((1, "one", 1))
     assert "the table has no column 'total'" in sink.reasons[0]
@@ -149,7 +149,7 @@ def test_a_field_without_a_column_is_named_and_a_mended_table_is_seen(cluster, f
     assert orders(file) == [(1, "one", None, 7)]
 
 
-def test_a_database_that_is_locked_is_tried_again_and_then_its_rows_fail_as_what_may_pass(cluster, file):
+def test_a_locked_database_is_tried_again_and_then_its_rows_fail_with_a_transient_error(cluster, file):
     sink = Sink(cluster, SqlSink(f"sqlite:///{file}?timeout=0", "orders", key="id", patience_secs=0.25))
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -91,7 +91,7 @@ class Harness:
         component = self.plan.topology.components["source"]
         self.spout = Fed()
         spout_host = SpoutHost(
-            self.inbox, self.recorder.record, lambda *told: self.errors.append(told[2].reason),
+            self.inbox, self.recorder.record, lambda *error: self.errors.append(error[2].reason),
             lambda first: first + 1_000, self.recorder.acked, self.recorder.mark_settled,
             self.recorder.letters_among,
         )  # fmt: skip
@@ -151,7 +151,7 @@ class Harness:
     def resume(self, earlier, *, was_told=True):
         """Recover the inbox of an earlier harness, as after a restart of a spout that keeps positions.
 
-        Unless its verdicts were noted as told, it died before any of its chunks was deleted.
+        Unless its verdicts were noted as delivered, it died before any of its chunks was deleted.
         """
         self.inbox.chunks = dict(earlier.inbox.chunks)
         kept = [n for n in self.inbox.chunks if n not in earlier.inbox.released or not was_told]
@@ -177,7 +177,7 @@ class Harness:
         ]
 
     @property
-    def told(self):
+    def given_up_count(self):
         return len(self.spout.given_up)
 
     def _sequences_ever(self):

@@ -154,7 +154,7 @@ def test_an_export_that_breaks_off_leaves_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_told(store, tmp_path):
+def test_a_missing_folder_is_reported(store, tmp_path):
     with pytest.raises(MisuseError, match="check that its folder exists"):
         store.export(tmp_path / "nowhere" / "letters.jsonl")
 

@@ -8,8 +8,8 @@ from tests.unit.dead_letters.letters import LETTER, Unreadable, payload_of
 
 
 def test_the_story_says_all_that_there_is():
-    told = replace(LETTER, id=7, redriven_ms=3_000, settled_ms=4_000).story()
-    assert told.splitlines() == [
+    story = replace(LETTER, id=7, redriven_ms=3_000, settled_ms=4_000).story()
+    assert story.splitlines() == [
         "dead letter 7 of topology 'flights'",
         "  message   17 of 'departures', task 3",
         "  stream    'default'",
@@ -24,20 +24,20 @@ def test_the_story_says_all_that_there_is():
 
 
 def test_what_is_not_known_is_said_to_be_so():
-    told = replace(
+    story = replace(
         LETTER, attempts=1, component=None, traceback=None, fields=(), payload=payload_of()
     ).story()
-    assert "after 1 attempt\n" in told
-    assert "in an unknown component: no departure time" in told
-    assert "redriven  never" in told
+    assert "after 1 attempt\n" in story
+    assert "in an unknown component: no departure time" in story
+    assert "redriven  never" in story
 
 
 def test_words_that_would_drive_a_terminal_are_shown_and_not_obeyed():
     rude = "\x1b[2J\x07gone\r\nforged line\udce9\x9b"
-    told = replace(LETTER, reason=rude, message_id_repr=rude, traceback=rude).story()
-    assert all(character.isprintable() or character == "\n" for character in told)
-    assert "\\x1b[2J\\x07gone\\r\\nforged line\\udce9\\x9b" in told
-    assert "\n  forged line" in told  # of a traceback the lines stay lines
+    story = replace(LETTER, reason=rude, message_id_repr=rude, traceback=rude).story()
+    assert all(character.isprintable() or character == "\n" for character in story)
+    assert "\\x1b[2J\\x07gone\\r\\nforged line\\udce9\\x9b" in story
+    assert "\n  forged line" in story  # of a traceback the lines stay lines
 
 
 def test_plain_values_are_those_that_need_no_unpickling():

@@ -28,15 +28,15 @@ class Naive:
     """Records each event, with the latest time given by then."""
 
     def __init__(self, count, ratio):
-        self.count, self.ratio, self.now_ms, self.told = count, ratio, 0, []
+        self.count, self.ratio, self.now_ms, self.events = count, ratio, 0, []
 
     def in_window(self, what):
         first = self.now_ms // SLICE_MS - SLICES
-        return sum(n for kind, n, at_ms in self.told if kind == what and at_ms // SLICE_MS >= first)
+        return sum(n for kind, n, at_ms in self.events if kind == what and at_ms // SLICE_MS >= first)
 
     def note(self, what, n, at_ms):
         self.now_ms = max(self.now_ms, at_ms)
-        self.told.append((what, n, self.now_ms))
+        self.events.append((what, n, self.now_ms))
 
     def admits(self, n, at_ms):
         self.note("dead", 0, at_ms)
@@ -116,7 +116,7 @@ def test_a_ratio_of_one_is_reached_while_nothing_is_acked():
     assert limit.admit(1, 0) is not None
 
 
-def test_no_letters_at_all_are_always_admitted_though_there_are_too_many_by_now():
+def test_an_empty_batch_of_letters_is_always_admitted_even_above_the_limit():
     limit = LetterLimit(2, Fraction(1, 2), WINDOW_MS)
     limit.acked(10, 0)
     assert limit.admit(5, WINDOW_MS // 2) is not None
@@ -133,7 +133,7 @@ def test_a_letter_counts_for_a_whole_window_and_not_longer_than_a_slice_after_it
     assert limit.admit(1, WINDOW_MS + SLICE_MS) is not None
 
 
-def test_what_could_not_be_stored_does_not_count_and_what_is_long_past_is_not_looked_for():
+def test_letters_that_were_not_stored_do_not_count_and_old_slices_are_dropped():
     limit = LetterLimit(10, 0, WINDOW_MS)
     early = limit.admit(10, 0)
     assert limit.admit(1, 5) is None
@@ -144,7 +144,7 @@ def test_what_could_not_be_stored_does_not_count_and_what_is_long_past_is_not_lo
     assert limit.dead_count == 10
 
 
-def test_a_clock_that_is_set_back_stands_still():
+def test_a_clock_that_is_set_back_does_not_move():
     limit = LetterLimit(10, 0, WINDOW_MS)
     limit.admit(10, 2 * WINDOW_MS)
     assert limit.admit(1, 0) is None

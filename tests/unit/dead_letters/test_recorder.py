@@ -42,32 +42,32 @@ def test_without_a_limit_all_that_is_given_up_is_dead_lettered(letters):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed(*range(1_000))
     harness.fail_all()
-    assert (harness.told, len(letters), harness.recorder.limit_reached) == (1_000, 1_000, None)
+    assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (1_000, 1_000, None)
 
 
-def test_up_to_the_limit_letters_are_stored_and_beyond_it_none_of_the_batch_is(harness, letters):
+def test_letters_up_to_the_limit_are_stored_and_a_batch_beyond_it_is_not(harness, letters):
     harness.feed("a", "b", "c")
     harness.fail_all()
-    assert (harness.told, len(letters), harness.recorder.limit_reached) == (3, 3, None)
+    assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (3, 3, None)
     harness.feed("d", "e")
     harness.fail_all()
-    assert (harness.told, len(letters)) == (3, 3)
+    assert (harness.given_up_count, len(letters)) == (3, 3)
     assert harness.recorder.limit_reached is not None
 
 
 def test_the_error_says_what_happened_where_and_what_to_do(harness):
     harness.feed("a", "b", "c", "d", "e")
     harness.verdicts(acked=[4], failed=[0, 1, 2, 3])
-    told = harness.recorder.limit_reached
-    assert told.what == (
+    reached = harness.recorder.limit_reached
+    assert reached.what == (
         "spout 'source' gave up 4 messages within 60 s, while 1 were acked: more than "
         "dead_letter_limit_count=3 and dead_letter_limit_ratio=0.5 allow"
     )
-    assert told.where == (
+    assert reached.where == (
         "topology 'harness'; the last of 4 messages beyond the limit failed in 'sink': ValueError: broken"
     )
-    assert "submit again on the same checkpoint" in told.fix
-    assert "raise Config(dead_letter_limit_count=...)" in told.fix
+    assert "submit again on the same checkpoint" in reached.fix
+    assert "raise Config(dead_letter_limit_count=...)" in reached.fix
 
 
 def test_after_the_limit_no_message_is_dead_lettered(harness, letters):
@@ -78,7 +78,7 @@ def test_after_the_limit_no_message_is_dead_lettered(harness, letters):
     harness.now_ms += 1_000_000
     harness.feed("much later")
     harness.fail_all()
-    assert (len(letters), harness.told) == (0, 0)
+    assert (len(letters), harness.given_up_count) == (0, 0)
 
 
 def test_what_is_not_dead_lettered_is_emitted_again_as_a_first_attempt_before_its_verdict_counts(harness):
@@ -87,7 +87,7 @@ def test_what_is_not_dead_lettered_is_emitted_again_as_a_first_attempt_before_it
     harness.dispatch(failed=[1, 2, 3])
     harness.recorder.record(harness.records(3))  # another task of this spout brings the limit near
     harness.task.step(0)
-    assert harness.task.is_settled  # so the micro-batch counts as told, once the chunk below is durable
+    assert harness.task.is_settled  # so its verdicts count as delivered, once the chunk below is durable
     again = max(harness.inbox.chunks)
     chunk = harness.inbox.read(again)
     assert emitted(harness, again) == ["b", "c", "d"]
@@ -121,7 +121,7 @@ def test_letters_that_could_not_be_stored_do_not_count(letters):
     harness.letters.put = put
     harness.now_ms = harness.task.due_ms()
     harness.step()
-    assert (harness.told, harness.recorder.limit_reached) == (3, None)
+    assert (harness.given_up_count, harness.recorder.limit_reached) == (3, None)
 
 
 def resumed(earlier, letters):
@@ -145,7 +145,9 @@ def test_letters_of_a_run_that_died_before_it_noted_its_verdicts_do_not_count(ha
     assert again.recorder.limit_reached is not None
 
 
-def test_a_letter_of_a_run_that_died_is_told_and_not_tried_again_when_the_limit_is_reached(harness, letters):
+def test_a_letter_of_a_run_that_died_is_delivered_and_not_tried_again_when_the_limit_is_reached(
+    harness, letters
+):
     harness.feed("a", "b")
     harness.fail_all()
     again = resumed(harness, letters)
@@ -164,7 +166,7 @@ def test_a_letter_of_a_run_that_died_is_told_and_not_tried_again_when_the_limit_
     assert sorted(again.inbox.released) == sorted(again.inbox.chunks)
 
 
-def test_once_the_limit_is_reached_a_letter_of_a_run_that_died_is_still_told(harness, letters):
+def test_once_the_limit_is_reached_a_letter_of_a_run_that_died_is_still_delivered(harness, letters):
     harness.feed("a")
     harness.fail_all()
     again = resumed(harness, letters)
@@ -193,21 +195,21 @@ def test_a_redriven_letter_that_was_recorded_again_before_a_death_is_settled_and
     assert again.task.is_idle
 
 
-def test_while_the_store_cannot_be_asked_nothing_is_told_or_counted(harness, letters):
+def test_while_the_store_cannot_be_read_nothing_is_delivered_or_counted(harness, letters):
     harness.feed("a", "b", "c")
     letters.known_roots, known_roots = raising(OSError(5, "away")), letters.known_roots
     harness.fail_all()
     harness.now_ms = harness.task.due_ms()
     harness.step()
-    assert (harness.told, harness.task.is_settled, len(letters)) == (0, False, 0)
+    assert (harness.given_up_count, harness.task.is_settled, len(letters)) == (0, False, 0)
     assert harness.errors == ["OSError: [Errno 5] away"] * 2
     letters.known_roots = known_roots
     harness.now_ms = harness.task.due_ms()
     harness.step()
-    assert (harness.told, len(letters), harness.recorder.limit_reached) == (3, 3, None)
+    assert (harness.given_up_count, len(letters), harness.recorder.limit_reached) == (3, 3, None)
 
 
-def test_letters_that_were_stored_though_the_store_said_otherwise_count_once(letters):
+def test_letters_that_were_stored_although_the_store_raised_count_once(letters):
     """A connection may be lost behind a commit."""
     harness = Harness(Retry(max_attempts=1), letters, LIMIT)
     put = letters.put
@@ -219,31 +221,31 @@ def test_letters_that_were_stored_though_the_store_said_otherwise_count_once(let
     letters.put = stores_and_says_no
     harness.feed("a", "b")
     harness.fail_all()
-    assert (harness.told, len(letters)) == (0, 2)
+    assert (harness.given_up_count, len(letters)) == (0, 2)
     letters.put = put
     harness.now_ms = harness.task.due_ms()
     harness.step()
-    assert (harness.told, harness.recorder.limit_reached) == (2, None)
+    assert (harness.given_up_count, harness.recorder.limit_reached) == (2, None)
     assert not harness.recorder._in_doubt  # what was doubtful is kept no longer than the doubt
     harness.feed("c")
     harness.fail_all()
-    assert (harness.told, harness.recorder.limit_reached) == (3, None)
+    assert (harness.given_up_count, harness.recorder.limit_reached) == (3, None)
     harness.feed("d")
     harness.fail_all()
-    assert (harness.told, len(letters)) == (3, 3)
+    assert (harness.given_up_count, len(letters)) == (3, 3)
     assert harness.recorder.limit_reached is not None
 
 
-def test_without_a_limit_nobody_is_asked_what_is_a_letter(letters):
+def test_without_a_limit_the_store_is_not_read_for_letters(letters):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     letters.known_roots = raising(OSError(5, "asked"))
     harness.feed("a")
     harness.fail_all()
-    assert (harness.told, harness.errors) == (1, [])
+    assert (harness.given_up_count, harness.errors) == (1, [])
 
 
 @pytest.mark.parametrize("was_told", [True, False])
-def test_what_is_a_letter_stays_dead_though_the_policy_would_try_it_again_by_now(letters, *, was_told):
+def test_a_dead_letter_stays_one_although_a_new_policy_would_try_it_again(letters, *, was_told):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed("a", "b")
     harness.verdicts(failed=[0])
@@ -257,9 +259,7 @@ def test_what_is_a_letter_stays_dead_though_the_policy_would_try_it_again_by_now
 @pytest.mark.parametrize(
     "later", [Retry(max_attempts=9, backoff_secs=(1, 1), max_age_secs=5), Retry(max_attempts=1)]
 )
-def test_what_waited_for_its_retry_and_is_too_late_for_it_after_a_restart_is_a_letter_and_told(
-    letters, later
-):
+def test_a_message_that_is_too_late_for_its_retry_after_a_restart_becomes_a_letter_and_fails(letters, later):
     harness = Harness(Retry(max_attempts=9, backoff_secs=(1, 1), max_age_secs=5), letters, Config())
     harness.feed("a")
     harness.fail_all()
@@ -296,7 +296,7 @@ def test_the_pause_before_the_next_try_doubles_up_to_five_seconds_and_a_success_
     harness.letters.put = put
     harness.now_ms -= 1_000_000  # a clock that is set back does not make it wait for that
     harness.step()
-    assert (harness.told, harness.task.due_ms()) == (1, None)
+    assert (harness.given_up_count, harness.task.due_ms()) == (1, None)
     harness.letters.put = raising(OSError(28, "no space"))
     harness.verdicts(failed=[1])
     assert harness.task.due_ms() - harness.now_ms == 100
@@ -316,16 +316,16 @@ def test_one_spouts_letters_do_not_stop_a_topology_for_anothers(letters):
         recorder.record(others[:1])  # but once it is reached, no spout's
 
 
-def test_whoever_must_stop_the_topology_is_told_once(letters):
-    told = []
+def test_the_callback_that_stops_the_topology_is_called_once(letters):
+    calls = []
     harness = Harness(
-        Retry(max_attempts=1), letters, LIMIT, on_limit=lambda: told.append(harness.recorder.limit_reached)
+        Retry(max_attempts=1), letters, LIMIT, on_limit=lambda: calls.append(harness.recorder.limit_reached)
     )
     harness.feed(*range(9))
     harness.fail_all()
     harness.fail_all()
-    assert len(told) == 1
-    assert told[0] is not None
+    assert len(calls) == 1
+    assert calls[0] is not None
 
 
 def test_messages_that_were_acked_make_room_for_letters(harness, letters):
@@ -365,7 +365,7 @@ def test_whatever_happens_each_message_is_acked_dead_lettered_or_open_and_never_
 # ---- redriven letters --------------------------------------------------------------------------------------
 
 
-def test_a_redriven_letter_is_settled_when_it_is_acked_and_its_source_is_told_nothing(letters):
+def test_a_redriven_letter_is_settled_when_it_is_acked_and_its_source_gets_no_verdict(letters):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed("a", "b")
     harness.fail_all()
@@ -376,7 +376,7 @@ def test_a_redriven_letter_is_settled_when_it_is_acked_and_its_source_is_told_no
     harness.now_ms = 77
     harness.ack_all()
     assert [letter.settled_ms for letter in letters] == [77, 77]
-    assert (harness.spout.acked, harness.told) == ([], 2)
+    assert (harness.spout.acked, harness.given_up_count) == ([], 2)
 
 
 def test_a_redriven_letter_that_dies_again_is_settled_too_and_is_another_letter(letters):
@@ -390,7 +390,7 @@ def test_a_redriven_letter_that_dies_again_is_settled_too_and_is_another_letter(
     harness.fail_all()
     assert [(letter.redriven_ms, letter.settled_ms) for letter in letters] == [(10, 77), (None, None)]
     assert [letter.values for letter in letters] == [["a"], ["a"]]
-    assert harness.told == 1
+    assert harness.given_up_count == 1
 
 
 def test_letters_that_are_redriven_and_die_again_do_not_count_against_the_limit(harness, letters):
@@ -402,7 +402,7 @@ def test_letters_that_are_redriven_and_die_again_do_not_count_against_the_limit(
     assert (len(letters), harness.recorder.limit_reached) == (6, None)
 
 
-def test_a_letter_that_cannot_be_marked_as_settled_is_reported_and_the_verdicts_go_on(letters):
+def test_a_letter_that_cannot_be_marked_as_settled_is_reported_and_the_verdicts_are_delivered(letters):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed("a", "b")
     harness.verdicts(failed=[0])

@@ -77,7 +77,7 @@ def test_what_was_purged_is_not_in_any_file_any_more(store, path):
     assert not any(words in file.read_bytes() for file in path.parent.iterdir())
 
 
-def test_what_was_purged_leaves_the_log_when_a_program_that_read_has_left(store, path):
+def test_purged_letters_leave_the_log_when_another_program_has_stopped_reading(store, path):
     words = b"the user asked to be forgotten"
     store.put([letter(1, payload=words * 100), letter(2)])
     reader = sqlite3.connect(path, isolation_level=None)
@@ -196,25 +196,25 @@ harness = Harness(Retry(max_attempts=1), letters, Config())
 harness.feed(*("x" * 2_000 for _ in range(60)))
 limit(100_000)
 harness.fail_all()
-print("told", harness.told, "open", harness.task.open_count, "stored", len(letters))
+print("given up", harness.given_up_count, "open", harness.task.open_count, "stored", len(letters))
 print(str(harness.errors[0]).replace("\\n", " "))
 limit(resource.RLIM_INFINITY)
 harness.now_ms = harness.task.due_ms()
 harness.step()
-print("told", harness.told, "open", harness.task.open_count, "stored", len(letters))
+print("given up", harness.given_up_count, "open", harness.task.open_count, "stored", len(letters))
 """
 
 
-def test_on_a_full_disk_no_verdict_is_told_and_when_there_is_room_each_is_told_once(path):
+def test_on_a_full_disk_no_verdict_is_delivered_and_when_there_is_room_each_is_delivered_once(path):
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(path)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     full, error, room = done.stdout.strip().splitlines()
-    assert full == "told 0 open 60 stored 0"
+    assert full == "given up 0 open 60 stored 0"
     assert f"cannot store dead letters in {path}" in error
     assert "gave no message up" in error
-    assert room == "told 60 open 0 stored 60"
+    assert room == "given up 60 open 0 stored 60"
     with DeadLetters(path, create=True) as store:
         assert [replace(each, id=None).reason for each in store] == ["ValueError: broken"] * 60

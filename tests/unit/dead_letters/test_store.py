@@ -52,9 +52,9 @@ def test_the_values_of_a_letter_are_those_that_the_spout_emitted(store):
     assert second.values == []
 
 
-def test_the_same_letter_stored_twice_is_one_letter_and_the_first_story_stays(store):
-    assert store.put([letter(1), letter(2), letter(1, reason="told again")]) == 2
-    assert store.put([letter(2, reason="told again"), letter(3)]) == 1
+def test_the_same_letter_stored_twice_is_one_letter_with_the_first_content(store):
+    assert store.put([letter(1), letter(2), letter(1, reason="a second time")]) == 2
+    assert store.put([letter(2, reason="a second time"), letter(3)]) == 1
     assert [(stored.root, stored.reason) for stored in store] == [(root, LETTER.reason) for root in (1, 2, 3)]
 
 
@@ -100,7 +100,7 @@ def test_what_put_stored_is_seen_by_another_connection_before_anything_is_closed
         assert len(other) == 1
 
 
-def test_text_that_is_no_unicode_or_holds_a_nul_does_not_lose_the_letter(store):
+def test_a_letter_with_text_that_is_no_unicode_or_holds_a_nul_is_stored(store):
     store.put([letter(1, reason="no file 'caf\udce9' of \0", fields=("caf\udce9", "\x00"))])
     (stored,) = store
     assert stored.reason == "no file 'caf\\udce9' of \\x00"
@@ -143,7 +143,7 @@ def in_threads(*jobs):
     def run(job):
         try:
             job()
-        except Exception as error:  # noqa: BLE001  # told below
+        except Exception as error:  # noqa: BLE001  # shown below
             raised.append(error)
 
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]

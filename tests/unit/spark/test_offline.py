@@ -92,9 +92,7 @@ def some_weather(world: World) -> None:
 
 @KINDS
 @pytest.mark.parametrize("point", POINTS)
-def test_memory_that_was_moved_holds_what_it_held_and_everything_open_goes_on(
-    world: World, point: str
-) -> None:
+def test_moved_memory_is_complete_and_all_open_messages_continue(world: World, point: str) -> None:
     some_weather(world)
     lives_until(world, f"{point}*3")
     for _ in range(2):
@@ -105,13 +103,13 @@ def test_memory_that_was_moved_holds_what_it_held_and_everything_open_goes_on(
 
 def check_reset(world: World) -> None:
     """Nothing is lost, though what was held may be processed twice."""
-    assert {number for _, number in world.told} == set(range(COUNT)), world.died_at
-    assert world.told_before_commit == []
+    assert {number for _, number in world.verdicts} == set(range(COUNT)), world.died_at
+    assert world.delivered_before_commit == []
     driver = live_driver(world)
     assert driver.sink.results.progress.open_count == 0
     assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0
     effects = world.committed_effects(driver.held.last_committed())
-    assert all(effects[number] for verdict, number in world.told if verdict == "acked")
+    assert all(effects[number] for verdict, number in world.verdicts if verdict == "acked")
     if not world.redelivers:
         assert driver.inbox.oldest_kept > driver.inbox.last_number
 
@@ -127,18 +125,18 @@ def test_a_reset_forgets_what_bolts_held_and_runs_their_messages_again(world: Wo
 
 
 @pytest.mark.parametrize("point", ["emitted*2", "handed over*2", "handed over*3", "any*16", "any*45"])
-def test_what_a_reset_runs_again_is_run_again_once_though_the_driver_dies_meanwhile(
+def test_messages_of_a_reset_run_again_once_although_the_driver_dies_meanwhile(
     tmp_path: Path, point: str
 ) -> None:
     world = World(tmp_path, COUNT, redelivers=False)
-    lives_until(world, "told*3")
+    lives_until(world, "delivered*3")
     reset_state(tmp_path / "checkpoint")
     lives_until(world, point)
     live(world)
     check_reset(world)
     effects = world.committed_effects(live_driver(world).held.last_committed())
     assert max(effects.values()) <= 2  # once before the reset, once after
-    assert max(Counter(told for _, told in world.told).values()) <= 1 + len(world.died_at)
+    assert max(Counter(number for _, number in world.verdicts).values()) <= 1 + len(world.died_at)
     live_driver(world).close()
 
 
@@ -258,7 +256,7 @@ def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Pa
         rebalance(tmp_path / "old")
 
 
-def test_where_a_dataframe_is_a_spout_what_spark_has_is_not_left_behind(tmp_path: Path) -> None:
+def test_with_a_dataframe_spout_sparks_checkpoint_is_not_abandoned(tmp_path: Path) -> None:
     run_once(tmp_path, counting(2))
     facts = json.loads((tmp_path / "acktree.json").read_text())
     facts["shape"]["parts"]["numbers"]["is_frame"] = True
@@ -320,7 +318,7 @@ def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_file_that_was_taken_in_by_half_when_an_exception_came_is_taken_in_whole_later(tmp_path):
+def test_a_file_whose_load_was_interrupted_is_loaded_completely_later(tmp_path):
     class Interrupted(MemoryStore):
         puts = 0
 

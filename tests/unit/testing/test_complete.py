@@ -53,7 +53,7 @@ def test_several_spouts_and_streams_are_fixed_each_by_itself():
     assert results.tuples("a", "side") == [["fail"], ["ack"]]
 
 
-def test_with_a_policy_the_last_attempt_decides_and_what_was_given_up_is_there():
+def test_with_a_retry_the_last_attempt_decides_and_given_up_messages_are_listed():
     def second_time(bolt, tup, collector):
         if tup.attempt < tup["value"]:
             raise ValueError(tup.attempt)
@@ -73,7 +73,7 @@ def test_a_name_that_is_no_spout_and_a_spout_left_out_are_refused():
 
 
 @pytest.mark.parametrize("fixed", [[[1, 2]], {"other": [[1]]}, [["fits"], [object]], [[(i for i in ())]]])
-def test_a_tuple_that_does_not_fit_is_told_and_not_left_out(fixed):
+def test_a_tuple_that_does_not_fit_is_reported_and_not_left_out(fixed):
     topology = in_a_row(FeederSpout(["value"]), Calls(lambda bolt, tup, collector: None))
     if fixed == [["fits"], [object]]:
         assert len(complete_topology(topology, {"source": fixed}).verdicts) == 2  # a class travels
@@ -88,7 +88,7 @@ def test_without_ackers_everything_is_acked():
     assert results.verdicts.of("source") == ["ACKED", "ACKED"]
 
 
-def test_what_nothing_can_finish_has_no_verdict_and_is_not_waited_for_for_ever():
+def test_a_message_that_cannot_be_finished_has_no_verdict_and_is_not_waited_for_forever():
     """Timeouts are off, a bolt forgot a tuple, and the ticks of another would go on for all time."""
     topology = in_a_row(FeederSpout(["value"]), CallsByHand(judges), TicksByHand())
     config = Config(enable_message_timeouts=False)

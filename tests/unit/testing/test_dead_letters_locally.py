@@ -162,8 +162,8 @@ def test_neither_bolts_nor_spouts_are_given_the_password_of_the_store():
             self.url = config.dead_letters_url
 
     config = Config(dead_letters_url="postgresql://me:S3cr3t@host/letters")
-    told = CuriousToo(lambda bolt, tup, collector: bolt.url)
-    with bench(told, feeder=Curious(["value"]), config=config) as running:
+    bolt = CuriousToo(lambda bolt, tup, collector: bolt.url)
+    with bench(bolt, feeder=Curious(["value"]), config=config) as running:
         running.feed("x")
         assert seen == running.tuples("b0") == ["postgresql://***@host/letters"]
 

@@ -1,4 +1,4 @@
-"""The feeder: what is fed is emitted, what is told is written down, for all copies together."""
+"""The feeder emits what is fed and records verdicts, for all copies together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acktree.testing import FeederSpout
 from tests.unit.tasks.bolts.bolt_harness import Calls, bench
 
 
-def test_copies_share_what_is_fed_and_what_is_told():
+def test_copies_share_what_is_fed_and_their_verdicts():
     def build(builder):
         builder.set_spout("several", feeder, parallelism=3)
         builder.set_bolt("b", Calls(lambda bolt, tup, collector: tup["value"])).global_grouping("several")
@@ -60,7 +60,7 @@ def test_after_the_end_nothing_can_be_fed():
         assert running.acked == [1]
 
 
-def test_verdicts_are_written_down_in_the_order_told():
+def test_verdicts_are_recorded_in_the_order_of_their_delivery():
     def odd_ones(bolt, tup, collector):
         if tup["value"] % 2:
             raise ValueError(tup["value"])

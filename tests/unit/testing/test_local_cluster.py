@@ -64,7 +64,7 @@ def exactly(value):
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(odd, min_size=2, max_size=2), min_size=1, max_size=6))
-def test_untyped_values_arrive_exactly_as_they_were_emitted_in_whatever_company(rows):
+def test_untyped_values_arrive_exactly_as_emitted_beside_any_other_values(rows):
     def passes(bolt, tup, collector):
         collector.emit(tup.values)
 
@@ -83,7 +83,7 @@ def test_not_a_number_arrives_as_not_a_number():
         assert [math.isnan(value) for value in running.tuples("b0")] == [True, False]
 
 
-def test_a_value_that_is_changed_after_it_was_read_is_changed_for_nobody_else():
+def test_a_value_that_a_bolt_changes_is_not_changed_for_other_bolts():
     def changes(bolt, tup, collector):
         tup["value"].append("changed")
         return tup["value"]
@@ -117,7 +117,7 @@ def test_a_message_times_out_never_before_the_timeout_and_at_the_latest_an_eight
         assert failure.reason.startswith(f"no verdict within message_timeout_secs={timeout_secs}: bolt 'b0' ")
 
 
-def test_the_clock_stands_still_unless_it_is_told():
+def test_the_clock_moves_only_with_advance():
     with bench(CallsByHand(lambda bolt, tup: None)) as running:
         for n in range(5):
             running.feed(n)
@@ -200,7 +200,7 @@ def test_a_spout_that_raises_now_and_then_is_asked_again():
         assert running.running.stats()["source"].total.errors == 9
 
 
-def test_a_spout_that_goes_on_raising_does_not_keep_the_others_from_their_work():
+def test_a_spout_that_keeps_raising_does_not_stop_the_others():
     class Broken(Scripted):
         def next_tuple(self):
             raise ConnectionError("gone")
@@ -250,7 +250,7 @@ def test_a_dataframe_spout_is_refused_with_the_way_to_test():
         cluster.submit(in_a_row(DataFrameSpout(Frame()), Calls(print)))
 
 
-def test_a_round_takes_so_many_messages_and_the_next_one_the_others(monkeypatch):
+def test_a_round_takes_a_bounded_number_of_messages_and_the_next_one_the_others(monkeypatch):
     monkeypatch.setattr(local_topology, "ROUND_MESSAGES", 10)
     micro_batches = []
     with bench(Calls(lambda bolt, tup, collector: None)) as running:

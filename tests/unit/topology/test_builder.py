@@ -153,7 +153,7 @@ def test_components_may_be_written_in_any_order():
     assert [b.id for b in builder.create_topology().bolts] == ["split"]
 
 
-def test_a_topology_stays_as_it_was_when_the_builder_goes_on():
+def test_a_topology_does_not_change_when_the_builder_is_used_again():
     builder = with_bolt(Split())
     before = builder.create_topology()
     builder.set_bolt("sink", Sink()).shuffle_grouping("split")

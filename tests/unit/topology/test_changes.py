@@ -277,7 +277,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("row", "change", "waiting"), GOES_ON, ids=[row for row, *_ in GOES_ON])
-def test_this_goes_on(row, change, waiting):
+def test_this_change_is_allowed(row, change, waiting):
     drawing = Drawing()
     change(drawing)
     found = between(Drawing(), drawing, waiting)

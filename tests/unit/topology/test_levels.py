@@ -115,13 +115,13 @@ def test_a_bolt_that_remembers_is_never_fused_behind_another():
     assert levels[1:] == (Level(1, ("a",), stateful=True), Level(2, ("b",), stateful=True))
 
 
-def test_bolts_that_remember_may_share_a_level_when_none_feeds_the_other():
+def test_stateful_bolts_may_share_a_level_if_none_reads_the_other():
     drawing = Drawing().spout("s").bolt("a", "s:fields_grouping", remembers=True)
     levels = drawing.bolt("b", "s", remembers=True).bolt("c", "s:all_grouping").levels(2)
     assert levels == (Level(0, (), stateful=False), Level(1, ("a", "b", "c"), stateful=True))
 
 
-def test_a_bolt_that_remembers_nothing_may_be_fused_behind_one_that_does():
+def test_a_stateless_bolt_may_be_fused_with_a_stateful_producer():
     levels = Drawing().spout("s").bolt("a", "s", remembers=True).bolt("b", "a").levels(2)
     assert levels == (Level(0, (), stateful=False), Level(1, ("a", "b"), stateful=True))
 
@@ -140,7 +140,7 @@ def test_a_single_task_behind_a_single_task_is_fused_where_both_are_hosted_toget
     assert bolts_of(together.levels(2)) == [(), ("a", "b", "c")]
 
 
-def test_a_bolt_stands_as_high_as_its_highest_input_asks():
+def test_the_level_of_a_bolt_follows_from_its_highest_input():
     drawing = Drawing().spout("s").bolt("a", "s:fields_grouping").bolt("b", "s", "a")
     assert bolts_of(drawing.levels(2)) == [(), ("a", "b")]
 
@@ -209,7 +209,9 @@ def test_every_bolt_is_on_exactly_one_level_and_every_level_but_the_first_has_on
 
 @pytest.mark.slow
 @given(topologies(), partition_counts)
-def test_a_subscription_stays_on_its_level_only_if_it_is_fusable_and_else_goes_upwards(topology, partitions):
+def test_a_subscription_stays_on_its_level_only_if_it_is_fusable_and_otherwise_leads_to_a_higher_one(
+    topology, partitions
+):
     placed = level_of(topology, topology.levels(partitions))
     for edge in topology.subscriptions:
         source, target = topology.components[edge.source], topology.components[edge.subscriber]
@@ -259,7 +261,7 @@ def test_within_a_level_who_feeds_another_runs_first(topology, partitions):
 
 @pytest.mark.slow
 @given(topologies(), partition_counts)
-def test_no_bolt_could_stand_lower(topology, partitions):
+def test_no_bolt_could_be_on_a_lower_level(topology, partitions):
     placed = level_of(topology, topology.levels(partitions))
     for bolt in topology.bolts:
         lowest = max(

@@ -60,7 +60,7 @@ def test_the_order_in_which_a_topology_was_written_changes_nothing():
     assert str(one.describe()) == str(other.describe())
 
 
-def test_spouts_are_sorted_by_id_and_bolts_stand_behind_what_they_read():
+def test_spouts_are_sorted_by_id_and_bolts_come_after_those_that_they_read():
     topology = drawn(ORDER)
     assert [spout.id for spout in topology.spouts] == ["lines", "more"]
     assert [bolt.id for bolt in topology.bolts] == ["split", "audit", "count"]

@@ -45,7 +45,7 @@ class Interrupted(MapState):
 
 
 @pytest.mark.parametrize("ask", [lambda store: store.get("torn"), lambda store: store.delete("a")])
-def test_a_channel_that_was_interrupted_in_a_question_is_not_used_again_whoever_caught_it(ask):
+def test_a_channel_that_was_interrupted_in_a_question_is_not_used_again_even_if_the_error_was_caught(ask):
     state = Interrupted()
     store = MapStateStore(state)
     store.put("a", b"1")

@@ -1,11 +1,11 @@
-"""What Spark's Kafka source says of records that are gone, told with what to do."""
+"""Errors of Spark's Kafka source about lost records are explained, with the fix."""
 
 from __future__ import annotations
 
 import pytest
 
 from acktree import ConnectorError
-from acktree.spark.query.lost_records import told
+from acktree.spark.query.lost_records import explained
 
 LOSS = """org.apache.spark.SparkException: Job aborted: Lost task 0.0:
 {prefix}Some data may have been lost because they are not available in Kafka any more;
@@ -41,20 +41,20 @@ Reason:
         ),
     ],
 )
-def test_records_that_are_gone_are_told_with_their_offsets_and_what_to_do(prefix, reason, says, mend):
+def test_lost_records_are_explained_with_their_offsets_and_the_fix(prefix, reason, says, mend):
     raised = RuntimeError(LOSS.format(prefix=prefix, reason=reason))
-    ours = told(raised)
+    ours = explained(raised)
     assert isinstance(ours, ConnectorError)
     assert (ours.what.startswith(says), mend in ours.fix, ours.can_retry) == (True, True, False)
     assert "SQLSTATE" not in ours.what
     assert ours.__cause__ is raised
 
 
-def test_an_unknown_topic_is_told_as_such():
+def test_an_unknown_topic_is_explained():
     raised = RuntimeError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: not hosted")
-    assert "no such topic" in str(told(raised))
+    assert "no such topic" in str(explained(raised))
 
 
 def test_other_errors_stay_as_they_are():
     error = RuntimeError("something else")
-    assert told(error) is error
+    assert explained(error) is error

@@ -71,12 +71,12 @@ def test_values_are_opened_when_they_are_asked_for(
         assert len(opened) == has_room  # the sums alone
         assert list(found.payloads(np.array([], dtype=np.int64))) == []
         assert len(opened) == has_room
-        told = {
+        rows = {
             root: row["n"]
             for roots, values in found.payloads(np.array([2500, -1, 7, 1 << 40]))
             for root, row in zip(roots.tolist(), values.to_pylist(), strict=True)
         }
-    assert told == {7: 7, 2500: 2500}
+    assert rows == {7: 7, 2500: 2500}
 
 
 def test_a_mapped_part_begins_where_it_is_said_to(tmp_path: Path) -> None:

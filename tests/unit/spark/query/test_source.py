@@ -87,7 +87,7 @@ def test_a_waiting_source_is_woken_by_what_is_appended(
     later.join()
 
 
-def test_a_pipe_that_nobody_holds_does_not_make_the_source_spin(
+def test_a_pipe_without_a_writer_does_not_make_the_source_spin(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
     writer = os.open(tmp_path / WAKE, os.O_RDWR | os.O_NONBLOCK)
@@ -122,12 +122,14 @@ def test_few_messages_are_divided_if_they_are_much_work_or_nothing_is_known(
     assert slices(rows(reader, -1, 0)) == ([(0, 0, 5), (0, 5, 10)] if divided else [(0, 0, 10)])
 
 
-def test_a_measured_time_is_told_again_only_if_it_has_changed_much(inbox: FileInbox, tmp_path: Path) -> None:
-    told = []
+def test_a_measured_time_is_written_again_only_if_it_has_changed_much(
+    inbox: FileInbox, tmp_path: Path
+) -> None:
+    written = []
     for message_ms in (10.0, 15.0, 6.0, 25.0, 0.0, 0.05):
         inbox.note_work(message_ms)
-        told.append(Work.read(tmp_path).message_ms)
-    assert told == [10.0, 10.0, 10.0, 25.0, 0.0, 0.0]
+        written.append(Work.read(tmp_path).message_ms)
+    assert written == [10.0, 10.0, 10.0, 25.0, 0.0, 0.0]
 
 
 def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) 
 
 
 def clock(found: list[WireRow]) -> dict[str, object]:
-    """What the driver is told of a micro-batch: once, whatever else there is."""
+    """The CLOCK row of a micro-batch: there is one, whatever else there is."""
     (row,) = [row for row in found if row.kind == Kind.CLOCK]
     assert row.level == SINK_LEVEL
     return json.loads(row.head)
@@ -159,9 +161,7 @@ def test_every_micro_batch_tells_the_driver_where_it_ends_and_whether_a_run_begi
     assert clock(rows(reader, 3, 4)) == {"end": 4, "is_first": False}
 
 
-def test_a_run_that_begins_voids_what_queues_bring_back_and_nothing_else(
-    inbox: FileInbox, reader: InboxReader
-) -> None:
+def test_a_new_run_voids_only_messages_that_queues_redeliver(inbox: FileInbox, reader: InboxReader) -> None:
     inbox.append([chunk_of(1, task=1), chunk_of(2, task=2)])
     inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {"1": 77}})
     inbox.append([chunk_of(3, task=1)])
@@ -235,7 +235,7 @@ def carrying(folder: Path) -> InboxReader:
     return InboxReader(options)
 
 
-def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
+def test_rows_that_carry_their_messages_hold_the_same_as_the_inbox(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
     inbox.append([chunk_of(*range(300), first_sequence=0), chunk_of(*range(300, 500), first_sequence=300)])
@@ -255,7 +255,7 @@ def test_rows_that_carry_their_messages_give_what_the_inbox_would_have_given(
         assert (seen.body, brought.partition, brought.sequence) == (b"", seen.partition, seen.sequence)
 
 
-def test_what_rows_carry_bounds_a_micro_batch_and_one_chunk_always_fits(
+def test_the_bytes_that_rows_carry_bound_a_micro_batch_and_one_chunk_always_fits(
     inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox.append([chunk_of(number, first_sequence=number) for number in range(4)])

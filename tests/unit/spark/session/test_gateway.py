@@ -5,7 +5,7 @@ import pytest
 from acktree.spark.session.gateway import _pass_on, worth_reading
 
 
-def test_spark_s_standing_phrases_are_left_out_and_everything_else_is_passed_on_in_order():
+def test_sparks_routine_messages_are_left_out_and_all_other_lines_are_passed_on_in_order():
     said = [
         "WARNING: Using incubator modules: jdk.incubator.vector\n",
         "Starting Streaming TransformWithStateInPandas Python worker.\n",
@@ -33,7 +33,7 @@ def test_a_traceback_that_is_cut_off_is_not_kept_back():
     assert list(worth_reading(cut)) == cut
 
 
-def test_the_head_of_a_traceback_whose_process_was_ended_over_it_tells_nothing():
+def test_the_first_line_of_a_traceback_of_an_ended_process_is_left_out():
     head = "Traceback (most recent call last):\n"
     whole = [head, '  File "x.py", line 1\n', "ValueError: no\n"]
     phrase = 'Setting Spark log level to "ERROR".\n'
@@ -43,7 +43,7 @@ def test_the_head_of_a_traceback_whose_process_was_ended_over_it_tells_nothing()
 @pytest.mark.parametrize(
     "error", [BrokenPipeError(32, "Broken pipe"), ValueError("I/O operation on closed file")]
 )
-def test_the_jvm_is_listened_to_also_when_nobody_listens_to_us(monkeypatch, error):
+def test_the_jvms_output_is_read_also_when_our_stderr_is_closed(monkeypatch, error):
     class Deaf:
         def write(self, line):
             raise error

@@ -52,7 +52,7 @@ def names_in(packed: bytes) -> list[str]:
         return [name for name in code.namelist() if not name.endswith("/")]
 
 
-def test_a_package_comes_whole_a_module_alone_and_a_namespace_as_far_as_it_was_imported(beside: Path) -> None:
+def test_a_package_is_sent_whole_a_module_alone_and_of_a_namespace_what_was_imported(beside: Path) -> None:
     write(beside, "at_shop/__init__.py", "at_shop/parts/__init__.py", "at_shop/parts/later.py", "at_alone.py")
     write(
         beside, "at_space/used.py", "at_space/unused.py", "at_space/inner/__init__.py", "at_space/inner/x.py"
@@ -70,7 +70,7 @@ def test_a_package_comes_whole_a_module_alone_and_a_namespace_as_far_as_it_was_i
     ]
 
 
-def test_what_is_installed_does_not_travel_but_for_acktree_and_cloudpickle(beside: Path) -> None:
+def test_installed_packages_are_not_sent_except_acktree_and_cloudpickle(beside: Path) -> None:
     site = beside / "lib" / "site-packages"
     write(site, "at_installed.py", "pyspark_like.py")
     sys.path.insert(0, str(site))
@@ -80,7 +80,7 @@ def test_what_is_installed_does_not_travel_but_for_acktree_and_cloudpickle(besid
     assert tops == {"acktree", "cloudpickle"}
 
 
-def test_spark_does_not_travel_wherever_it_lies_nor_does_main_nor_what_has_gone(beside: Path) -> None:
+def test_spark_main_and_deleted_modules_are_never_sent(beside: Path) -> None:
     write(beside, "at_gone.py", "at_main.py", "spark/python/pyspark/__init__.py")
     modules = dict(imported("at_gone", "at_main"))
     modules["__main__"] = modules["__mp_main__"] = modules.pop("at_main")

@@ -78,7 +78,7 @@ class Level:
     def __call__(self, monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
         out = {left.row: left for left in monitor.left_out(self.rows)}
         for left in out.values():
-            yield told(FIRST + left.row, f"{left.cause}: {left.reason}")
+            yield row_of(FIRST + left.row, f"{left.cause}: {left.reason}")
         cuts = monitor.cuts(self.rows)
         borders = sorted({0, COUNT, *cuts, *out, *(row + 1 for row in out)})
         for piece in (range(*pair) for pair in pairwise(borders) if pair[0] not in out):
@@ -90,9 +90,9 @@ class Level:
                 try:
                     self.deeds.get(name, lambda: None)()
                 except ExecuteTimeoutError as error:
-                    yield told(name, str(error.what))
+                    yield row_of(name, str(error.what))
                 else:
-                    yield told(name, "done")
+                    yield row_of(name, "done")
             monitor.sending()
             for row in piece:
                 self.sends.get(FIRST + row, lambda: None)()
@@ -101,7 +101,7 @@ class Level:
             store.put("done", bytes(COUNT - len(out)))
 
 
-def told(name: int, what: str) -> WireRow:
+def row_of(name: int, what: str) -> WireRow:
     return WireRow(0, 1, Kind.FRAME, name, 0, 0, what.encode(), b"")
 
 
@@ -125,7 +125,7 @@ def first_attempt(folder: Path, level: Level, timeout_secs: float | None = None)
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together) -> None:
+def test_without_a_death_all_is_executed_in_this_process(tmp_path: Path, together) -> None:
     here = os.getpid()
     level = Level({103: lambda: None if os.getpid() == here else os._exit(1)}, together=together)
     assert said(isolation(tmp_path, 0).run(level)) == dict.fromkeys(NAMES, "done")
@@ -134,7 +134,7 @@ def test_where_nobody_dies_all_is_done_in_this_process(tmp_path: Path, together)
 
 @pytest.mark.parametrize("deed", [exits, crashes, is_killed])
 @pytest.mark.parametrize("together", [False, True])
-def test_who_kills_its_worker_twice_is_left_out_and_nobody_else(
+def test_a_message_that_kills_its_worker_twice_is_left_out_and_no_other(
     tmp_path: Path, deed: Callable[[], None], together
 ) -> None:
     level = Level({103: deed, 108: deed}, together=together)
@@ -153,7 +153,7 @@ def runs_out_of_memory() -> None:
 
 @pytest.mark.parametrize("deed", [is_killed, runs_out_of_memory])
 @pytest.mark.parametrize("together", [False, True])
-def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobody_else(
+def test_a_message_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_no_other(
     tmp_path: Path, deed: Callable[[], None], together
 ) -> None:
     """All rows were executed by then: it is found by halves."""
@@ -165,7 +165,7 @@ def test_whose_children_kill_the_worker_when_they_are_sent_is_left_out_and_nobod
     assert all("2 times over this tuple" in found[name] for name in (103, 109))
 
 
-def test_a_worker_that_runs_out_of_memory_over_nobody_says_so(tmp_path: Path) -> None:
+def test_a_worker_that_runs_out_of_memory_without_a_marked_row_says_so(tmp_path: Path) -> None:
     def level(monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
         monitor.begin(BOLT, ROWS, together=False)
         monitor.end()
@@ -267,7 +267,7 @@ def test_a_bolt_with_a_timeout_of_its_own_has_that_and_no_other(tmp_path: Path, 
     assert_alarm_is_untouched(before)
 
 
-def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_through(tmp_path: Path) -> None:
+def test_after_a_bolt_the_usual_timeout_applies_again(tmp_path: Path) -> None:
     clocks = []
 
     def level(monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
@@ -276,7 +276,7 @@ def test_what_is_no_bolts_is_under_the_usual_timeout_again_when_a_bolt_is_throug
             monitor.begin(replace(BOLT, execute_timeout_secs=secs), ROWS, together=False)
             clocks.append(monitor.watchdog.timeout_secs)  # type: ignore[attr-defined]
             monitor.end()
-        yield told(100, "done")
+        yield row_of(100, "done")
 
     list(isolation(tmp_path, 0, timeout_secs=4.0).run(level))
     assert clocks == [4.0, 8.0, 4.0, 4.0]
@@ -323,7 +323,7 @@ def test_what_the_level_itself_raises_is_raised_here(tmp_path: Path) -> None:
         isolation(tmp_path, 1).run(broken)
 
 
-def test_a_death_that_nobody_can_be_blamed_for_is_sparks_to_try_again(tmp_path: Path) -> None:
+def test_a_death_without_a_marked_row_is_left_to_sparks_retry(tmp_path: Path) -> None:
     def dies(monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
         os._exit(3)
 
@@ -344,7 +344,7 @@ def test_a_hook_that_ends_its_process_each_time_is_named_and_one_accident_is_not
         if os.getpid() != first and not (tmp_path / "mended").exists():
             os._exit(3)
         monitor.end()
-        yield told(100, "done")
+        yield row_of(100, "done")
 
     with pytest.raises(
         BoltError, match=rf"bolt 'bolt' ended its process in {hook}\(\): .* exited with code 3"
@@ -389,7 +389,7 @@ def test_a_child_that_dies_while_it_reads_its_state_leaves_no_answer_to_the_next
             store.get("large")
             exits()
         for name in ("a", "b", "c"):
-            yield told(100, bytes(store.get(name) or b"").decode())
+            yield row_of(100, bytes(store.get(name) or b"").decode())
         store.put("d", b"")
 
     answers = [bytes(row.head).decode() for row in isolation(tmp_path, 1).run(reads, AskedOverASocket())]
@@ -401,7 +401,7 @@ def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Pat
         assert store is not None
         store.put("new", b"1")
         store.delete("old")
-        yield told(100, repr([store.get(name) for name in ("new", "old", "kept", "nowhere")]))
+        yield row_of(100, repr([store.get(name) for name in ("new", "old", "kept", "nowhere")]))
 
     store = MemoryStore()
     store.blobs.update(old=b"2", kept=b"3")
@@ -411,7 +411,7 @@ def test_what_a_child_wrote_it_reads_and_what_is_not_there_is_none(tmp_path: Pat
 
 
 @pytest.mark.parametrize("mark", [b"", bytes(64), b"of an earlier version, 32 bytes.."])
-def test_a_worker_that_died_while_it_made_its_mark_blames_nobody(tmp_path: Path, mark: bytes) -> None:
+def test_a_worker_that_died_while_it_wrote_its_mark_blames_no_row(tmp_path: Path, mark: bytes) -> None:
     (tmp_path / "7.1.0.mark").write_bytes(mark)
     assert set(said(isolation(tmp_path, 1).run(Level({}))).values()) == {"done"}
 
@@ -451,7 +451,7 @@ class SlowMap:
         self.answered += 1
 
 
-def test_a_question_to_the_state_is_never_interrupted_and_what_asks_it_is_as_soon_as_it_is_through(
+def test_a_request_to_the_state_is_never_interrupted_and_its_caller_is_as_soon_as_it_is_answered(
     tmp_path: Path,
 ) -> None:
     slow, after = SlowMap(), []
@@ -473,7 +473,7 @@ def test_a_question_to_the_state_is_never_interrupted_and_what_asks_it_is_as_soo
     store.channel.refuse_if_lost()
 
 
-def test_the_engine_is_no_user_code_and_what_a_function_of_a_user_calls_is() -> None:
+def test_engine_code_is_not_user_code_and_a_library_called_by_user_code_is() -> None:
     def frames() -> Iterator[FrameType]:
         yield sys._getframe()
 
@@ -501,12 +501,12 @@ def test_a_child_that_is_interrupted_in_a_question_to_its_parent_dies_of_it_and_
         monitor.begin(BOLT, ROWS, together=False)
         for row in range(COUNT):
             if row in out:
-                yield told(FIRST + row, str(out[row].cause))
+                yield row_of(FIRST + row, str(out[row].cause))
                 continue
             monitor.mark[0] = row
             with suppress(Exception):  # the user's
                 ask(store, row)
-            yield told(FIRST + row, "done")
+            yield row_of(FIRST + row, "done")
         monitor.end()
 
     def ask(store: StateStore, row: int) -> None:
@@ -534,7 +534,7 @@ def test_a_forked_child_does_not_use_what_its_parent_has_cached(tmp_path: Path) 
     assert context.cached("pid", os.getpid) == os.getpid()
 
     def level(monitor: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
-        yield told(os.getpid(), str(context.cached("pid", os.getpid)))
+        yield row_of(os.getpid(), str(context.cached("pid", os.getpid)))
 
     ((child, cached),) = said(isolation(tmp_path, 1).run(level)).items()
     assert child != os.getpid()

@@ -1,4 +1,4 @@
-"""Poison that is no message's: it is left out like the others, is told as an error, and nothing stops."""
+"""A tuple of no message that kills its worker is left out and reported as an error; nothing stops."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_one_level(first: BasicBolt, second: BasicBolt) -> Callable[[TopologyBuild
     return build
 
 
-def test_a_message_without_an_id_is_left_out_and_told_as_an_error() -> None:
+def test_a_message_without_an_id_is_left_out_and_reported_as_an_error() -> None:
     with bench(passes(3, 8), passes()) as running:
         running.feed(*(([n], None) for n in range(10)))
         assert (executed(running, "b0"), executed(running, "b1")) == (10, 8)
@@ -82,7 +82,7 @@ def test_bolts_of_one_level_may_each_have_poison_of_their_own() -> None:
         assert (len(killed(running, "b0")), len(killed(running, "b1"))) == (1, 3)
 
 
-def test_what_is_emitted_without_an_anchor_may_kill_and_its_parent_is_acked() -> None:
+def test_an_unanchored_tuple_that_kills_does_not_fail_its_parent() -> None:
     def sends_on_its_way(bolt, tup):
         bolt.collector.emit([tup["value"]])
         bolt.collector.ack(tup)
@@ -134,7 +134,7 @@ def test_a_row_left_out_before_others_of_its_level_moves_no_blame_to_a_neighbour
         assert deaths.stat().st_size == 2, "what was found once is not found again"
 
 
-def test_who_kills_behind_a_bolt_that_emits_other_rows_each_time_is_found(tmp_path: Path) -> None:
+def test_a_row_that_kills_after_a_bolt_that_emits_other_rows_each_time_is_found(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
 
     def emits_one_more_each_time(bolt, tup, collector):
@@ -151,14 +151,14 @@ def test_who_kills_behind_a_bolt_that_emits_other_rows_each_time_is_found(tmp_pa
         assert runs.stat().st_size == 3
 
 
-def test_only_what_a_bolt_of_the_same_level_emits_may_stand_elsewhere_in_the_next_run(
+def test_only_rows_that_a_bolt_of_the_same_level_emits_may_have_another_position_in_the_next_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = set()
+    seen = set()
 
     class Listens(ExecutionMonitor):
         def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
-            told.add((frame.component, frame.subscriber, moves))
+            seen.add((frame.component, frame.subscriber, moves))
             return super().names_of(frame, task, moves=moves)
 
     monkeypatch.setattr(local_topology, "run_level", partial(run_level, monitor=Listens()))
@@ -170,4 +170,4 @@ def test_only_what_a_bolt_of_the_same_level_emits_may_stand_elsewhere_in_the_nex
     with bench(build=behind_a_spout) as running:
         assert [level.bolts for level in running.running.plan.levels] == [("beside",), ("b0", "b1")]
         running.feed(1, 2)
-    assert told == {("source", "b0", False), ("source", "beside", False), ("b0", "b1", True)}
+    assert seen == {("source", "b0", False), ("source", "beside", False), ("b0", "b1", True)}

@@ -36,7 +36,7 @@ def in_a_child(deed) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RLIMIT_DATA is Linux's")
 @pytest.mark.parametrize(("wanted", "code"), [(20 << 20, 0), (200 << 20, 7)])
-def test_who_wants_more_memory_than_a_worker_may_have_gets_a_memory_error(wanted: int, code: int) -> None:
+def test_an_allocation_beyond_the_workers_limit_raises_a_memory_error(wanted: int, code: int) -> None:
     def eats() -> None:
         worker.limit_memory(data_bytes() + (100 << 20))
         bytearray(wanted)
@@ -47,8 +47,8 @@ def test_who_wants_more_memory_than_a_worker_may_have_gets_a_memory_error(wanted
 def test_by_default_it_is_less_than_the_machine_or_its_container_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
+    limits_set: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: limits_set.append(limits))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, resource.RLIM_INFINITY))
     monkeypatch.setattr(worker, "_CGROUPS", tmp_path)
     monkeypatch.setattr(worker, "_MY_CGROUP", tmp_path / "none")
@@ -60,7 +60,7 @@ def test_by_default_it_is_less_than_the_machine_or_its_container_has(
     worker.limit_memory(77)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 60))
     worker.limit_memory(77)
-    machine, unlimited, container, asked, hard = (soft for soft, _ in told)
+    machine, unlimited, container, asked, hard = (soft for soft, _ in limits_set)
     assert machine == unlimited > 1 << 28
     assert (container, asked, hard) == (750, 77, 60)
 

@@ -102,7 +102,7 @@ def test_on_a_cluster_rows_carry_their_bytes() -> None:
     assert list(scratch.take(None, rows)) == rows
 
 
-def test_files_go_with_the_next_micro_batch_and_what_was_mapped_stays_readable(
+def test_the_next_micro_batch_deletes_files_and_mapped_parts_stay_readable(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = put(folder, [row(0, body=BIG)], monkeypatch, batch_id=6)
