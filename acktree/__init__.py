@@ -22,6 +22,15 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.fields import Outputs, StreamDeclaration
 from acktree.core.data.groupings import CustomGrouping, Grouping
+from acktree.core.data.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
 from acktree.core.data.tuples import Tuple
 from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.spouts.retry import Retry
@@ -36,6 +45,7 @@ from acktree.errors import (
     ConnectorError,
     DeadLetterLimitError,
     ExecuteTimeoutError,
+    HookError,
     KilledWorkerError,
     MisuseError,
     ProtocolError,
@@ -103,8 +113,11 @@ __all__ = [
     "BasicBolt",
     "BasicOutputCollector",
     "Bolt",
+    "BoltAckInfo",
     "BoltDeclarer",
     "BoltError",
+    "BoltExecuteInfo",
+    "BoltFailInfo",
     "CheckpointError",
     "Component",
     "ComponentStats",
@@ -117,6 +130,7 @@ __all__ = [
     "DeadLetterLimitError",
     "DeadLetters",
     "Description",
+    "EmitInfo",
     "EndOfStream",
     "ExecuteTimeoutError",
     "Failure",
@@ -126,6 +140,7 @@ __all__ = [
     "FunctionBolt",
     "Grouping",
     "Histogram",
+    "HookError",
     "IterableSpout",
     "KeyValueState",
     "KilledWorkerError",
@@ -142,8 +157,10 @@ __all__ = [
     "Retry",
     "RunningTopology",
     "Spout",
+    "SpoutAckInfo",
     "SpoutDeclarer",
     "SpoutError",
+    "SpoutFailInfo",
     "SpoutNumbers",
     "SpoutOutputCollector",
     "Stats",
@@ -153,6 +170,7 @@ __all__ = [
     "SubmittedTopology",
     "Subscription",
     "TaskContext",
+    "TaskHook",
     "TaskStats",
     "Topology",
     "TopologyBuilder",

@@ -22,7 +22,9 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
+from acktree.core.data.hooks import TaskHook
 from acktree.errors import ConfigError, nearest
+from acktree.named_objects import named_objects, names_of_classes
 from acktree.private_urls import is_url, masked_url
 
 __all__ = ["Config"]
@@ -46,6 +48,11 @@ _OURS: Final = frozenset(
     }
 )
 """Settings that Storm does not have."""
+
+_STORMS_NAMES: Final = {"task_hooks": "topology.auto.task.hooks"}
+"""Dotted keys of Storm for settings that have a clearer name here."""
+_USER_CODE: Final[Mapping[str, type]] = {"task_hooks": TaskHook}
+"""Settings that hold objects of the user, and what each must be."""
 
 _WAIT_STRATEGIES: Final = {
     "org.apache.storm.policy.WaitStrategyProgressive": "progressive",
@@ -121,7 +128,6 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "metrics": _REPORTS,
     "v2.metrics": _REPORTS,
     "eventlogger": ("there is no event logger", "set debug=True, which logs every emit"),
-    "auto.task.hooks": ("there are no task hooks", "read running.stats()"),
     "state": ("what a bolt remembers is in Spark's checkpoint", "submit(topology, checkpoint=...)"),
     "bolts.": _WINDOWS,
     "trident": _TRIDENT,
@@ -270,6 +276,9 @@ class Config:
     """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
     too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
     verdict outlives the death of any process, and a power cut may take back the last seconds."""
+    task_hooks: tuple[TaskHook, ...] = ()
+    """Hooks that watch every task; each task has copies of its own. In a mapping each may be the name of a
+    class, ``package.module.Class``, which is made without arguments."""
     dead_letters_url: str | None = None
     """The SQLAlchemy URL of the store of dead letters, such as ``postgresql+psycopg://me@host/letters``.
     None: an SQLite file in the checkpoint. Not used by a LocalCluster, which keeps them in memory."""
@@ -306,6 +315,8 @@ class Config:
         self._number("dead_letter_limit_ratio", least=0, most=1)
         self._number("dead_letter_limit_window_secs", least=1)
         self._store_url()
+        for name in _USER_CODE:
+            self._objects(name)
         for name in ("control", "debug", "enable_message_timeouts", "fail_forgotten", "survive_power_cut"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
@@ -332,15 +343,24 @@ class Config:
         for key, value in settings.items():
             if key not in known:
                 _refuse_unknown(key, str(key), f"Config.from_mapping({{{key!r}: ...}})", known)
-            given[known[key]] = _WAIT_STRATEGIES.get(value, value) if isinstance(value, str) else value
+            name = known[key]
+            if name in _USER_CODE:
+                given[name] = named_objects(value, str(key))
+            else:
+                given[name] = _WAIT_STRATEGIES.get(value, value) if isinstance(value, str) else value
         return cls(**given)
 
     def to_mapping(self) -> dict[str, Any]:
         """Every setting by its dotted key: numbers, strings, booleans and None, for ``from_mapping``.
 
+        Objects of the user are named by their class, so what they were made with is lost.
         It contains the URL of the dead letters with its password: call ``without_secrets()`` to show it.
         """
-        return {_dotted(setting.name): getattr(self, setting.name) for setting in fields(self)}
+        return {
+            _dotted(setting.name): names_of_classes(value) if setting.name in _USER_CODE else value
+            for setting in fields(self)
+            for value in [getattr(self, setting.name)]
+        }
 
     def without_secrets(self) -> Config:
         """The same settings for display or for user code: ``***`` replaces all possible secrets.
@@ -369,6 +389,14 @@ class Config:
             self._refuse("dead_letters_url", "an SQLAlchemy URL, dialect://user@host/database")
         if url.startswith("sqlite") and (url.endswith("://") or ":memory:" in url):
             self._refuse("dead_letters_url", "the URL of a durable database: this one would be in memory")
+
+    def _objects(self, name: str) -> None:
+        """A tuple of the user's objects, whatever sequence was given."""
+        value, kind = getattr(self, name), _USER_CODE[name]
+        wanted = f"a list of objects of classes that extend acktree.{kind.__name__}"
+        if not isinstance(value, list | tuple) or not all(isinstance(each, kind) for each in value):
+            self._refuse(name, wanted)
+        object.__setattr__(self, name, tuple(value))
 
     def _number(
         self,
@@ -412,7 +440,8 @@ class Config:
 
 def _dotted(name: str) -> str:
     """The dotted key of a setting."""
-    return ("acktree." if name in _OURS else "topology.") + name.replace("_", ".")
+    plain = ("acktree." if name in _OURS else "topology.") + name.replace("_", ".")
+    return _STORMS_NAMES.get(name, plain)
 
 
 def _refuse_unknown(name: object, dotted: str, where: str, known: Iterable[str]) -> NoReturn:

@@ -119,6 +119,10 @@ class BoltError(AcktreeError):
     """
 
 
+class HookError(AcktreeError):
+    """A task hook, a worker hook or a metrics consumer raised. It is reported, and fails nothing."""
+
+
 class MisuseError(AcktreeError):
     """User code made a call that is not allowed: a second ack, an emit after the ack, an undeclared stream.
 

@@ -7,6 +7,7 @@ so that nothing is shared by accident, in ``LocalCluster`` as on a cluster.
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,11 @@ import cloudpickle
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
+from acktree.core.data.hooks import TaskHook
+from acktree.core.data.services import TaskServices
+from acktree.errors import ConfigError
+from acktree.tasks.hook_calls import Reported
+from acktree.texts import error_text
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
 
@@ -35,6 +41,7 @@ class Plan:
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
         first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
+        hooks: The task hooks as they were given, as bytes; empty for none.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``: level 0 then
             says what rows hold, or their ids.
     """
@@ -49,6 +56,7 @@ class Plan:
     import_path: tuple[str, ...]
     first_sequences: Mapping[int, int]
     has_payloads: bool
+    hooks: bytes = b""
 
     @classmethod
     def of(
@@ -71,9 +79,12 @@ class Plan:
             if getattr(spout.user_object, "redelivers", False)
             for task in spout.task_ids
         }
+        hooks = _pickled_hooks(config.task_hooks)
+        config = replace(config, task_hooks=())
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
+            hooks,
         )  # fmt: skip
 
     @cached_property
@@ -128,18 +139,53 @@ class Plan:
         """The tasks of a component that run in a partition, ascending."""
         return tuple(task for task in component.task_ids if self.host(task) == partition)
 
-    def context(self, component: Component, task: int, clock: Clock) -> TaskContext:
-        """What a task is told about itself."""
+    @cached_property
+    def reported(self) -> Reported:
+        """What hooks raised and was reported in this process."""
+        return {}
+
+    def task_hooks(self) -> tuple[TaskHook, ...]:
+        """New copies of the task hooks, for one task. Raises what user code raises when it is unpickled."""
+        if not self.hooks:
+            return ()
+        hooks: tuple[TaskHook, ...] = pickle.loads(self.hooks)
+        return hooks
+
+    def context(
+        self, component: Component, task: int, clock: Clock, services: TaskServices | None = None
+    ) -> TaskContext:
+        """What a task is told about itself.
+
+        Args:
+            services: What stands behind its methods. None where there is no task, as for a grouping.
+        """
         index = component.task_ids.index(task)
         tasks, mark = self.topology.tasks, self._checkpoint_id
         return TaskContext(
-            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, _clock=clock
-        )
+            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, _clock=clock,
+            _services=services or TaskServices(),
+        )  # fmt: skip
 
     @cached_property
     def _checkpoint_id(self) -> str:
         """Made of the run salt, which cannot be computed from it: whoever knew that could choose roots."""
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
+
+
+def _pickled_hooks(hooks: tuple[TaskHook, ...]) -> bytes:
+    """The hooks as bytes; ConfigError when they cannot be pickled."""
+    if not hooks:
+        return b""
+    try:
+        pickled: bytes = cloudpickle.dumps(hooks)
+        pickle.loads(pickled)
+    except Exception as error:
+        raise ConfigError(
+            f"a task hook cannot be pickled: {error_text(error)}",
+            "Config(task_hooks=...)",
+            "open connections and files in prepare(), not in __init__()",
+        ) from error
+    return pickled
 
 
 def _tick_secs(bolt: Component, config: Config) -> float | None:

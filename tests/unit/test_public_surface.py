@@ -120,6 +120,9 @@ MEMBERS = """
     ArrowOutputCollector: emit_batch fail_rows report_error
     BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BasicOutputCollector: emit emit_direct report_error reset_timeout
+    BoltAckInfo: batch count latency_ms task_id tup
+    BoltExecuteInfo: batch count latency_ms task_id tup
+    BoltFailInfo: batch count latency_ms task_id tup
     Bolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
@@ -138,7 +141,7 @@ MEMBERS = """
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
-            spout_wait_strategy stats_sample_rate survive_power_cut tick_tuple_freq_secs to_mapping
+            spout_wait_strategy stats_sample_rate survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
             without_secrets worker_max_bytes
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
@@ -149,6 +152,7 @@ MEMBERS = """
     DeadLetters: close count export find get known_roots mark_redriven mark_settled page place purge
             put redrive
     Description: data mermaid
+    EmitInfo: batch count out_tasks stream task_id values
     EndOfStream:
     Failure: attempt cause component exception exception_types final from_bytes kind others reason
             to_bytes traceback
@@ -178,7 +182,9 @@ MEMBERS = """
             is_running kill name stats
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
+    SpoutAckInfo: complete_latency_ms message_id spout_task_id
     SpoutDeclarer:
+    SpoutFailInfo: fail_latency_ms failure message_id spout_task_id
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: complete_ms count lag oldest_secs
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
@@ -189,8 +195,9 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
-    TaskContext: cached checkpoint_id component_id max_spout_pending now_ms open_message_ids task_id
-            task_ids task_index tasks topology_name
+    TaskContext: add_task_hook cached checkpoint_id component_id max_spout_pending now_ms
+            open_message_ids task_id task_ids task_index tasks topology_name
+    TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout

@@ -6,6 +6,10 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from acktree.core.data.hooks import TaskHook
+from acktree.core.data.services import TaskServices
+from acktree.errors import MisuseError
+
 _T = TypeVar("_T")
 
 # One per process, on purpose: a worker process lives for many micro-batches, a bolt object does not.
@@ -60,6 +64,7 @@ class TaskContext:
     max_spout_pending: int | None = None
     checkpoint_id: str = ""
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
+    _services: TaskServices = field(default_factory=TaskServices, repr=False, compare=False)
 
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970.
@@ -73,6 +78,20 @@ class TaskContext:
     def task_ids(self, component: str) -> tuple[int, ...]:
         """The tasks of a component, ascending. KeyError for an unknown component."""
         return self.tasks[component]
+
+    def add_task_hook(self, hook: TaskHook) -> None:
+        """Let a hook watch this task. Its ``prepare`` is called at once.
+
+        Raises:
+            MisuseError: ``open`` of the spout or ``prepare`` of the bolt has returned, or it is no TaskHook.
+        """
+        if not isinstance(hook, TaskHook):
+            raise MisuseError(
+                f"{hook!r:.60} is not a task hook",
+                f"component {self.component_id!r}, context.add_task_hook()",
+                "give an instance of a class that extends acktree.TaskHook",
+            )
+        self._services.add_hook(hook)
 
     def cached(self, key: Hashable, factory: Callable[[], _T]) -> _T:
         """The object that ``factory`` made for ``key`` at the first call in this process.

@@ -34,10 +34,11 @@ _CALLS_USER_CODE: Final = frozenset(
         "acktree.bolt",
         "acktree.tasks.bolts.kinds",
         "acktree.tasks.bolts.steps",
+        "acktree.tasks.hook_calls",
         "acktree.spark.worker.isolation",
     }
 )
-"""Modules of acktree that call ``execute`` or parts of it, and no other code outside of acktree."""
+"""Modules of acktree that call ``execute``, parts of it or task hooks, and no other code outside acktree."""
 _LOOKS_PER_TIMEOUT: Final = 4
 """How often the progress is read in one timeout."""
 _RETRY_SECS: Final = 0.005

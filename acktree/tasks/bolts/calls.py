@@ -269,6 +269,7 @@ class RecordingHandCollector(TimingCollector):
             self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
             rows.fate[row] = FAILED
             if rows not in self._at_hand:
+                self.elsewhere[id(rows)] = rows
                 self._count_failed(tup)
 
         call.effects.append(carry_out)

@@ -177,6 +177,7 @@ class HandCollector(_Writer, OutputCollector):
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
         rows.fate[row] = FAILED
         if rows is not self.rows:
+            self.elsewhere[id(rows)] = rows
             self._count_failed(tup)
 
     def _count_failed(self, tup: Tuple) -> None:

@@ -152,6 +152,9 @@ class ConcurrentTask(BoltTask):
         if self.acks and not self.flushes:
             ack_open(rows)
         self._count_executed(rows, unit.spent_ms)
+        if self.watch is not None:
+            for call in unit.calls:
+                self.watch.executed(rows, call.row, call.spent_ms)
         if self.acks:
             acked_ms = [call.spent_ms for call in unit.calls if rows.fate[call.row] == ACKED]
             self.count_processed(rows, sum(acked_ms), len(acked_ms))

@@ -24,6 +24,7 @@ from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask, Collector
+from acktree.tasks.bolts.watch import BoltWatch
 
 
 class BasicBoltTask(BoltTask):
@@ -40,6 +41,8 @@ class BasicBoltTask(BoltTask):
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         collector, execute = self.collector, self.bolt.execute
+        if self.watch is not None:
+            execute = _watched(execute, self.watch, rows)
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
         mark = self.outputs.monitor.mark
@@ -99,6 +102,8 @@ class HandBoltTask(BoltTask):
         execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
         if isinstance(self.collector, TimingCollector):
             execute = _timed(execute, rows)
+        if self.watch is not None:
+            execute = _watched(execute, self.watch, rows)
         rows.came_ms = self.outputs.clock_ms
         mark = self.outputs.monitor.mark
         self.collector.rows = rows
@@ -164,10 +169,13 @@ class ArrowBoltTask(BoltTask):
     def execute(self, frame: Frame, rows: InboundRows) -> None:
         collector, count = self.collector, len(rows.lineage)
         collector.row_count, collector.failed = count, {}
+        began = perf_counter()
         for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
             error = self._raised_by(call)
             if error is not None:
                 self.raised(rows, np.arange(count), error)
+        if self.watch is not None:
+            self.watch.executed_batch(rows, frame.values, (perf_counter() - began) * 1000)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:
@@ -200,6 +208,19 @@ class ArrowBoltTask(BoltTask):
         emissions, unfit = collector.emissions, collector.unfit
         collector.emissions, collector.unfit = [], []
         return emissions, unfit
+
+
+def _watched(execute: Callable[..., None], watch: BoltWatch, rows: InboundRows) -> Callable[..., None]:
+    """``execute``, telling task hooks of each call when it has returned or raised."""
+
+    def telling(tup: Tuple, *given: object) -> None:
+        row, began = tup._row, perf_counter()  # noqa: SLF001
+        try:
+            execute(tup, *given)
+        finally:
+            watch.executed(rows, row, (perf_counter() - began) * 1000)
+
+    return telling
 
 
 def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tuple], None]:

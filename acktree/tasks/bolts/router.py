@@ -125,11 +125,14 @@ class Router:
         moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
         self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
 
-    def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, Exception]:
+    def route(
+        self, emission: Emission, rows: InboundRows, chosen: list[Choice] | None = None
+    ) -> Mapping[int, Exception]:
         """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
 
         Args:
             emission: The emitted tuples.
+            chosen: Is given which tasks were chosen, one choice for each subscriber, for task hooks.
             rows: The frame whose rows ``emission.parents`` names.
 
         Returns:
@@ -149,6 +152,8 @@ class Router:
         refused: dict[int, Exception] = {}
         for route in routes:
             choice = self._choose(route, emission, mixes)
+            if chosen is not None:
+                chosen.append(choice)
             refused |= choice.refused
             if len(choice.tasks):
                 outputs.counters.add(

@@ -25,7 +25,9 @@ from acktree.bolt import AnyBolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.frames import Frame
+from acktree.core.data.hooks import TaskHook
 from acktree.core.data.reading import Column
+from acktree.core.data.services import TaskServices
 from acktree.core.data.values import unpickled_columns
 from acktree.core.ids import Int64s
 from acktree.core.state.store import Below, StateStore
@@ -47,6 +49,7 @@ from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
+from acktree.tasks.bolts.watch import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -110,15 +113,22 @@ class BoltTask(ABC):
         self.left_open: list[InboundRows] = []
         """Rows of this micro-batch of which the bolt has left some open."""
         self.owner: Collector = self.make_collector()
+        self.services = TaskServices()
+        clock = Clock(outputs.clock_ms)
+        self.context = self.plan.context(component, task, clock, self.services)
+        self.watch: BoltWatch | None = watch_of(self.plan, self.context, self._report, acks=self.acks)
+        """Tells task hooks; None without hooks."""
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
         else:
             self._report(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
-        self.prepare(
-            self.plan.config, self.plan.context(self.component, self.task, Clock(self.outputs.clock_ms))
-        )
+        self.services.add_hook = self._add_hook
+        try:
+            self.prepare(self.plan.config, self.context)
+        finally:
+            self.services.close()
         if self.component.remembers:
             if store is None:
                 raise ProtocolError(
@@ -131,6 +141,11 @@ class BoltTask(ABC):
             self.memory.restore(self.bolt)
         guard = FlushGuard if self.flushes else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)
+
+    def _add_hook(self, hook: TaskHook) -> None:
+        if self.watch is None:
+            self.watch = BoltWatch(self.plan, self.context, self._report, acks=self.acks)
+        self.watch.add(hook)
 
     @abstractmethod
     def make_collector(self) -> Collector:
@@ -237,6 +252,8 @@ class BoltTask(ABC):
         self._run(frame, columns, None)
 
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
+        if refused is not None and self.watch is not None:
+            columns = columns_to_show(frame)
         rows = self._account(frame, columns)
         started = perf_counter()
         if refused is None:
@@ -273,6 +290,8 @@ class BoltTask(ABC):
             self.left_open.append(rows)
         source = f"{rows.component}:{rows.stream}"
         self.outputs.counters.add(self.component.id, self.task, source, "failed", rows.fate.count(FAILED))
+        if self.watch is not None and self.memory is None and not self.flushes:
+            self.watch.forget(rows)
 
     def tick(self, secs: float) -> None:
         """Let the bolt tick; what it emits hangs on nothing, what it raises is reported."""
@@ -315,8 +334,12 @@ class BoltTask(ABC):
         Raises:
             BaseException: The state store did: then nothing of this micro-batch counts, and it is run again.
         """
-        if self.broken is not None:
-            return
+        if self.broken is None:
+            self._finish()
+        if self.watch is not None:
+            self.watch.end()
+
+    def _finish(self) -> None:
         if self.flushes:
             self.flush()
         memory = self.memory
@@ -389,15 +412,20 @@ class BoltTask(ABC):
         """
         emissions, unfit = self.emissions()
         for emission in (piece for each in emissions for piece in pieces_of(each)):
-            for emitted, error in self.router.route(emission, rows).items():
+            chosen = None if self.watch is None else self.watch.chosen
+            for emitted, error in self.router.route(emission, rows, chosen).items():
                 anchors = emission.joins.get(emitted, ())
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
+            if self.watch is not None:
+                self.watch.emitted(emission, is_batch=not self.decodes)
         for refused in unfit:
             self._refuse(refused, rows)
         return unfit
 
     def report_acked(self, rows: InboundRows) -> None:
         """Tell the acker which rows were acked since it was told last."""
+        if self.watch is not None:
+            self.watch.settled(rows)
         acked = rows.fate.count(ACKED)
         if acked and rows.component != "__system":
             source = f"{rows.component}:{rows.stream}"
@@ -408,6 +436,8 @@ class BoltTask(ABC):
 
     def fail_rows(self, rows: InboundRows, which: Int64s, error: Exception | None, reason: str = "") -> None:
         """Fail rows, all for one reason, whatever was said of them before."""
+        if self.watch is not None:
+            self.watch.note(rows)
         for row in which.tolist():
             rows.fate[row] = FAILED
         self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason))

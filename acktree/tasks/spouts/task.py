@@ -27,7 +27,9 @@ from typing import Final, Literal
 import numpy as np
 
 from acktree.core import durable
-from acktree.core.data.context import Clock
+from acktree.core.data.context import Clock, TaskContext
+from acktree.core.data.hooks import TaskHook
+from acktree.core.data.services import TaskServices
 from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
 from acktree.core.stats.counters import NO_STREAM, Counters, What
@@ -37,6 +39,7 @@ from acktree.errors import ConnectorError, DeadLetterLimitError, MisuseError, Sp
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
+from acktree.tasks.hook_calls import HookCalls
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.hooks import Hooks
@@ -48,6 +51,7 @@ from acktree.tasks.spouts.runs import runs_together
 from acktree.tasks.spouts.spent import without_spent
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.watch import SpoutWatch
 from acktree.topology.model import Component
 
 _LAG_SECS: Final = 5.0
@@ -103,6 +107,7 @@ class SpoutTask:
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
         self._hooks = Hooks(spout, self._report)
+        self._watch: SpoutWatch | None = None
         self._pulse, self._lag_pulse = Pulse(), Pulse()
         self._clock = Clock()
         self._retries = Retries(component.retry)
@@ -132,22 +137,44 @@ class SpoutTask:
         """
         open_ids = () if self.spout.redelivers else self._recovered_ids()
         self._clock.now_ms = now_ms
-        context = self.plan.context(self.component, self.task, self._clock)
+        services = TaskServices()
+        context = self.plan.context(self.component, self.task, self._clock, services)
         context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
         self._hooks.now_ms = now_ms
+        self._begin_watch(context, services)
         try:
             self.spout.open(self.plan.config, context, self._collector)
         except ConnectorError as error:
+            self._end_watch()  # `open` is called again, and adds its hooks again
             if not error.can_retry:
                 raise
             self._hooks.failed(error)
             return
+        finally:
+            services.close()
         self.is_open = True
         self._hooks.succeeded()
         self._pulse.start(now_ms)
         self._lag_pulse.start(now_ms)
         if self.is_active:
             self._hooks.call(self.spout.activate)
+
+    def _begin_watch(self, context: TaskContext, services: TaskServices) -> None:
+        """Before ``open``: begin to tell task hooks, and let ``open`` add some."""
+        calls = HookCalls(self.plan.config, context, self._report, self.plan.reported)
+
+        def add(hook: TaskHook) -> None:
+            self._watch = self._watch or SpoutWatch(calls, self.task)
+            calls.add(hook)
+
+        services.add_hook = add
+        for hook in self.plan.task_hooks():
+            add(hook)
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
 
     def _recovered_ids(self) -> tuple[object, ...]:
         """The ids of messages that an earlier run left open."""
@@ -176,6 +203,7 @@ class SpoutTask:
         """Call the spout's ``close``, if it was opened."""
         if self.is_open:
             self._call(self.spout.close)
+        self._end_watch()
 
     def dispatch(self, verdict_batch: VerdictBatch) -> None:
         """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
@@ -265,6 +293,8 @@ class SpoutTask:
         for stream, message_ids in self._collector.take_unacked().items():
             self._count(stream, "acked", len(message_ids))
             self._hooks.ack(message_ids)
+            if self._watch is not None:
+                self._watch.acked_untracked(message_ids)
         return moved or self._collector.row_count > before
 
     def _open_again(self, now_ms: int) -> bool:
@@ -416,6 +446,8 @@ class SpoutTask:
                 self._chunks.add(number + offset, chunk, run.message_ids)
             else:
                 self._host.inbox.release(number + offset)
+        if self._watch is not None:
+            self._watch.emitted(chunks)
         return True
 
     def _tell_unfit(self) -> None:
@@ -469,6 +501,8 @@ class SpoutTask:
                 self._settle(closed.message_ids, now_ms)
         if mine:
             self._hooks.ack(mine)
+        if self._watch is not None:
+            self._watch.acked(closed, now_ms)
 
     def _failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
         stream = self._chunks.stream_of(closed.chunk)
@@ -483,6 +517,8 @@ class SpoutTask:
             ]
             if told:
                 self._hooks.fail(told)
+        if self._watch is not None:
+            self._watch.failed(closed, failure, now_ms)
         self.recovery.decide(closed, failure, now_ms)
 
     def _note_failed(self, count: int, named: Iterable[tuple[object, int]], failure: Failure) -> None:
@@ -535,6 +571,8 @@ class SpoutTask:
                 if not self.spout.redelivers:
                     self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
             self._chunks.release_unneeded(earlier)
+            if self._watch is not None:
+                self._watch.emitted(chunks)
         return bool(due)
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:

@@ -1,0 +1,182 @@
+"""Task hooks: user code that is told what a task emits, executes, acks and fails.
+
+Source: Storm's ``ITaskHook`` and its info classes. Differences: system tuples are not seen, a hook that
+raises fails nothing, and of an ``ArrowBolt`` the info holds a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
+    import pyarrow as pa
+
+    from acktree.core.data.context import TaskContext
+    from acktree.core.data.tuples import Tuple
+    from acktree.core.tracking.verdicts import Failure
+
+__all__ = [
+    "BoltAckInfo",
+    "BoltExecuteInfo",
+    "BoltFailInfo",
+    "EmitInfo",
+    "SpoutAckInfo",
+    "SpoutFailInfo",
+    "TaskHook",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EmitInfo:
+    """What a task emitted.
+
+    Attributes:
+        values: The values of the tuple; None for a batch.
+        stream: The stream.
+        task_id: The task that emitted it.
+        out_tasks: The tasks that it was sent to, ascending. None for a spout's message: groupings choose its
+            tasks later, in a worker; with ``emit_direct`` the named task is here.
+        batch: What an ``ArrowBolt`` emitted, n rows; None for a tuple.
+        count: How many tuples it is: 1, or n.
+    """
+
+    values: tuple[Any, ...] | None
+    stream: str
+    task_id: int
+    out_tasks: tuple[int, ...] | None
+    batch: pa.RecordBatch | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutAckInfo:
+    """A message that was acked.
+
+    Attributes:
+        message_id: As the spout gave it.
+        spout_task_id: The task that emitted it.
+        complete_latency_ms: From its first emit to the verdict; None where messages are not tracked.
+    """
+
+    message_id: Any
+    spout_task_id: int
+    complete_latency_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutFailInfo:
+    """An attempt of a message that failed or timed out.
+
+    Attributes:
+        message_id: As the spout gave it.
+        spout_task_id: The task that emitted it.
+        fail_latency_ms: From its first emit to the verdict.
+        failure: Why.
+    """
+
+    message_id: Any
+    spout_task_id: int
+    fail_latency_ms: float | None
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class BoltExecuteInfo:
+    """A tuple, or a batch of tuples, for which ``execute`` has returned or raised.
+
+    Attributes:
+        tup: The tuple; None for an ``ArrowBolt``.
+        task_id: The task that executed it.
+        latency_ms: How long ``execute`` took.
+        batch: What an ``ArrowBolt`` executed, n rows; None for a tuple.
+        count: How many tuples it is: 1, or n.
+    """
+
+    tup: Tuple | None
+    task_id: int
+    latency_ms: float | None
+    batch: pa.RecordBatch | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BoltAckInfo:
+    """A tuple, or tuples of a batch, that were acked.
+
+    Attributes:
+        tup: The tuple; None for an ``ArrowBolt``.
+        task_id: The task that acked it.
+        latency_ms: From the start of its ``execute`` to the ack. None for a tuple that was acked during the
+            ``execute`` of another one, or later.
+        batch: Of an ``ArrowBolt`` the acked rows, n rows; None for a tuple.
+        count: How many tuples it is: 1, or n.
+    """
+
+    tup: Tuple | None
+    task_id: int
+    latency_ms: float | None
+    batch: pa.RecordBatch | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BoltFailInfo:
+    """A tuple, or tuples of a batch, that failed: by the bolt, or because it raised.
+
+    Attributes:
+        tup: The tuple; None for an ``ArrowBolt``.
+        task_id: The task in which it failed.
+        latency_ms: From the start of its ``execute`` to the fail; None as of :class:`BoltAckInfo`.
+        batch: Of an ``ArrowBolt`` the failed rows, n rows; None for a tuple.
+        count: How many tuples it is: 1, or n.
+    """
+
+    tup: Tuple | None
+    task_id: int
+    latency_ms: float | None
+    batch: pa.RecordBatch | None = None
+    count: int = 1
+
+
+class TaskHook:
+    """Watches the tasks of a topology. Override what you need; the other methods do nothing.
+
+    Register it for all tasks by ``Config(task_hooks=[MyHook()])``, or for one by
+    ``context.add_task_hook(MyHook())`` in ``prepare`` or ``open``. Each task has a copy of its own, which
+    lives as long as the task's spout or bolt: of a bolt one micro-batch. Hooks of bolts run in workers, and
+    run again when Spark runs a task again: what must be exact is counted by ``context.register_counter``.
+
+    ``bolt_execute`` is called when ``execute`` has returned or raised. What the tuples of a frame emitted,
+    acked and failed is told after the frame: first the emits, then acks and fails, in the order of the
+    tuples. A hook that raises is reported and fails nothing. A hook must not change what it is told of.
+    """
+
+    def prepare(self, config: Any, context: TaskContext) -> None:  # noqa: ANN401  # a Config, of a room above
+        """Called before the hooks of the spout or bolt.
+
+        Args:
+            config: The :class:`Config` of the topology, without passwords.
+            context: The task's context.
+        """
+
+    def emit(self, info: EmitInfo) -> None:
+        """Called for each tuple emitted, once it is known which tasks get it. Ticks are not seen."""
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        """Called for each message acked, after the spout's ``ack``."""
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        """Called for each attempt that failed or timed out; with a ``Retry`` before the next attempt."""
+
+    def bolt_execute(self, info: BoltExecuteInfo) -> None:
+        """Called for each tuple when ``execute`` has returned or raised."""
+
+    def bolt_ack(self, info: BoltAckInfo) -> None:
+        """Called for each tuple acked."""
+
+    def bolt_fail(self, info: BoltFailInfo) -> None:
+        """Called for each tuple failed; alone where ``execute`` was not called, since ``prepare`` raised."""
+
+    def cleanup(self) -> None:
+        """Called after ``cleanup`` of the bolt or ``close`` of the spout."""

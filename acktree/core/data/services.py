@@ -1,0 +1,35 @@
+"""What a task's context lends to user code: the place where hooks are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from acktree.core.data.hooks import TaskHook
+from acktree.errors import MisuseError
+
+__all__ = ["TaskServices"]
+
+
+def _refuse_hook(hook: TaskHook) -> NoReturn:
+    raise MisuseError(
+        f"a task hook was added too late, or where there is no task: {type(hook).__name__}",
+        "context.add_task_hook()",
+        "add it in open() of a spout or prepare() of a bolt, or for all tasks by Config(task_hooks=[...])",
+    )
+
+
+class TaskServices:
+    """What stands behind a :class:`TaskContext`.
+
+    Attributes:
+        add_hook: Takes a hook. Refuses it unless the task replaces this while user code may add some.
+    """
+
+    def __init__(self) -> None:
+        """Refuse everything until the task allows it."""
+        self.add_hook: Callable[[TaskHook], None] = _refuse_hook
+
+    def close(self) -> None:
+        """From now on no hook is added: ``open`` or ``prepare`` has returned."""
+        self.add_hook = _refuse_hook

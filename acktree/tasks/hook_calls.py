@@ -1,0 +1,115 @@
+"""Calls of task hooks, and what becomes of what they raise: it is reported, and fails nothing.
+
+This module calls user code and no other code outside of acktree: the watchdog interrupts user code here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+from acktree.config import Config
+from acktree.core.data.context import TaskContext
+from acktree.core.data.hooks import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    SpoutAckInfo,
+    SpoutFailInfo,
+    TaskHook,
+)
+from acktree.errors import HookError
+from acktree.texts import error_text
+
+__all__ = ["HookCalls", "Reported"]
+
+_AGAIN_MS: Final = 60_000
+"""The same hook and method of a task is reported again after this time."""
+
+Reported = MutableMapping[tuple[int, str, str], int]
+"""(task, class of the hook, method) -> when it was reported last; milliseconds."""
+
+
+class HookCalls:
+    """The hooks of one task."""
+
+    def __init__(
+        self,
+        config: Config,
+        context: TaskContext,
+        report: Callable[[Exception], None],
+        reported: Reported,
+    ) -> None:
+        """Start without hooks.
+
+        Args:
+            config: What hooks are prepared with.
+            context: Likewise.
+            report: Takes what a hook raised, as an error that names it.
+            reported: What was reported before in this process; it is written to.
+        """
+        self._config, self._context, self._report, self._reported = config, context, report, reported
+        self._hooks: list[TaskHook] = []
+
+    def add(self, hook: TaskHook) -> None:
+        """Prepare a hook and call it from now on. One whose ``prepare`` raises is called all the same."""
+        self._call(hook, "prepare", hook.prepare, self._config, self._context)
+        self._hooks.append(hook)
+
+    def emit(self, info: EmitInfo) -> None:
+        """Call ``emit`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "emit", hook.emit, info)
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        """Call ``spout_ack`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "spout_ack", hook.spout_ack, info)
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        """Call ``spout_fail`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "spout_fail", hook.spout_fail, info)
+
+    def bolt_execute(self, info: BoltExecuteInfo) -> None:
+        """Call ``bolt_execute`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "bolt_execute", hook.bolt_execute, info)
+
+    def bolt_ack(self, info: BoltAckInfo) -> None:
+        """Call ``bolt_ack`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "bolt_ack", hook.bolt_ack, info)
+
+    def bolt_fail(self, info: BoltFailInfo) -> None:
+        """Call ``bolt_fail`` of each hook."""
+        for hook in self._hooks:
+            self._call(hook, "bolt_fail", hook.bolt_fail, info)
+
+    def cleanup(self) -> None:
+        """Call ``cleanup`` of each hook, and none from now on."""
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            self._call(hook, "cleanup", hook.cleanup)
+
+    def _call(self, hook: TaskHook, name: str, method: Callable[..., None], *given: Any) -> None:  # noqa: ANN401
+        try:
+            method(*given)
+        except Exception as error:  # noqa: BLE001  # user code
+            self._raised(hook, name, error)
+
+    def _raised(self, hook: TaskHook, name: str, error: Exception) -> None:
+        kind, now_ms = type(hook).__qualname__, self._context.now_ms()
+        key = self._context.task_id, kind, name
+        before_ms = self._reported.get(key)
+        if before_ms is not None and 0 <= now_ms - before_ms < _AGAIN_MS:
+            return
+        self._reported[key] = now_ms
+        told = HookError(
+            f"task hook {kind} raised in {name}(): {error_text(error)}",
+            f"component {self._context.component_id!r}, task {self._context.task_id}",
+            "mend what the exception says; no tuple fails, and the same is reported again after a minute",
+        )
+        told.__cause__ = error
+        self._report(told)

@@ -1,0 +1,65 @@
+"""What task hooks are told of one spout task. All of it happens on the task's thread.
+
+Rows of a DataFrame are not seen: Spark reads them, and the driver counts their verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from acktree.core.data.hooks import EmitInfo, SpoutAckInfo, SpoutFailInfo
+from acktree.core.data.values import rows_to_show
+from acktree.core.spouts.pending import Closed
+from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.hook_calls import HookCalls
+from acktree.tasks.spouts.retries import Redriven
+
+__all__ = ["SpoutWatch"]
+
+
+class SpoutWatch:
+    """Tells the hooks of one spout task."""
+
+    def __init__(self, calls: HookCalls, task: int) -> None:
+        """Tell through ``calls``."""
+        self._calls, self._task = calls, task
+
+    def emitted(self, chunks: Iterable[Chunk]) -> None:
+        """Chunks were handed over: new messages, or next attempts."""
+        for chunk in chunks:
+            targets = [None] * len(chunk) if chunk.tasks is None else [(int(task),) for task in chunk.tasks]
+            for values, out_tasks in zip(rows_to_show(chunk.values), targets, strict=True):
+                self._calls.emit(EmitInfo(tuple(values), chunk.stream, self._task, out_tasks))
+
+    def acked(self, closed: Closed, now_ms: int) -> None:
+        """Tracked messages were acked."""
+        for message_id, waited_ms in _waits(closed, now_ms):
+            self._calls.spout_ack(SpoutAckInfo(message_id, self._task, waited_ms))
+
+    def acked_untracked(self, message_ids: Sequence[object]) -> None:
+        """Messages were acked because nothing tracks them."""
+        for message_id in message_ids:
+            self._calls.spout_ack(SpoutAckInfo(message_id, self._task, None))
+
+    def failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+        """An attempt of each of some messages failed."""
+        for message_id, waited_ms in _waits(closed, now_ms):
+            self._calls.spout_fail(SpoutFailInfo(message_id, self._task, waited_ms, failure))
+
+    def end(self) -> None:
+        """The spout was closed, or will be opened anew."""
+        self._calls.cleanup()
+
+
+def _waits(closed: Closed, now_ms: int) -> Iterable[tuple[object, float]]:
+    """The id of each message of the spout's own, and how long it waited for its verdict."""
+    ids = closed.message_list()
+    waits = np.broadcast_to(np.maximum(closed.waits_ms(now_ms), 0), len(ids)).tolist()
+    return [
+        (message_id, float(waited_ms))
+        for message_id, waited_ms in zip(ids, waits, strict=True)
+        if not isinstance(message_id, Redriven)
+    ]
