@@ -31,6 +31,13 @@ from acktree.core.data.hooks import (
     SpoutFailInfo,
     TaskHook,
 )
+from acktree.core.data.instruments import (
+    CounterMetric,
+    GaugeMetric,
+    HistogramMetric,
+    MeterMetric,
+    TimerMetric,
+)
 from acktree.core.data.tuples import Tuple
 from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.spouts.retry import Retry
@@ -78,6 +85,7 @@ if TYPE_CHECKING:
         Stats,
         TaskStats,
     )
+    from acktree.core.stats.user_metrics import UserMetric
     from acktree.dead_letters.letter import DeadLetter
     from acktree.dead_letters.store import DeadLetters
     from acktree.dead_letters.table import Filters
@@ -101,6 +109,7 @@ _LAZY: Final = {
     "StoppedBySignal": "acktree.driver.signals",
     "SubmittedTopology": "acktree.driver.handle",
     "TaskStats": "acktree.core.stats.statistics",
+    "UserMetric": "acktree.core.stats.user_metrics",
 }
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
@@ -124,6 +133,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConnectorError",
+    "CounterMetric",
     "CustomGrouping",
     "DataFrameSpout",
     "DeadLetter",
@@ -138,14 +148,17 @@ __all__ = [
     "FailureKind",
     "Filters",
     "FunctionBolt",
+    "GaugeMetric",
     "Grouping",
     "Histogram",
+    "HistogramMetric",
     "HookError",
     "IterableSpout",
     "KeyValueState",
     "KilledWorkerError",
     "Level",
     "MessageId",
+    "MeterMetric",
     "MisuseError",
     "Numbers",
     "OpenMessages",
@@ -172,10 +185,12 @@ __all__ = [
     "TaskContext",
     "TaskHook",
     "TaskStats",
+    "TimerMetric",
     "Topology",
     "TopologyBuilder",
     "TopologyError",
     "Tuple",
+    "UserMetric",
     "Verdict",
     "__version__",
     "bolt",

@@ -9,6 +9,7 @@
     spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
     memory-N/        the bolts' memory when spark-N began, a file for each task
     acker/           what is open
+    metrics/         the metrics that users registered, where there are any
     payloads/        open rows of DataFrames, where there is a retry policy
     inbox/           messages of spouts, until they are committed and no longer needed
     marks/           execution marks: what each level is executing, in case it kills its worker

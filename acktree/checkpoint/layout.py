@@ -11,6 +11,8 @@
     payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
     verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
+    metrics/*           JSON                                                    metrics_log.py,
+                                                                                core/stats/user_metrics.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     spark*/state        Spark's state store, and in it for each task:           spark/query/blobs.py

@@ -22,6 +22,7 @@ from acktree.core.packing import int64s, unpack
 from acktree.core.stats.counters import SUMS, Counters
 from acktree.core.stats.statistics import ReportedError
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.metrics_book import MetricsBook, MetricsLog
 from acktree.driver.progress import Progress
 from acktree.logs import logger
 from acktree.tasks.acker import Acker, Verdicts
@@ -136,10 +137,16 @@ class BatchResults:
 
     Attributes:
         progress: The progress after the last micro-batch.
+        metrics: The metrics of users.
     """
 
     def __init__(
-        self, plan: Plan, acker: BatchAcker | None, errors: ErrorLog, verdict_log: VerdictLog | None = None
+        self,
+        plan: Plan,
+        acker: BatchAcker | None,
+        errors: ErrorLog,
+        verdict_log: VerdictLog | None = None,
+        metrics_log: MetricsLog | None = None,
     ) -> None:
         """Start without results.
 
@@ -148,7 +155,9 @@ class BatchResults:
             acker: The acker; None if no message is tracked.
             errors: Where reported errors go.
             verdict_log: The journal; None if the queues of all spouts redeliver open messages.
+            metrics_log: Where metrics of users are stored; None for memory only.
         """
+        self.metrics = MetricsBook(errors, metrics_log)
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
         self._lock = Lock()
@@ -208,6 +217,7 @@ class BatchResults:
         with self._lock:
             for row in rows.get(Kind.STATISTICS, ()):
                 self._counters.merge(Counters.from_bytes(row.body))
+        self.metrics.note(rows.get(Kind.METRICS, ()), now_ms)
         for row in rows.get(Kind.ERROR, ()):
             for error in json.loads(bytes(row.body)):
                 component = row.head.decode()

@@ -14,6 +14,7 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
 from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
+from acktree.driver.spout_threads import now_ms
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
 from acktree.topology.describe import Description
@@ -95,6 +96,7 @@ class SubmittedTopology(RunningTopology):
             run.counters(),
             components=components,
             spouts=run.open_messages(),
+            metrics=run.results.metrics.metrics(now_ms()),
             errors=self.errors,
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,

@@ -24,6 +24,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.location import location_of, refuse_letters_beside
+from acktree.checkpoint.metrics_log import FileMetricsLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
 from acktree.core.stats.statistics import ReportedError
@@ -241,12 +242,13 @@ def _start(
     acker = None
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
+    metrics_log = FileMetricsLog(held.folder, held.last_committed(), held.files)
     door = _door(held) if config.control else None
     run = Run(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal),
+        results=BatchResults(plan, acker, errors, journal, metrics_log),
         threads=threads,
         dead_letters=letters,
         errors=errors,
@@ -300,6 +302,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
             else:
                 mine = copy.deepcopy(spout.user_object)
                 task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+            run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
             run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
 
 

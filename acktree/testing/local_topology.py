@@ -232,7 +232,9 @@ class LocalTopology(RunningTopology):
         for task in self._tasks.values():
             counters.merge(task.counters)
         spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
-        return Stats.of(counters, components=self.plan.topology.components, spouts=spouts, errors=self.errors)
+        metrics = self._results.metrics.metrics(self.now_ms)
+        components = self.plan.topology.components
+        return Stats.of(counters, components=components, spouts=spouts, errors=self.errors, metrics=metrics)
 
     @property
     def has_ended(self) -> bool:
@@ -328,6 +330,7 @@ class LocalTopology(RunningTopology):
             what = f"spout {name!r} could not be opened: {error}"
             raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
         self._tasks[task_id] = task
+        self._results.metrics.watch(name, task_id, task.grown_metrics)
         task.activate()
 
     def _ask(self, task: SpoutTask) -> bool:

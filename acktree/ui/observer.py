@@ -213,7 +213,9 @@ class Observer:
         components = run.plan.topology.components
         self._windows.note(counters, now_ms)
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
-        found = {ALL_TIME: Window(age_secs, Stats.of(counters, components=components, spouts=spouts))}
+        metrics = run.results.metrics.metrics(time.time_ns() // 1_000_000)
+        whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics)
+        found = {ALL_TIME: Window(age_secs, whole)}
         for length in _LENGTHS:
             grown, secs = self._windows.since(counters, length, now_ms)
             found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))

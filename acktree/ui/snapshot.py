@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats, TaskStats
+from acktree.core.stats.user_metrics import UserMetric
 
 __all__ = [
     "ALL_TIME",
@@ -277,4 +278,13 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
 
 def _numbers_in(given: Mapping[str, Any]) -> dict[str, Any]:
     streams = {stream: _made(Numbers, numbers) for stream, numbers in given["streams"].items()}
-    return {"total": _made(Numbers, given["total"]), "streams": streams}
+    metrics = {name: _metric(metric) for name, metric in given.get("metrics", {}).items()}
+    return {"total": _made(Numbers, given["total"]), "streams": streams, "metrics": metrics}
+
+
+def _metric(given: Mapping[str, Any]) -> UserMetric:
+    known = _known(UserMetric, given)
+    spread = given.get("spread")
+    known["spread"] = None if spread is None else Histogram({int(at): n for at, n in spread.items()})
+    known["rates"] = tuple(given.get("rates", ()))
+    return UserMetric(**known)

@@ -22,22 +22,38 @@ PLACES = (acktree, acktree.testing)
 PUBLIC = {name: getattr(place, name) for place in PLACES for name in place.__all__}
 FREE = frozenset({"K", "V", "D", "_T", "T", "R"})
 """Type variables."""
-FREE_ALIASES = frozenset({"Kind"})
-"""A literal."""
+FREE_ALIASES = frozenset({"Kind", "MetricKind"})
+"""Literals."""
 NOT_MADE_BY_USERS = frozenset(
     {
         "BoltDeclarer",
         "CompletedTopology",
+        "CounterMetric",
+        "GaugeMetric",
+        "HistogramMetric",
+        "MeterMetric",
         "SpoutDeclarer",
         "SubmittedTopology",
         "TaskContext",
+        "TimerMetric",
         "Topology",
         "Tuple",
     }
 )
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
 CALLED_BY_THE_ENGINE = frozenset(
-    {"KeyValueState.bind", "Retry.decide", "SpoutHarness.append", "SpoutHarness.read", "Stats.of"}
+    {
+        "CounterMetric.taken",
+        "GaugeMetric.taken",
+        "HistogramMetric.taken",
+        "KeyValueState.bind",
+        "MeterMetric.taken",
+        "Retry.decide",
+        "SpoutHarness.append",
+        "SpoutHarness.read",
+        "Stats.of",
+        "TimerMetric.taken",
+    }
 )
 """Methods of users' classes that other rooms of acktree call."""
 
@@ -133,7 +149,7 @@ MEMBERS = """
     Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
             tick_secs told_columns user_object
-    ComponentStats: complete_ms lag oldest_open_secs open streams tasks total
+    ComponentStats: complete_ms lag metrics oldest_open_secs open streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -143,6 +159,7 @@ MEMBERS = """
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             spout_wait_strategy stats_sample_rate survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
             without_secrets worker_max_bytes
+    CounterMetric: inc kind taken
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
             keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
@@ -162,8 +179,10 @@ MEMBERS = """
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component ids kind redriven settled since spout topology
     FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
+    GaugeMetric: kind look set taken
     Grouping: crosses name
     Histogram: add add_all count merge percentile
+    HistogramMetric: kind taken update
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
     KeyValueState: bind clear get get_many is_bound save update_many
@@ -171,6 +190,7 @@ MEMBERS = """
     LocalCluster: advance close submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
             due_ms errors has_ended is_running kill name now_ms round stats tuples
+    MeterMetric: kind mark taken
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
             transferred
     OpenMessages: count older_than oldest_secs
@@ -196,12 +216,15 @@ MEMBERS = """
             errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
     Subscription: grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id max_spout_pending now_ms
-            open_message_ids task_id task_ids task_index tasks topology_name
+            open_message_ids register_counter register_gauge register_histogram register_meter
+            register_timer task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
-    TaskStats: streams total
+    TaskStats: metrics streams total
+    TimerMetric: kind taken time update
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout
     Tuple: anchors as_dict attempt component fields is_tick stream task_id values
+    UserMetric: count kind mean percentile rates spread sum value
     Verdict: ACKED FAILED TIMED_OUT
     VerdictTable: count of
 """

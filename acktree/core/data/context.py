@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from acktree.core.data.hooks import TaskHook
+from acktree.core.data.instruments import (
+    CounterMetric,
+    GaugeMetric,
+    HistogramMetric,
+    MeterMetric,
+    TimerMetric,
+)
 from acktree.core.data.services import TaskServices
 from acktree.errors import MisuseError
 
@@ -92,6 +99,41 @@ class TaskContext:
                 "give an instance of a class that extends acktree.TaskHook",
             )
         self._services.add_hook(hook)
+
+    def register_counter(self, name: str) -> CounterMetric:
+        """The counter of this name, made at the first call: a number that only grows.
+
+        A metric belongs to this task. Its value travels with the micro-batch, so it is exact when a task runs
+        again, and goes on after a restart on the same checkpoint. ``stats()["split"].metrics["lines"]`` reads
+        it.
+
+        Raises:
+            MisuseError: The name is no text of 1 to 200 characters, belongs to a metric of another kind, or
+                is one more than a topology may have.
+        """
+        return self._services.instruments.counter(name)
+
+    def register_gauge(self, name: str, read: Callable[[], float] | None = None) -> GaugeMetric:
+        """A gauge: a number that is set. See :meth:`register_counter`.
+
+        Args:
+            name: Its name.
+            read: Is asked for the value: of a bolt at the end of each micro-batch, of a spout when the
+                numbers are read, on any thread. None: the value is set by ``set``.
+        """
+        return self._services.instruments.gauge(name, read)
+
+    def register_meter(self, name: str) -> MeterMetric:
+        """A meter: a counter with rates over 1, 5 and 15 minutes. See :meth:`register_counter`."""
+        return self._services.instruments.meter(name)
+
+    def register_timer(self, name: str) -> TimerMetric:
+        """A timer: durations in milliseconds. See :meth:`register_counter`."""
+        return self._services.instruments.timer(name)
+
+    def register_histogram(self, name: str) -> HistogramMetric:
+        """A histogram of whole numbers. See :meth:`register_counter`."""
+        return self._services.instruments.histogram(name)
 
     def cached(self, key: Hashable, factory: Callable[[], _T]) -> _T:
         """The object that ``factory`` made for ``key`` at the first call in this process.

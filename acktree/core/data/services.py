@@ -1,4 +1,4 @@
-"""What a task's context lends to user code: the place where hooks are added."""
+"""What a task's context lends to user code: the place where hooks are added, and metrics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from acktree.core.data.hooks import TaskHook
+from acktree.core.data.instruments import Instruments
 from acktree.errors import MisuseError
 
 __all__ = ["TaskServices"]
@@ -23,11 +24,17 @@ class TaskServices:
     """What stands behind a :class:`TaskContext`.
 
     Attributes:
+        instruments: The metrics that the task registers.
         add_hook: Takes a hook. Refuses it unless the task replaces this while user code may add some.
     """
 
-    def __init__(self) -> None:
-        """Refuse everything until the task allows it."""
+    def __init__(self, instruments: Instruments | None = None) -> None:
+        """Refuse hooks until the task allows them.
+
+        Args:
+            instruments: The metrics; None where nobody reads them.
+        """
+        self.instruments = instruments or Instruments()
         self.add_hook: Callable[[TaskHook], None] = _refuse_hook
 
     def close(self) -> None:

@@ -6,40 +6,21 @@ Rules of this file
    Values below 64 have a bucket each.
 2. Histograms are added bucket by bucket: in any order, with the same result as one histogram of all values.
 
-Source: G. Tene's HdrHistogram, with 5 bits of precision.
+The buckets are those of ``core/buckets.py``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from acktree.core.buckets import bucket_of, top_of
 from acktree.errors import ProtocolError
 
 __all__ = ["Histogram", "bucket_of", "top_of"]
-
-_BITS: Final = 5
-_PER_DOUBLING: Final = 1 << _BITS
-
-
-def bucket_of(value: int) -> int:
-    """The bucket of a whole number, 0 or more. Larger values have the same bucket or a larger one."""
-    shift = max(0, value.bit_length() - _BITS - 1)
-    return (shift << _BITS) + (value >> shift)
-
-
-def top_of(bucket: int) -> int:
-    """The largest value of a bucket.
-
-    >>> [top_of(bucket_of(value)) for value in (0, 63, 64, 65, 1000)]
-    [0, 63, 65, 65, 1007]
-    """
-    shift = max(0, (bucket >> _BITS) - 1)
-    return ((bucket - (shift << _BITS) + 1) << shift) - 1
 
 
 class Histogram(Mapping[int, int]):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
 from acktree.core.stats.histograms import Histogram
+from acktree.core.stats.user_metrics import UserMetric, summed
 
 __all__ = ["ComponentStats", "Counters", "Numbers", "ReportedError", "SpoutNumbers", "Stats", "TaskStats"]
 
@@ -53,6 +54,8 @@ class TaskStats:
 
     total: Numbers
     streams: Mapping[str, Numbers]
+    metrics: Mapping[str, UserMetric] = field(default_factory=dict, kw_only=True)
+    """The metrics that its code registered, by name; of a component those of its tasks together."""
 
     def __repr__(self) -> str:
         return f"TaskStats({_nonzero(self.total)})"
@@ -129,6 +132,7 @@ class Stats:
         errors: Iterable[ReportedError] = (),
         warming_up_secs: float | None = None,
         open_at_start: int = 0,
+        metrics: Mapping[tuple[str, int, str], UserMetric] = MappingProxyType({}),
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -139,11 +143,19 @@ class Stats:
             errors: The last errors, in the order of display.
             warming_up_secs: For how long the topology has been warming up; None when it is warm.
             open_at_start: The messages that earlier runs left open.
+            metrics: The metrics of users, by (component, task, name).
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
             tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
-        seen = {name: _component(tallies_of[name], spouts.get(name)) for name in sorted(tallies_of)}
+        metrics_of: dict[str, dict[int, dict[str, UserMetric]]] = {}
+        for (component, task, name), metric in metrics.items():
+            tallies_of.setdefault(component, {}).setdefault(task, {})
+            metrics_of.setdefault(component, {}).setdefault(task, {})[name] = metric
+        seen = {
+            name: _component(tallies_of[name], spouts.get(name), metrics_of.get(name, {}))
+            for name in sorted(tallies_of)
+        }
         return Stats(MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start)
 
     def __getitem__(self, component: str) -> ComponentStats:
@@ -184,8 +196,16 @@ def _nonzero(numbers: Numbers) -> str:
 _Tally = dict[str, int]
 
 
-def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: SpoutNumbers | None) -> ComponentStats:
-    by_task = {task: _task(streams) for task, streams in tasks.items()}
+def _component(
+    tasks: Mapping[int, Mapping[str, _Tally]],
+    spout: SpoutNumbers | None,
+    metrics: Mapping[int, Mapping[str, UserMetric]],
+) -> ComponentStats:
+    by_task = {task: _task(streams, metrics.get(task, {})) for task, streams in tasks.items()}
+    by_name: dict[str, list[UserMetric]] = {}
+    for of_task in metrics.values():
+        for name, metric in of_task.items():
+            by_name.setdefault(name, []).append(metric)
     by_stream: dict[str, list[_Tally]] = {}
     for streams in tasks.values():
         for stream, tally in streams.items():
@@ -198,12 +218,13 @@ def _component(tasks: Mapping[int, Mapping[str, _Tally]], spout: SpoutNumbers | 
         oldest_open_secs=spout.oldest_secs if spout else None,
         lag=spout.lag if spout else None,
         complete_ms=spout.complete_ms if spout else None,
+        metrics={name: summed(several) for name, several in sorted(by_name.items())},
     )
 
 
-def _task(streams: Mapping[str, _Tally]) -> TaskStats:
+def _task(streams: Mapping[str, _Tally], metrics: Mapping[str, UserMetric]) -> TaskStats:
     by_stream = {stream: _numbers([tally]) for stream, tally in streams.items()}
-    return TaskStats(_numbers(streams.values()), _streams(by_stream))
+    return TaskStats(_numbers(streams.values()), _streams(by_stream), metrics=metrics)
 
 
 def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:

@@ -1,4 +1,4 @@
-"""The statistics as text for a terminal: one table of the spouts, one of the bolts, then the last errors.
+"""The statistics as text for a terminal: one table of the spouts, one of the bolts, metrics, the last errors.
 
 Rules of this file
 ------------------
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats
+from acktree.core.stats.user_metrics import UserMetric
 
 __all__ = ["WIDTH", "table_of"]
 
@@ -27,6 +28,8 @@ _SPOUT: Final = (
 _BOLT: Final = (
     "bolt", "executed", "acked", "failed", "emitted", "transferred", "errors", "execute ms", "process ms",
 )  # fmt: skip
+_METRIC: Final = ("metric", "kind", "value", "mean", "p50", "p99", "1 min")
+_NAME: Final = 40
 _SHORT_FROM: Final = 10_000
 _UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
@@ -51,7 +54,31 @@ def table_of(stats: Stats) -> str:
     lines += _fitting(_SPOUT, _spout_row, spouts)
     if bolts:
         lines += _fitting(_BOLT, _bolt_row, bolts)
+    lines += _metric_lines(stats)
     return "\n".join([*lines, *map(_error_line, stats.errors)])
+
+
+def _metric_lines(stats: Stats) -> list[str]:
+    """The metrics of users: a line for each component and name; nothing where there is none."""
+    rows = [
+        (_cut(f"{component} {name}", _NAME), *_metric_cells(metric))
+        for component, each in stats.components.items()
+        for name, metric in each.metrics.items()
+    ]
+    return _aligned([_METRIC, *rows]) if rows else []
+
+
+def _metric_cells(metric: UserMetric) -> _Row:
+    unit = " ms" if metric.kind == "timer" else ""
+    value = _number(metric.value) if metric.kind == "gauge" else short(metric.count)
+    spread = (metric.mean, metric.percentile(50), metric.percentile(99))
+    rates = f"{metric.rates[0]:.3g}/s" if metric.rates else ""
+    cells = ("" if each is None else f"{_number(each)}{unit}" for each in spread)
+    return (metric.kind, value, *cells, rates)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def short(count: int) -> str:

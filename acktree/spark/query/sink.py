@@ -64,6 +64,7 @@ class Sink:
         self.sync(batch_id - 1)
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             end = self._take(batch_id, collected)
+        self.results.metrics.keep(batch_id, time.time_ns() // 1_000_000)
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)

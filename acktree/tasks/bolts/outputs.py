@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.frames import SINK_LEVEL, Frame, Kind, WireRow, put_together
+from acktree.core.data.instruments import Increment
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, pack
 from acktree.core.stats.counters import NO_STREAM, Counters
+from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
@@ -65,6 +67,7 @@ class Outputs:
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
+        self._metrics: list[bytes] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """Add a frame for a task in some partition, on this level or a higher one."""
@@ -124,6 +127,11 @@ class Outputs:
         """Add roots that will time out, because a bolt neither acked, failed nor keeps a tuple of theirs."""
         self._forgotten.setdefault(component, []).append(roots)
 
+    def metrics(self, component: str, task: int, grown: Mapping[str, Increment]) -> None:
+        """Add what the metrics that user code of a task registered grew by."""
+        if grown:
+            self._metrics.append(increments_to_bytes(component, task, grown))
+
     def reset(self, roots: Int64s) -> None:
         """Add resets: the age of these roots begins again."""
         self._resets.append(roots)
@@ -166,6 +174,8 @@ class Outputs:
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
         if self.counters:
             yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
+        for metrics in self._metrics:
+            yield self._row(Kind.METRICS, b"", metrics)
         for component, errors in self._errors.items():
             yield self._row(Kind.ERROR, component.encode(), json.dumps(errors).encode())
 

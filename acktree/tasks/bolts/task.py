@@ -27,7 +27,6 @@ from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.data.hooks import TaskHook
 from acktree.core.data.reading import Column
-from acktree.core.data.services import TaskServices
 from acktree.core.data.values import unpickled_columns
 from acktree.core.ids import Int64s
 from acktree.core.state.store import Below, StateStore
@@ -51,6 +50,7 @@ from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
 from acktree.tasks.bolts.watch import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.failures import failure_of
+from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.texts import error_text
 from acktree.topology.model import Component
 
@@ -113,7 +113,7 @@ class BoltTask(ABC):
         self.left_open: list[InboundRows] = []
         """Rows of this micro-batch of which the bolt has left some open."""
         self.owner: Collector = self.make_collector()
-        self.services = TaskServices()
+        self.services = task_services()
         clock = Clock(outputs.clock_ms)
         self.context = self.plan.context(component, task, clock, self.services)
         self.watch: BoltWatch | None = watch_of(self.plan, self.context, self._report, acks=self.acks)
@@ -338,6 +338,7 @@ class BoltTask(ABC):
             self._finish()
         if self.watch is not None:
             self.watch.end()
+        self.outputs.metrics(self.component.id, self.task, grown_metrics(self.services, self._report))
 
     def _finish(self) -> None:
         if self.flushes:

@@ -29,6 +29,7 @@ import numpy as np
 from acktree.core import durable
 from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.hooks import TaskHook
+from acktree.core.data.instruments import Increment
 from acktree.core.data.services import TaskServices
 from acktree.core.ids import root_ids
 from acktree.core.spouts.pending import Closed
@@ -40,6 +41,7 @@ from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.hook_calls import HookCalls
+from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.hooks import Hooks
@@ -108,6 +110,7 @@ class SpoutTask:
         self._host = spout_host
         self._hooks = Hooks(spout, self._report)
         self._watch: SpoutWatch | None = None
+        self._services = task_services()
         self._pulse, self._lag_pulse = Pulse(), Pulse()
         self._clock = Clock()
         self._retries = Retries(component.retry)
@@ -137,7 +140,7 @@ class SpoutTask:
         """
         open_ids = () if self.spout.redelivers else self._recovered_ids()
         self._clock.now_ms = now_ms
-        services = TaskServices()
+        services = self._services = task_services()
         context = self.plan.context(self.component, self.task, self._clock, services)
         context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
         self._hooks.now_ms = now_ms
@@ -214,6 +217,10 @@ class SpoutTask:
     def has_open_letter(self, letter_id: int) -> bool:
         """Whether a dead letter was sent again and has no verdict yet. May be asked from any thread."""
         return letter_id in self._sent_letters or letter_id in self.recovery.letters
+
+    def grown_metrics(self) -> dict[str, Increment]:
+        """What the metrics that the spout registered grew by since this was called last. On any thread."""
+        return grown_metrics(self._services, self._report)
 
     @property
     def open_count(self) -> int:

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from acktree.core.stats.statistics import Numbers
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web.sources import Seen
+from acktree.ui.web.user_metrics import user_families
 
 __all__ = ["exposed"]
 
@@ -60,6 +61,7 @@ class _Snapshots(Collector):
         yield from self._tuples()
         yield from self._spouts()
         yield from self._engine()
+        yield from user_families(self._snapshots)
 
     def _topologies(self) -> Iterator[Metric]:
         about = InfoMetricFamily("acktree_topology", "What runs.", labels=["topology"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.statistics import Numbers, Stats
+from acktree.core.stats.user_metrics import UserMetric
 from acktree.ui.snapshot import RECENT, Window, plain
 from acktree.ui.web.graph import layout
 from acktree.ui.web.sources import Seen
@@ -129,5 +130,19 @@ def component(seen: Seen, name: str, window: str) -> Row:
             for task in about["task_ids"]
         },
         "inputs": [plain(edge) for edge in snapshot.graph["subscriptions"] if edge["subscriber"] == name],
+        "metrics": {key: _metric(metric) for key, metric in snapshot.stats[name].metrics.items()},
         "errors": [plain(error) for error in reversed(snapshot.errors) if error.component == name],
+    }
+
+
+def _metric(metric: UserMetric) -> Row:
+    """A metric of the user's own, of the whole run; durations in milliseconds."""
+    return {
+        "kind": metric.kind,
+        "count": metric.count,
+        "value": plain(metric.value),
+        "mean": plain(metric.mean),
+        "p50": plain(metric.percentile(50)),
+        "p99": plain(metric.percentile(99)),
+        "rates": plain(metric.rates),
     }

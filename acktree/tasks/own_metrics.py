@@ -1,0 +1,40 @@
+"""The metrics that user code of a task registers: made for the task, and read when something is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from time import perf_counter
+
+from acktree.core.data.instruments import Increment, Instruments
+from acktree.core.data.services import TaskServices
+from acktree.errors import HookError
+from acktree.texts import error_text
+
+__all__ = ["grown_metrics", "task_services"]
+
+
+def task_services() -> TaskServices:
+    """What stands behind the context of a new task. Its metrics may be used by any thread."""
+    return TaskServices(Instruments(perf_counter, Lock()))
+
+
+def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -> dict[str, Increment]:
+    """What the metrics of a task grew by since this was called last.
+
+    Args:
+        services: Of the task.
+        report: Takes what the ``read`` of a gauge raised.
+    """
+    for gauge in services.instruments.gauges():
+        try:
+            gauge.look()
+        except Exception as error:  # noqa: BLE001  # user code
+            report(
+                HookError(
+                    f"the read of gauge {gauge.name!r} raised: {error_text(error)}",
+                    "context.register_gauge()",
+                    "mend what the exception says; the gauge keeps its last value",
+                )
+            )
+    return services.instruments.taken()

@@ -1,0 +1,79 @@
+"""Users' metrics in the driver: stored by micro-batch, exact whenever a driver dies."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import Config
+from acktree.checkpoint.metrics_log import FileMetricsLog
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.instruments import MOST_SERIES, Increment
+from acktree.core.stats.user_metrics import increments_to_bytes
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.metrics_book import MetricsBook
+
+
+def row(task, **counts):
+    grown = {name: Increment("counter", count=n) for name, n in counts.items()}
+    body = increments_to_bytes("split", task, grown)
+    return WireRow(0, SINK_LEVEL, Kind.METRICS, 0, 0, 0, b"", body)
+
+
+def counts(book):
+    return {key: metric.count for key, metric in book.metrics(0).items()}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(("commits", "dies", "dies before it is stored"))))
+)
+def test_whenever_a_driver_dies_what_was_committed_is_counted_once(tmp_path_factory, batches):
+    folder, committed, total, batch_id = tmp_path_factory.mktemp("checkpoint"), -1, 0, 0
+
+    def begins():
+        return MetricsBook(ErrorLog(Config()), FileMetricsLog(folder, committed))
+
+    book = begins()
+    for grown, end in batches:
+        book.note([row(1, lines=grown)] if grown else [], 0)
+        if end == "dies before it is stored":
+            book = begins()
+            continue
+        book.keep(batch_id, 0)
+        if end == "dies":
+            book = begins()  # the micro-batch runs again, and may bring another number
+            continue
+        committed, total, batch_id = batch_id, total + grown, batch_id + 1
+        assert sum(counts(book).values()) == total
+    assert sum(counts(begins()).values()) == total
+    kept = folder / "metrics"
+    assert not kept.exists() or len(list(kept.iterdir())) <= 2
+
+
+def test_without_metrics_nothing_is_stored(tmp_path):
+    book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, -1))
+    book.note([], 0)
+    book.keep(0, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spouts_metrics_count_when_somebody_reads_and_are_stored_with_the_next_micro_batch(tmp_path):
+    grown = [{"asked": Increment("counter", count=3)}, {}, {"asked": Increment("counter", count=4)}]
+    book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, -1))
+    book.watch("lines", 1, lambda: grown.pop(0) if grown else {})
+    assert counts(book) == {("lines", 1, "asked"): 3}
+    assert counts(book) == {("lines", 1, "asked"): 3}
+    book.keep(0, 0)
+    again = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 0))
+    assert counts(again) == {("lines", 1, "asked"): 7}
+
+
+def test_one_error_names_the_metric_that_is_one_too_many():
+    errors = ErrorLog(Config())
+    book = MetricsBook(errors)
+    for first in (0, MOST_SERIES // 2, MOST_SERIES):
+        book.note([row(first, **{f"n{number}": 1 for number in range(MOST_SERIES // 2)})], 0)
+        book.note([row(first, n0=1)], 0)
+    assert errors.count == 1
+    assert "'n0' is not counted: a topology has at most 1000" in errors.kept[0].reason
+    assert len(counts(book)) == MOST_SERIES
