@@ -61,6 +61,13 @@ from acktree.errors import (
 )
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
+from acktree.metrics_consumer import (
+    DataPoint,
+    JsonLinesMetricsConsumer,
+    LoggingMetricsConsumer,
+    MetricsConsumer,
+    TaskInfo,
+)
 from acktree.receiver import Receiver
 from acktree.spark_extra import needing_spark
 from acktree.spout import EndOfStream, MessageId, Spout, SpoutOutputCollector
@@ -136,6 +143,7 @@ __all__ = [
     "CounterMetric",
     "CustomGrouping",
     "DataFrameSpout",
+    "DataPoint",
     "DeadLetter",
     "DeadLetterLimitError",
     "DeadLetters",
@@ -154,11 +162,14 @@ __all__ = [
     "HistogramMetric",
     "HookError",
     "IterableSpout",
+    "JsonLinesMetricsConsumer",
     "KeyValueState",
     "KilledWorkerError",
     "Level",
+    "LoggingMetricsConsumer",
     "MessageId",
     "MeterMetric",
+    "MetricsConsumer",
     "MisuseError",
     "Numbers",
     "OpenMessages",
@@ -184,6 +195,7 @@ __all__ = [
     "Subscription",
     "TaskContext",
     "TaskHook",
+    "TaskInfo",
     "TaskStats",
     "TimerMetric",
     "Topology",

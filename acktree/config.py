@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from acktree.core.data.hooks import TaskHook
 from acktree.errors import ConfigError, nearest
+from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
 from acktree.private_urls import is_url, masked_url
 
@@ -49,9 +50,13 @@ _OURS: Final = frozenset(
 )
 """Settings that Storm does not have."""
 
-_STORMS_NAMES: Final = {"task_hooks": "topology.auto.task.hooks"}
+_STORMS_NAMES: Final = {
+    "metrics_consumers": "topology.metrics.consumer.register",
+    "metrics_interval_secs": "topology.builtin.metrics.bucket.size.secs",
+    "task_hooks": "topology.auto.task.hooks",
+}
 """Dotted keys of Storm for settings that have a clearer name here."""
-_USER_CODE: Final[Mapping[str, type]] = {"task_hooks": TaskHook}
+_USER_CODE: Final[Mapping[str, type]] = {"metrics_consumers": MetricsConsumer, "task_hooks": TaskHook}
 """Settings that hold objects of the user, and what each must be."""
 
 _WAIT_STRATEGIES: Final = {
@@ -63,7 +68,7 @@ _WAIT_STRATEGIES: Final = {
 _SPARK_MOVES: Final = ("Spark moves the tuples, in frames", "leave it out, or see inbox_max_messages")
 _SPARK_RUNS: Final = ("Spark starts and places the worker processes", "set it up in the SparkSession")
 _NO_KRYO: Final = ("values are Arrow or pickle; there is no Kryo", "leave it out")
-_REPORTS: Final = ("there are no metrics consumers", "leave it out; running.stats() gives the numbers")
+_REPORTS: Final = ("metrics consumers get all numbers, exact", "set metrics_consumers, metrics_interval_secs")
 _WINDOWS: Final = ("windows are not configured", "keep what a window needs in a bolt's `remembers`")
 _TRIDENT: Final = ("there is no Trident", "leave it out")
 _USERS: Final = ("there are no users of a cluster here", "leave it out; see docs/security.md for access")
@@ -276,6 +281,11 @@ class Config:
     """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
     too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
     verdict outlives the death of any process, and a power cut may take back the last seconds."""
+    metrics_consumers: tuple[MetricsConsumer, ...] = ()
+    """What all numbers are given to, once an interval; each on a thread of its own in the driver. In a
+    mapping each may be the name of a class, ``package.module.Class``, which is made without arguments."""
+    metrics_interval_secs: float = 60
+    """How often metrics consumers are given the numbers."""
     task_hooks: tuple[TaskHook, ...] = ()
     """Hooks that watch every task; each task has copies of its own. In a mapping each may be the name of a
     class, ``package.module.Class``, which is made without arguments."""
@@ -314,6 +324,7 @@ class Config:
         self._number("dead_letter_limit_count", whole=True, least=0, or_none=True)
         self._number("dead_letter_limit_ratio", least=0, most=1)
         self._number("dead_letter_limit_window_secs", least=1)
+        self._number("metrics_interval_secs", above=0)
         self._store_url()
         for name in _USER_CODE:
             self._objects(name)

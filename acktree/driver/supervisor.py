@@ -23,6 +23,7 @@ from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
+from acktree.driver.consumers import Consumers
 from acktree.driver.ending_frames import EndingFrames
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.run_log import Account, RunLog
@@ -120,6 +121,7 @@ class Run:
         recorder: None if the topology ended in an earlier run.
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
             released. It does not raise.
+        consumers: The metrics consumers; None if the topology ended in an earlier run.
         kill_waits: Set while a kill waits for open messages.
         described: With the user's classes, which the plan does not have; None where only the plan is at hand.
     """
@@ -138,6 +140,7 @@ class Run:
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
     close_door: Callable[[BaseException | None], None] = no_door
+    consumers: Consumers | None = None
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None
 
@@ -406,6 +409,8 @@ class Supervisor:
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)
             steps.callback(self.run.close_door, self.stopped_by)
+            if self.run.consumers is not None:
+                steps.callback(self.run.consumers.close)
 
     def _stop_query(self) -> None:
         """Wait for the commit of the running micro-batch, unless in a hurry, then stop the query."""

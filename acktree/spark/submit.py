@@ -34,6 +34,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
+from acktree.driver.consumers import Consumers, Source
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
@@ -260,6 +261,7 @@ def _start(
         recorder=recorder,
         close_door=no_door if door is None else door.close,
         described=topology.describe(held.partitions),
+        consumers=Consumers(config, topology.name, errors),
     )
     _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
@@ -275,6 +277,8 @@ def _start(
     _redrive_ordered(held, letters)
     if door is not None:
         door.open(running, run, query.batch_ms)
+    if run.consumers is not None:
+        run.consumers.begin(Source(run.counters, lambda: run.results.metrics.metrics(now_ms())))
     supervisor.begin()
     return running
 

@@ -80,7 +80,7 @@ class Plan:
             for task in spout.task_ids
         }
         hooks = _pickled_hooks(config.task_hooks)
-        config = replace(config, task_hooks=())
+        config = replace(config, task_hooks=(), metrics_consumers=())
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),

@@ -204,6 +204,7 @@ class Observer:
             ),
             dead_letters=self._letters_now(),
             batch_ms={} if is_over else self._batch_ms(),
+            metrics_dropped=0 if run.consumers is None else run.consumers.dropped,
             stopped_by=None if stopped_by is None else str(stopped_by),
         )
 

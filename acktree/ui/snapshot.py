@@ -131,6 +131,7 @@ class Snapshot:
         windows: By name: :data:`RECENT` and those of :data:`STORM_WINDOWS`. ``:all-time`` is this run.
         errors: The last errors, the oldest first.
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
+        metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
     """
 
@@ -154,6 +155,7 @@ class Snapshot:
     inbox: InboxNumbers = InboxNumbers()
     dead_letters: LetterNumbers = LetterNumbers()
     batch_ms: Mapping[str, int] = field(default_factory=dict)
+    metrics_dropped: int = 0
     stopped_by: str | None = None
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acktree import BasicBolt, Config, TopologyBuilder, submit
+from acktree import BasicBolt, Config, JsonLinesMetricsConsumer, TopologyBuilder, submit
 from acktree.testing import FeederSpout
 
 if TYPE_CHECKING:
@@ -50,11 +51,17 @@ def test_counters_are_the_tuples_of_committed_micro_batches_though_a_worker_is_k
         builder.set_bolt("counts", Counts(tmp_path / "mark"), parallelism=2).shuffle_grouping("numbers")
         for n in range(100):
             spout.feed([n], message_id=n)
+        file = tmp_path / f"{run}.jsonl"
+        config = Config(partitions=2, metrics_consumers=[JsonLinesMetricsConsumer(file)])
         with submit(
-            builder.create_topology(), checkpoint=tmp_path / "c", spark=spark, config=Config(partitions=2)
+            builder.create_topology(), checkpoint=tmp_path / "c", spark=spark, config=config
         ) as running:
             assert running.await_idle(120), running.stats().table()
             stats = running.stats()
+        points = [json.loads(line) for line in file.read_text().splitlines()]
+        told = {(point["task_id"], point["name"]): point["value"] for point in points}
+        assert sum(n for (_, name), n in told.items() if name == "__ack-count-numbers:default") == 100
+        assert sum(n for (_, name), n in told.items() if name == "executed") == 100 * run
         assert sorted(spout.acked) == list(range(100))
         assert (tmp_path / "mark").exists()
         assert stats["counts"].total.executed == 100  # of this run

@@ -157,12 +157,14 @@ MEMBERS = """
             inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
-            spout_wait_strategy stats_sample_rate survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
+            metrics_consumers metrics_interval_secs spout_wait_strategy stats_sample_rate
+            survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
             without_secrets worker_max_bytes
     CounterMetric: inc kind taken
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
             keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
+    DataPoint: dimensions name value
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
@@ -185,12 +187,15 @@ MEMBERS = """
     HistogramMetric: kind taken update
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
+    JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyValueState: bind clear get get_many is_bound save update_many
     Level: bolts index stateful
+    LoggingMetricsConsumer: cleanup handle_data_points prepare
     LocalCluster: advance close submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
             due_ms errors has_ended is_running kill name now_ms round stats tuples
     MeterMetric: kind mark taken
+    MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
             transferred
     OpenMessages: count older_than oldest_secs
@@ -219,6 +224,7 @@ MEMBERS = """
             open_message_ids register_counter register_gauge register_histogram register_meter
             register_timer task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
+    TaskInfo: component_id host interval_secs port task_id timestamp
     TaskStats: metrics streams total
     TimerMetric: kind taken time update
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks

@@ -142,7 +142,15 @@ class _Snapshots(Collector):
                 count = getattr(snapshot.dead_letters, state)
                 if count is not None:
                     letters.add_metric([snapshot.topology, state], count)
-        yield from (capacity, errors, letters)
+        dropped = CounterMetricFamily(
+            "acktree_metrics_consumer_dropped",
+            "Intervals that consumers were too slow for.",
+            labels=["topology"],
+        )
+        for snapshot in self._snapshots:
+            created = snapshot.began_ms / 1000
+            dropped.add_metric([snapshot.topology], snapshot.metrics_dropped, created=created)
+        yield from (capacity, errors, letters, dropped)
         for name, text, value in (
             ("acktree_inbox_messages", "Messages that wait for a micro-batch.", lambda s: s.inbox.messages),
             ("acktree_inbox_bytes", "Bytes of the inbox.", lambda s: s.inbox.bytes),
