@@ -30,6 +30,8 @@ from acktree.core.data.hooks import (
     SpoutAckInfo,
     SpoutFailInfo,
     TaskHook,
+    WorkerContext,
+    WorkerHook,
 )
 from acktree.core.data.instruments import (
     CounterMetric,
@@ -204,6 +206,8 @@ __all__ = [
     "Tuple",
     "UserMetric",
     "Verdict",
+    "WorkerContext",
+    "WorkerHook",
     "__version__",
     "bolt",
     "submit",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from acktree.core.data.hooks import TaskHook
+from acktree.core.data.hooks import TaskHook, WorkerHook
 from acktree.errors import ConfigError, nearest
 from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
@@ -45,6 +45,7 @@ _OURS: Final = frozenset(
         "partitions",
         "run_salt",
         "survive_power_cut",
+        "worker_hooks",
         "worker_max_bytes",
     }
 )
@@ -56,7 +57,11 @@ _STORMS_NAMES: Final = {
     "task_hooks": "topology.auto.task.hooks",
 }
 """Dotted keys of Storm for settings that have a clearer name here."""
-_USER_CODE: Final[Mapping[str, type]] = {"metrics_consumers": MetricsConsumer, "task_hooks": TaskHook}
+_USER_CODE: Final[Mapping[str, type]] = {
+    "metrics_consumers": MetricsConsumer,
+    "task_hooks": TaskHook,
+    "worker_hooks": WorkerHook,
+}
 """Settings that hold objects of the user, and what each must be."""
 
 _WAIT_STRATEGIES: Final = {
@@ -289,6 +294,8 @@ class Config:
     task_hooks: tuple[TaskHook, ...] = ()
     """Hooks that watch every task; each task has copies of its own. In a mapping each may be the name of a
     class, ``package.module.Class``, which is made without arguments."""
+    worker_hooks: tuple[WorkerHook, ...] = ()
+    """Hooks that are started once in each Python worker process. In a mapping as ``task_hooks``."""
     dead_letters_url: str | None = None
     """The SQLAlchemy URL of the store of dead letters, such as ``postgresql+psycopg://me@host/letters``.
     None: an SQLite file in the checkpoint. Not used by a LocalCluster, which keeps them in memory."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
 from time import perf_counter
+from types import MappingProxyType
+from typing import Any
 
 from acktree.core.data.instruments import Increment, Instruments
 from acktree.core.data.services import TaskServices
@@ -14,9 +16,13 @@ from acktree.texts import error_text
 __all__ = ["grown_metrics", "task_services"]
 
 
-def task_services() -> TaskServices:
-    """What stands behind the context of a new task. Its metrics may be used by any thread."""
-    return TaskServices(Instruments(perf_counter, Lock()))
+def task_services(resources: Mapping[str, Any] = MappingProxyType({})) -> TaskServices:
+    """What stands behind the context of a new task. Its metrics may be used by any thread.
+
+    Args:
+        resources: What worker hooks have set in this process.
+    """
+    return TaskServices(Instruments(perf_counter, Lock()), resources)
 
 
 def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -> dict[str, Increment]:

@@ -18,10 +18,11 @@ import cloudpickle
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
-from acktree.core.data.hooks import TaskHook
+from acktree.core.data.hooks import TaskHook, WorkerHook
 from acktree.core.data.services import TaskServices
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
+from acktree.tasks.worker_hooks import WorkerHooks
 from acktree.texts import error_text
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
@@ -42,6 +43,7 @@ class Plan:
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
         first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
         hooks: The task hooks as they were given, as bytes; empty for none.
+        worker_hooks: The worker hooks, likewise.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``: level 0 then
             says what rows hold, or their ids.
     """
@@ -57,6 +59,7 @@ class Plan:
     first_sequences: Mapping[int, int]
     has_payloads: bool
     hooks: bytes = b""
+    worker_hooks: bytes = b""
 
     @classmethod
     def of(
@@ -79,12 +82,13 @@ class Plan:
             if getattr(spout.user_object, "redelivers", False)
             for task in spout.task_ids
         }
-        hooks = _pickled_hooks(config.task_hooks)
-        config = replace(config, task_hooks=(), metrics_consumers=())
+        hooks = _pickled_hooks(config.task_hooks, "task")
+        worker_hooks = _pickled_hooks(config.worker_hooks, "worker")
+        config = replace(config, task_hooks=(), worker_hooks=(), metrics_consumers=())
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
-            hooks,
+            hooks, worker_hooks,
         )  # fmt: skip
 
     @cached_property
@@ -144,6 +148,11 @@ class Plan:
         """What hooks raised and was reported in this process."""
         return {}
 
+    @cached_property
+    def worker(self) -> WorkerHooks:
+        """The worker hooks in this process."""
+        return WorkerHooks(self.worker_hooks, self.config, self.topology.name)
+
     def task_hooks(self) -> tuple[TaskHook, ...]:
         """New copies of the task hooks, for one task. Raises what user code raises when it is unpickled."""
         if not self.hooks:
@@ -172,7 +181,7 @@ class Plan:
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
 
 
-def _pickled_hooks(hooks: tuple[TaskHook, ...]) -> bytes:
+def _pickled_hooks(hooks: tuple[TaskHook | WorkerHook, ...], kind: str) -> bytes:
     """The hooks as bytes; ConfigError when they cannot be pickled."""
     if not hooks:
         return b""
@@ -181,9 +190,9 @@ def _pickled_hooks(hooks: tuple[TaskHook, ...]) -> bytes:
         pickle.loads(pickled)
     except Exception as error:
         raise ConfigError(
-            f"a task hook cannot be pickled: {error_text(error)}",
-            "Config(task_hooks=...)",
-            "open connections and files in prepare(), not in __init__()",
+            f"a {kind} hook cannot be pickled: {error_text(error)}",
+            f"Config({kind}_hooks=...)",
+            "open connections and files in prepare() or start(), not in __init__()",
         ) from error
     return pickled
 

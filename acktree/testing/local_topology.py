@@ -304,9 +304,14 @@ class LocalTopology(RunningTopology):
             return
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
+            steps.callback(self._end_worker)
             for task in self._tasks.values():
                 steps.callback(task.close)
                 steps.callback(task.deactivate)
+
+    def _end_worker(self) -> None:
+        for error in self.plan.worker.end():
+            self._error_log.add(ReportedError("__worker", None, str(error), self.now_ms))
 
     def _open(self, spout: Component, task_id: int) -> None:
         name, given = spout.id, spout.user_object

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from acktree import ArrowBolt, BasicBolt, Bolt, Config, Retry, TopologyBuilder, submit
+from acktree import ArrowBolt, BasicBolt, Bolt, Config, Retry, TopologyBuilder, WorkerHook, submit
 from acktree.testing import FeederSpout, LocalCluster
 from tests.generated.tallied import Tally, counted, read
 
@@ -20,6 +21,9 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 class Basic(BasicBolt):
     outputs = NUMBERS
+
+    def prepare(self, config, context):
+        assert context.resource("pid") == os.getpid()
 
     def execute(self, tup, collector):
         if tup["n"] % 10 == 3:
@@ -75,11 +79,31 @@ def topology(feeder):
     return builder.create_topology()
 
 
+class Began(WorkerHook):
+    """Writes down its process at the start and at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, config, context):
+        self.note("start")
+        context.set_resource("pid", os.getpid())
+
+    def shutdown(self):
+        self.note("shutdown")
+
+    def note(self, what):
+        with (self.folder / what).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
 def test_spark_and_local_cluster_tell_hooks_the_same(spark: SparkSession, tmp_path: Path) -> None:
     told = {}
     for name in ("local", "spark"):
         feeder = FeederSpout(NUMBERS)
-        config = Config(partitions=2, task_hooks=[Tally(tmp_path / name)])
+        (tmp_path / f"{name}-workers").mkdir()
+        began = Began(tmp_path / f"{name}-workers")
+        config = Config(partitions=2, task_hooks=[Tally(tmp_path / name)], worker_hooks=[began])
         for n in range(20):
             feeder.feed([n], message_id=n)
         feeder.end()
@@ -96,6 +120,11 @@ def test_spark_and_local_cluster_tell_hooks_the_same(spark: SparkSession, tmp_pa
         whats = ("emitted", "executed", "acked", "failed", "timed_out")
         assert counted(told[name], running.stats(), whats=whats) == {}
     assert told["spark"] == told["local"]
+    assert (tmp_path / "local-workers" / "start").read_text() == f"{os.getpid()}\n"
+    assert (tmp_path / "local-workers" / "shutdown").read_text() == f"{os.getpid()}\n"
+    workers = (tmp_path / "spark-workers" / "start").read_text().split()
+    assert len(workers) == len(set(workers)) > 0  # once in each process
+    assert str(os.getpid()) not in workers
     assert {what for component, what, *_ in told["spark"] if component == "arrow"} == {
         "emitted", "executed", "acked", "failed",
     }  # fmt: skip

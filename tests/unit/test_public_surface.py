@@ -38,6 +38,7 @@ NOT_MADE_BY_USERS = frozenset(
         "TimerMetric",
         "Topology",
         "Tuple",
+        "WorkerContext",
     }
 )
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
@@ -159,7 +160,7 @@ MEMBERS = """
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             metrics_consumers metrics_interval_secs spout_wait_strategy stats_sample_rate
             survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
-            without_secrets worker_max_bytes
+            without_secrets worker_hooks worker_max_bytes
     CounterMetric: inc kind taken
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
@@ -222,7 +223,7 @@ MEMBERS = """
     Subscription: grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
-            register_timer task_id task_ids task_index tasks topology_name
+            register_timer resource task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskInfo: component_id host interval_secs port task_id timestamp
     TaskStats: metrics streams total
@@ -233,6 +234,8 @@ MEMBERS = """
     UserMetric: count kind mean percentile rates spread sum value
     Verdict: ACKED FAILED TIMED_OUT
     VerdictTable: count of
+    WorkerContext: set_resource
+    WorkerHook: shutdown start
 """
 """Every class of the public surface with its public members, errors aside. To change this list is a decision:
 the changelog and the docs change with it."""

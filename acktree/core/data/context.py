@@ -15,7 +15,7 @@ from acktree.core.data.instruments import (
     TimerMetric,
 )
 from acktree.core.data.services import TaskServices
-from acktree.errors import MisuseError
+from acktree.errors import MisuseError, nearest
 
 _T = TypeVar("_T")
 
@@ -99,6 +99,21 @@ class TaskContext:
                 "give an instance of a class that extends acktree.TaskHook",
             )
         self._services.add_hook(hook)
+
+    def resource(self, name: str) -> Any:  # noqa: ANN401  # what a hook has set
+        """What a :class:`WorkerHook` has set in this process. For bolts: spouts run in the driver.
+
+        Raises:
+            MisuseError: No worker hook has set it here.
+        """
+        known = self._services.resources
+        if name not in known:
+            raise MisuseError(
+                f"there is no resource {name!r}",
+                f"component {self.component_id!r}, context.resource()",
+                f"set it in start() of a WorkerHook, by context.set_resource(); {nearest(name, known)}",
+            )
+        return known[name]
 
     def register_counter(self, name: str) -> CounterMetric:
         """The counter of this name, made at the first call: a number that only grows.

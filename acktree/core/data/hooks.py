@@ -1,4 +1,4 @@
-"""Task hooks: user code that is told what a task emits, executes, acks and fails.
+"""Hooks: user code that is told what a task emits, executes, acks and fails, or that a worker begins.
 
 Source: Storm's ``ITaskHook`` and its info classes. Differences: system tuples are not seen, a hook that
 raises fails nothing, and of an ``ArrowBolt`` the info holds a batch.
@@ -6,6 +6,7 @@ raises fails nothing, and of an ``ArrowBolt`` the info holds a batch.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ __all__ = [
     "SpoutAckInfo",
     "SpoutFailInfo",
     "TaskHook",
+    "WorkerContext",
+    "WorkerHook",
 ]
 
 
@@ -180,3 +183,37 @@ class TaskHook:
 
     def cleanup(self) -> None:
         """Called after ``cleanup`` of the bolt or ``close`` of the spout."""
+
+
+class WorkerContext:
+    """What a :class:`WorkerHook` is started with.
+
+    Attributes:
+        topology_name: Name given to the builder.
+    """
+
+    def __init__(self, topology_name: str, resources: MutableMapping[str, Any]) -> None:
+        self.topology_name, self._resources = topology_name, resources
+
+    def set_resource(self, name: str, resource: object) -> None:
+        """Let the tasks of this process find an object by ``context.resource(name)``."""
+        self._resources[name] = resource
+
+
+class WorkerHook:
+    """Is started once in each Python worker process, before its first bolt: Storm's ``IWorkerHook``.
+
+    Register it by ``Config(worker_hooks=[MyHook()])``. Spark starts and ends worker processes as it likes; a
+    process that runs after a worker died is another one. In a ``LocalCluster`` it is started once.
+    """
+
+    def start(self, config: Any, context: WorkerContext) -> None:  # noqa: ANN401  # a Config, of a room above
+        """Called first. What it raises is reported, and bolts run all the same.
+
+        Args:
+            config: The :class:`Config` of the topology, without passwords.
+            context: Takes what tasks share.
+        """
+
+    def shutdown(self) -> None:
+        """Called when the process ends in order; not when it is killed."""

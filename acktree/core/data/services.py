@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from acktree.core.data.hooks import TaskHook
 from acktree.core.data.instruments import Instruments
@@ -25,15 +26,22 @@ class TaskServices:
 
     Attributes:
         instruments: The metrics that the task registers.
+        resources: What worker hooks have set in this process, by name.
         add_hook: Takes a hook. Refuses it unless the task replaces this while user code may add some.
     """
 
-    def __init__(self, instruments: Instruments | None = None) -> None:
+    def __init__(
+        self,
+        instruments: Instruments | None = None,
+        resources: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Refuse hooks until the task allows them.
 
         Args:
             instruments: The metrics; None where nobody reads them.
+            resources: What worker hooks have set.
         """
+        self.resources = resources
         self.instruments = instruments or Instruments()
         self.add_hook: Callable[[TaskHook], None] = _refuse_hook
 

@@ -114,6 +114,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
             out = isolation(places, plan, level, partition).run(run_it)
             yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
+            plan.worker.end_with_process()
 
     return run
 
@@ -168,6 +169,7 @@ class RememberingOperator(StatefulProcessor):
             produced = list(alone.run(run_it, store))
             kept.channel.refuse_if_lost()
             out += scratch.put(self._places.scratch, self._level, produced)
+            plan.worker.end_with_process()
         yield from map(_frame_of, _in_batches(out))
 
     def close(self) -> None:

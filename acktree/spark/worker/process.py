@@ -78,6 +78,8 @@ class SharedPlan:
             os.umask(umask)  # files that bolts write get the user's rights; our JVM's own umask is stricter
             # Appended, because the driver's path must not hide the worker's own packages.
             sys.path.extend(entry for entry in import_path if entry not in sys.path)
+            for other in _plans.values():
+                other.worker.end()
             _plans.clear()
             _plans[self.path] = pickle.loads(packed)
         return _plans[self.path]

@@ -32,6 +32,7 @@ from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
 
@@ -73,6 +74,7 @@ def run_level(
     if not mine:
         return
     outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor)
+    _begin_worker(plan, index, outputs)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
     chunks: list[Chunk] = []
@@ -100,6 +102,15 @@ def run_level(
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
         _run_bolt(component, given, ticks.get(bolt), outputs, store)
     yield from outputs.wire_rows()
+
+
+def _begin_worker(plan: Plan, index: int, outputs: Outputs) -> None:
+    """Start the worker hooks if they do not run in this process; what they raise is reported."""
+    if not plan.worker_hooks or not plan.levels[index].bolts:
+        return
+    bolt = plan.topology.components[plan.levels[index].bolts[0]]
+    for error in plan.worker.begin():
+        outputs.error(bolt.id, bolt.task_ids[0], failure_of(error, bolt.id))
 
 
 def _run_bolt(

@@ -113,7 +113,7 @@ class BoltTask(ABC):
         self.left_open: list[InboundRows] = []
         """Rows of this micro-batch of which the bolt has left some open."""
         self.owner: Collector = self.make_collector()
-        self.services = task_services()
+        self.services = task_services(self.plan.worker.resources)
         clock = Clock(outputs.clock_ms)
         self.context = self.plan.context(component, task, clock, self.services)
         self.watch: BoltWatch | None = watch_of(self.plan, self.context, self._report, acks=self.acks)
