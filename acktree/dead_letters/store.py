@@ -19,6 +19,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from acktree import markup
 from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
@@ -29,6 +30,7 @@ from acktree.private_urls import is_url
 __all__ = ["IN_MEMORY", "DeadLetters"]
 
 _PAGE: Final = 100
+_SHOWN: Final = 20
 _SQLITE: Final = "sqlite:///"
 
 
@@ -79,6 +81,15 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"DeadLetters({self.place!r:.80})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how many there are, and the first few."""
+        rows = [
+            (each.id, each.spout, each.message_id_repr, each.component, each.reason, each.attempts)
+            for each in self.page(0, _SHOWN)
+        ]
+        head = ("id", "spout", "message", "component", "reason", "attempts")
+        return markup.block(f"{self.count():,} dead letters", markup.table(head, rows, right_from=5))
 
     @property
     def place(self) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
+from acktree import markup
 from acktree.core.stats.statistics import ReportedError, Stats
+from acktree.core.stats.table import html_of
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
+from acktree.driver.progress_line import progress_shown
 from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spout_threads import now_ms
@@ -135,8 +138,18 @@ class SubmittedTopology(RunningTopology):
             f"kill it, run `python -m acktree rebalance {self.checkpoint}{options}`, then submit it again",
         )
 
-    def await_termination(self, timeout_secs: float | None = None) -> bool:
+    def _repr_html_(self) -> str:
+        """For notebooks: the numbers, and how it is."""
+        how = ("warm" if self.is_warm else "warming up") if self.is_running else "over"
+        return markup.block(f"topology {self.name}, {how}", html_of(self.stats()))
+
+    def await_termination(self, timeout_secs: float | None = None, *, progress: bool = False) -> bool:
         """Wait until the topology has ended or was stopped.
+
+        Args:
+            timeout_secs: The longest wait; None for no limit.
+            progress: Show the numbers meanwhile: one line on a terminal if rich is installed, otherwise one
+                line a second, to stderr.
 
         Returns:
             True when it ended, False when ``timeout_secs`` passed first.
@@ -147,7 +160,15 @@ class SubmittedTopology(RunningTopology):
             CheckpointError: A disk is full, or the checkpoint's URL fails; submit again once that is mended.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
-        return self._await(self._run.ended.is_set, timeout_secs)
+        with progress_shown(self._said) if progress else nullcontext():
+            return self._await(self._run.ended.is_set, timeout_secs)
+
+    def _said(self) -> str:
+        """The progress as one line."""
+        batch_id, warming_secs = self._run.results.progress.batch_id, self._run.log.warming_up_secs
+        if warming_secs is not None and self.is_running:
+            return f"{self.name}: warming up for {warming_secs:.0f} s"
+        return f"{self.name}: {self._run.account()} micro_batch={batch_id}"
 
     def await_idle(self, timeout_secs: float) -> bool:
         """Wait until no message is open, and all that was emitted has run through a committed micro-batch.

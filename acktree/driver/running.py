@@ -59,8 +59,13 @@ class RunningTopology(Protocol):
             True when idle, False when the time passed first. Raises what stopped it, if that happens.
         """
 
-    def await_termination(self, timeout_secs: float | None = None) -> bool:
+    def await_termination(self, timeout_secs: float | None = None, *, progress: bool = False) -> bool:
         """Wait until the topology has ended or was stopped.
+
+        Args:
+            timeout_secs: The longest wait; None for no limit.
+            progress: Show the numbers meanwhile: one line on a terminal if rich is installed, otherwise one
+                line a second, to stderr.
 
         Returns:
             True when it ended, False when ``timeout_secs`` passed first. Raises what stopped it.

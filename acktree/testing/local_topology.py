@@ -11,13 +11,15 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from acktree import markup
 from acktree.config import Config
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats
+from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats, summary
+from acktree.core.stats.table import html_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
@@ -25,6 +27,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError, MisuseError, SpoutError
@@ -253,16 +256,25 @@ class LocalTopology(RunningTopology):
         """
         return self._await(lambda: self._is_idle, timeout_secs)
 
-    def await_termination(self, timeout_secs: float | None = None) -> bool:
+    def _repr_html_(self) -> str:
+        """For notebooks: the numbers, and how it is."""
+        how = "running" if self.is_running else "over"
+        return markup.block(f"topology {self.name}, {how}", html_of(self.stats()))
+
+    def await_termination(self, timeout_secs: float | None = None, *, progress: bool = False) -> bool:
         """Step the cluster's clock until the topology has ended or was stopped.
 
         Args:
             timeout_secs: How far at the most. None: until nothing but ticks would happen.
+            progress: Print the numbers once that is over, to stderr.
 
         Returns:
             True when it ended, False when the clock went so far first, or nothing is left to wait for.
         """
-        return self._await(lambda: not self.is_running, timeout_secs)
+        has_ended = self._await(lambda: not self.is_running, timeout_secs)
+        if progress:
+            say_progress(f"{self.name}: {summary(self.stats())}")
+        return has_ended
 
     def kill(self, wait_secs: float | None = None) -> None:
         """Deactivate, step the cluster's clock until nothing is open, close the spouts.

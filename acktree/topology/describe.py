@@ -18,6 +18,7 @@ from typing import Any
 from acktree.core.data.groupings import Fields, Grouping, PartialKey
 from acktree.topology.component import Component
 from acktree.topology.declared import code_name
+from acktree.topology.drawing import html_of
 from acktree.topology.levels import Level
 
 __all__ = ["Description", "describe"]
@@ -36,6 +37,10 @@ class Description:
 
     def __repr__(self) -> str:
         return f"Description({self.data['name']!r:.50}, {len(self.data['levels'])} levels)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a drawing and a table."""
+        return html_of(self.data)
 
     def __str__(self) -> str:
         """Level by level: the components with their tasks and inputs."""

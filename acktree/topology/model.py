@@ -20,6 +20,7 @@ from graphlib import TopologicalSorter
 from acktree.errors import TopologyError
 from acktree.topology.component import Component, Kind, Subscription
 from acktree.topology.describe import Description, describe
+from acktree.topology.drawing import html_of
 from acktree.topology.levels import Level, levels_of
 
 __all__ = ["Component", "Kind", "Subscription", "Topology", "refuse_other_than_topology"]
@@ -78,6 +79,10 @@ class Topology:
     def describe(self, partitions: int = 2) -> Description:
         """A description of components, tasks and levels: print it, compare it, draw it (``.mermaid()``)."""
         return describe(self.name, self.components, self.levels(partitions), partitions)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a drawing and a table."""
+        return html_of(self.describe().data)
 
     @cached_property
     def _sources_first(self) -> tuple[Component, ...]:

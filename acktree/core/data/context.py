@@ -123,8 +123,8 @@ class TaskContext:
         it.
 
         Raises:
-            MisuseError: The name is no text of 1 to 200 characters, belongs to a metric of another kind, or
-                is one more than a topology may have.
+            MisuseError: The name is no text of 1 to 200 printable characters, belongs to a metric of another
+                kind, or is one more than a topology may have.
         """
         return self._services.instruments.counter(name)
 

@@ -234,11 +234,11 @@ class Instruments:
             raise MisuseError(
                 what, "context.register_...", "give each metric of a component a name of its own"
             )
-        if not isinstance(name, str) or not name or len(name) > _MOST_NAME:
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
             raise MisuseError(
                 f"a metric is named {name!r:.60}",
                 "context.register_...",
-                f"give a text of 1 to {_MOST_NAME} characters",
+                f"give a text of 1 to {_MOST_NAME} printable characters",
             )
         if len(self._by_name) >= MOST_SERIES:
             raise MisuseError(

@@ -164,6 +164,12 @@ class Stats:
     def __repr__(self) -> str:
         return f"Stats({summary(self)})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the tables."""
+        from acktree.core.stats.table import html_of  # noqa: PLC0415  # it draws what is defined here
+
+        return html_of(self)
+
     def table(self) -> str:
         """The numbers as text, at most 100 columns: see :mod:`acktree.core.stats.table`."""
         from acktree.core.stats.table import table_of  # noqa: PLC0415  # it draws what is defined here

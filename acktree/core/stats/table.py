@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from acktree import markup
 from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats
 from acktree.core.stats.user_metrics import UserMetric
+from acktree.texts import MOST_REASON
 
-__all__ = ["WIDTH", "table_of"]
+__all__ = ["WIDTH", "html_of", "table_of"]
 
 WIDTH: Final = 100
 """The most columns of a line."""
@@ -58,14 +60,35 @@ def table_of(stats: Stats) -> str:
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
 
+def html_of(stats: Stats) -> str:
+    """The numbers as static HTML, for notebooks: exact, in the same columns."""
+    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
+    bolts = {name: each for name, each in stats.components.items() if each.open is None}
+    parts = [
+        markup.table(head, [row for name, each in found.items() for row in rows_of(name, each, _exact)])
+        for head, rows_of, found in ((_SPOUT, _spout_row, spouts), (_BOLT, _bolt_row, bolts))
+        if found
+    ]
+    metrics = _metric_rows(stats, MOST_REASON)
+    if metrics:
+        parts.append(markup.table(_METRIC, metrics, right_from=2))
+    if stats.warming_up_secs is not None:
+        parts.insert(0, markup.note(f"warming up for {stats.warming_up_secs:.0f} s"))
+    return "".join([*parts, *(markup.note(_error_line(error)) for error in stats.errors[-10:])])
+
+
 def _metric_lines(stats: Stats) -> list[str]:
     """The metrics of users: a line for each component and name; nothing where there is none."""
-    rows = [
-        (_cut(f"{component} {name}", _NAME), *_metric_cells(metric))
+    rows = _metric_rows(stats, _NAME)
+    return _aligned([_METRIC, *rows]) if rows else []
+
+
+def _metric_rows(stats: Stats, most_name: int) -> list[_Row]:
+    return [
+        (_cut(f"{component} {name}", most_name), *_metric_cells(metric))
         for component, each in stats.components.items()
         for name, metric in each.metrics.items()
     ]
-    return _aligned([_METRIC, *rows]) if rows else []
 
 
 def _metric_cells(metric: UserMetric) -> _Row:

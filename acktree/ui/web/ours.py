@@ -8,8 +8,8 @@ from typing import Any
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.statistics import Numbers, Stats
 from acktree.core.stats.user_metrics import UserMetric
+from acktree.topology.layout import layout
 from acktree.ui.snapshot import RECENT, Window, plain
-from acktree.ui.web.graph import layout
 from acktree.ui.web.sources import Seen
 
 __all__ = ["component", "overview", "topology"]

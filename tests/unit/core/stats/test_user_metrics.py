@@ -135,9 +135,9 @@ def test_a_metric_is_registered_once_and_has_one_kind():
     assert repr(instruments.meter("m")) == "MeterMetric('m')"
 
 
-@pytest.mark.parametrize("name", ["", None, 7, "x" * 201], ids=str)
+@pytest.mark.parametrize("name", ["", None, 7, "x" * 201, "a\x1b[2J"], ids=repr)
 def test_a_metric_without_a_proper_name_is_refused(name):
-    with pytest.raises(MisuseError, match="1 to 200 characters"):
+    with pytest.raises(MisuseError, match="1 to 200 printable characters"):
         Instruments().counter(name)
 
 

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("starlette")
 
 from acktree.core.stats.counters import Counters
+from acktree.topology.layout import layout
 from acktree.ui.client import find
-from acktree.ui.web.graph import layout
 
 DECIMAL = re.compile(r"\d+\.\d{3}")
 
