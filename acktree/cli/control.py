@@ -1,11 +1,12 @@
-"""``acktree activate``, ``deactivate`` and ``kill``: orders to a running topology."""
+"""``acktree activate``, ``deactivate``, ``kill`` and ``set-log-level``: orders to a running topology."""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds
+from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
+from acktree.errors import ConfigError
 from acktree.ui.client import Found, NobodyRunsError, find
 from acktree.ui.stopped import is_held
 
@@ -25,6 +26,14 @@ def add_to(commands: Commands) -> None:
         "-w", "--wait", type=seconds, metavar="SECS",
         help="how long to wait for open messages (default: the message timeout)",
     )  # fmt: skip
+    to_log = new_command(commands, "set-log-level", "set the level of loggers while it runs", _log_levels)
+    to_log.add_argument(
+        "-l", "--level", action="append", default=[], metavar="NAME=LEVEL[:SECS]",
+        help="let a logger (or ROOT) have this level, for some seconds; may be repeated",
+    )  # fmt: skip
+    to_log.add_argument(
+        "-r", "--reset", action="append", default=[], metavar="NAME", help="let it have its old level again"
+    )
 
 
 def _activate(given: Namespace) -> Answer:
@@ -41,6 +50,36 @@ def _ordered(given: Namespace, order: str, done: str) -> Answer:
     return Answer(
         {"topology": door.entry.topology, "id": door.entry.id, "done": order}, f"{door.entry.id}: {done}"
     )
+
+
+def _log_levels(given: Namespace) -> Answer:
+    """Without options it shows what is set."""
+    door = door_of(find(given.topology), given)
+    wanted = dict(_level_named(each) for each in given.level)
+    if wanted or given.reset:
+        told = door.order("log-levels", {"set": wanted, "reset": given.reset})
+    else:
+        told = door.get("log-levels")
+    rows = [
+        (name, each["target_level"], each["reset_level"], each["timeout"] or "")
+        for name, each in told["namedLoggerLevels"].items()
+    ]
+    text = table(("logger", "level", "then", "secs"), rows) if rows else "no logger has a level of its own"
+    if not told["workers"]:
+        text += "\nworkers keep their levels: they do not see the checkpoint"
+    return Answer(told, text)
+
+
+def _level_named(said: str) -> tuple[str, dict[str, object]]:
+    """NAME=LEVEL[:SECS]. ConfigError if it is none."""
+    name, equals, rest = said.partition("=")
+    level, _, secs = rest.partition(":")
+    try:
+        if name and equals and level:
+            return name, {"level": level, "secs": float(secs) if secs else None}
+    except ValueError:
+        pass
+    raise ConfigError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
 
 
 def _kill(given: Namespace) -> Answer:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
+from acktree import log_levels
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
@@ -317,7 +318,8 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
     if held.files.is_seen:
         shared = SharedPlan.write(plan, held.new_plan_file())
         memory = None if held.memory is None else str(held.memory)
-        places = Places(str(held.inbox), str(held.marks), scratch, memory)
+        levels = str(held.folder / log_levels.FILE) if plan.config.control else None
+        places = Places(str(held.inbox), str(held.marks), scratch, memory, log_levels=levels)
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
         marks = f"acktree-marks-{secrets.token_hex(8)}"

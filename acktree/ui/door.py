@@ -34,11 +34,13 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.driver.supervisor import Run
 from acktree.errors import AcktreeError
 from acktree.forks import close_in_children, note_closed
+from acktree.log_levels import FILE as LOG_LEVELS
 from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.texts import error_text, short_repr
 from acktree.ui import letters
+from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.places import (
     POINTER,
@@ -78,6 +80,7 @@ class Door:
         self._disk, self._version = disk, version
         self._began_ms = time.time_ns() // 1_000_000
         self._observer: Observer | None = None
+        self._levels = LogLevels(None if disk is None else self._write_levels)
         self._desk: _Desk | None = None
         self._server: _Server | None = None
         self._socket: Path | None = None
@@ -98,7 +101,8 @@ class Door:
         try:
             self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
             self._observer.begin()
-            self._desk = _Desk(running, run, self._observer)
+            self._levels.begin()
+            self._desk = _Desk(running, run, self._observer, self._levels)
             self._listen(run, self._desk)
         except Exception as error:  # noqa: BLE001  # no more threads, for example: the topology runs all the same
             log.warning("topology=%s has no door for operators: %s", run.name, error)
@@ -108,6 +112,7 @@ class Door:
     def close(self, stopped_by: BaseException | None) -> None:
         """Keep the last snapshot, then answer no more. Never raises."""
         self._is_closing = True
+        self._levels.close()
         if self._observer is not None:
             self._observer.close(stopped_by)
         if self._server is not None:
@@ -151,6 +156,17 @@ class Door:
             old.shutdown()
             old.server_close()
 
+    def _write_levels(self, levels: bytes) -> None:
+        """Let workers read the levels of loggers. There is no file until some are set."""
+        if self._folder is None or self._disk is None:
+            return
+        file = self._folder / LOG_LEVELS
+        if levels == b"{}" and not self._disk.exists(file):
+            return
+        new = self._folder / f"new-{LOG_LEVELS}"
+        self._disk.write(new, levels)
+        self._disk.rename(new, file)
+
     def _keep(self, snapshot: Snapshot) -> None:
         """See that the socket is there, and write the last snapshot into the checkpoint."""
         if self._desk is not None:
@@ -177,8 +193,8 @@ class _RefusedError(Exception):
 class _Desk:
     """What is asked for and ordered, by method and path."""
 
-    def __init__(self, running: SubmittedTopology, run: Run, observer: Observer) -> None:
-        self._running, self.run, self._observer = running, run, observer
+    def __init__(self, running: SubmittedTopology, run: Run, observer: Observer, levels: LogLevels) -> None:
+        self._running, self.run, self._observer, self._levels = running, run, observer, levels
 
     @property
     def id(self) -> str:
@@ -192,6 +208,8 @@ class _Desk:
         if path == "/v1/open":
             most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
             return _json({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
+        if path == "/v1/log-levels":
+            return _json(self._levels.shown())
         if path == "/v1/dead-letters":
             return _json(letters.page(self.run.dead_letters, query))
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
@@ -220,6 +238,8 @@ class _Desk:
                 Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
                 shown = self._running.message_timeout_secs if secs is None else secs
                 return {"done": True, "wait_secs": shown}
+            case "/v1/log-levels":
+                return self._levels.change(given)
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":

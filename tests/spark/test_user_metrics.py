@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from acktree import BasicBolt, Config, JsonLinesMetricsConsumer, TopologyBuilder, submit
 from acktree.testing import FeederSpout
+from acktree.ui.client import find
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,8 @@ class Counts(BasicBolt):
     def prepare(self, config, context):
         self.executed = context.register_counter("executed")
         self.sizes = context.register_histogram("sizes")
+        level = logging.getLogger("acktree_tests.worker").level
+        context.register_gauge("level").set(level)
 
     def execute(self, tup, collector):
         self.executed.inc()
@@ -56,6 +60,9 @@ def test_counters_are_the_tuples_of_committed_micro_batches_though_a_worker_is_k
         with submit(
             builder.create_topology(), checkpoint=tmp_path / "c", spark=spark, config=config
         ) as running:
+            if run == 2:  # the spouts are not open yet
+                levels = {"acktree_tests.worker": {"level": "ERROR"}}
+                assert find(str(tmp_path / "c")).door.order("log-levels", {"set": levels})["workers"]
             assert running.await_idle(120), running.stats().table()
             stats = running.stats()
         points = [json.loads(line) for line in file.read_text().splitlines()]
@@ -70,3 +77,5 @@ def test_counters_are_the_tuples_of_committed_micro_batches_though_a_worker_is_k
         assert (metrics["sizes"].count, metrics["sizes"].sum) == (100 * run, 4950 * run)
         assert sum(task.metrics["executed"].count for task in stats["counts"].tasks.values()) == 100 * run
         assert stats["numbers"].metrics["opened"].count == run
+        levels = {task.metrics["level"].value for task in stats["counts"].tasks.values()}
+        assert levels == ({logging.NOTSET} if run == 1 else {logging.ERROR})

@@ -27,6 +27,7 @@ from acktree.spark.query.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.bolts.level import ReadChunk, run_level
@@ -58,6 +59,7 @@ class Places:
         scratch: The folder of large rows, if driver and workers share a machine.
         memory: The folder of moved memory that Spark's checkpoint starts from, if there is any.
         is_seen: Whether executors see the checkpoint.
+        log_levels: The file of log levels, if they do.
     """
 
     inbox: str
@@ -65,6 +67,7 @@ class Places:
     scratch: str | None
     memory: str | None = None
     is_seen: bool = True
+    log_levels: str | None = None
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
@@ -106,6 +109,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             plan, partition = shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
             label_output()
+            follow_log_levels(places.log_levels)
 
             def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
@@ -156,6 +160,7 @@ class RememberingOperator(StatefulProcessor):
             plan, partition = self._shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
             label_output()
+            follow_log_levels(self._places.log_levels)
 
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)

@@ -139,14 +139,14 @@ class _Handlers:
                 False,
             ),
             (f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen)), False),
-            (f"{one}/logconfig", self._storm(lambda *_: {"namedLoggerLevels": {}}), False),
+            (f"{one}/logconfig", self._log_levels, False),
             ("/api/v1/topology-workers/{id}", self._storm(lambda seen, _: storm.workers_of(seen)), False),
             (component, self._storm_component, False),
             (f"{one}/activate", self._storm_order("activate"), True),
             (f"{one}/deactivate", self._storm_order("deactivate"), True),
             (f"{one}/kill/{{secs}}", self._storm_order("kill"), True),
             (f"{one}/rebalance/{{secs}}", self._rebalance, True),
-            (f"{one}/logconfig", self._not_built, True),
+            (f"{one}/logconfig", self._set_log_levels, True),
             (f"{one}/debug/{{action}}/{{percent}}", self._not_built, True),
             (f"{component}/debug/{{action}}/{{percent}}", self._not_built, True),
             (f"{mine}/healthz", self._health, False),
@@ -253,6 +253,31 @@ class _Handlers:
             409, "Conflict", "a running topology cannot be rebalanced",
             fix=f"acktree kill {seen.snapshot.checkpoint}; acktree rebalance {seen.snapshot.checkpoint} ...",
         )  # fmt: skip
+
+    def _log_levels(self, request: Request) -> Response:
+        seen = self._one(request)
+        named = seen.found.door.get("log-levels")["namedLoggerLevels"] if seen.is_running else {}
+        return JSONResponse({"namedLoggerLevels": named})
+
+    async def _set_log_levels(self, request: Request) -> Response:
+        """Storm's order: a logger without a target level has its old one again."""
+        given = (await _body(request)).get("namedLoggerLevels")
+        if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+            raise DoorError(
+                "the body has no namedLoggerLevels", "logconfig",
+                'send {"namedLoggerLevels": {"NAME": {"target_level": "DEBUG", "timeout": 60}}}',
+            )  # fmt: skip
+        order = {
+            "set": {
+                name: {"level": each["target_level"], "secs": each.get("timeout") or None}
+                for name, each in given.items()
+                if each.get("target_level")
+            },
+            "reset": [name for name, each in given.items() if not each.get("target_level")],
+        }
+        seen = await run_in_threadpool(self._one, request)
+        told = await run_in_threadpool(self._ordered, seen, "log-levels", order)
+        return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
 
     def _not_built(self, _: Request) -> Response:
         return _error(501, "Not Implemented", "acktree does not have this order")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -205,6 +206,26 @@ def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology
     assert page.ask(f"/api/v1/topology/{topology_id}/rebalance/0", "POST", b"")[0] == 409
     assert page.ask(f"/api/v1/topology/{topology_id}/debug/enable/10", "POST", b"")[0] == 501
     assert page.ask(f"/api/v1/topology/{topology_id}/kill/soon", "POST", b"")[0] == 400
+
+
+def test_storms_log_levels_are_set_shown_and_taken_back(page, topology_id):
+    path, name = f"/api/v1/topology/{topology_id}/logconfig", "acktree.tests.levels"
+
+    def told(given):
+        status, _, said = page.ask(path, "POST", json.dumps({"namedLoggerLevels": given}).encode())
+        return status, json.loads(said)
+
+    status, shown = told({name: {"target_level": "WARN", "timeout": 60}})
+    assert status == 200
+    assert shown == page.json(path)
+    level = shown["namedLoggerLevels"][name]
+    assert (level["target_level"], level["reset_level"], level["timeout"]) == ("WARN", "NOTSET", 60)
+    assert level["timeout_epoch"] > 1_700_000_000_000
+    assert logging.getLogger(name).level == logging.WARNING
+    assert told({name: {"target_level": None}}) == (200, {"namedLoggerLevels": {}})
+    assert logging.getLogger(name).level == logging.NOTSET
+    assert told({name: {"target_level": "LOUD"}})[0] == 400
+    assert told([])[0] == told({name: "DEBUG"})[0] == 400
 
 
 def test_storms_orders_are_carried_out(page, running, topology_id):

@@ -1,0 +1,142 @@
+"""Log levels that an operator sets while a topology runs: in the driver, in workers, and taken back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+
+import pytest
+
+from acktree.cli.main import main
+from acktree.errors import ConfigError
+from acktree.log_levels import LevelSetter
+from acktree.spark.worker.log_levels import follow_log_levels
+from acktree.ui.client import DoorError, find
+from acktree.ui.log_levels import LogLevels
+
+NAME = "acktree.tests.levels"
+
+
+@pytest.fixture(autouse=True)
+def old_levels():
+    before = logging.getLogger(NAME).level
+    yield
+    assert logging.getLogger(NAME).level == before
+
+
+def level():
+    return logging.getLevelName(logging.getLogger(NAME).level)
+
+
+def test_a_level_is_set_shown_and_taken_back():
+    written = []
+    levels = LogLevels(written.append)
+    shown = levels.change({"set": {NAME: {"level": "debug"}}})
+    assert level() == "DEBUG"
+    assert shown == {
+        "namedLoggerLevels": {
+            NAME: {"target_level": "DEBUG", "reset_level": "NOTSET", "timeout": 0, "timeout_epoch": 0}
+        },
+        "workers": True,
+    }
+    levels.change({"set": {NAME: {"level": "ERROR", "secs": 60}}})
+    assert level() == "ERROR"
+    assert levels.shown()["namedLoggerLevels"][NAME]["timeout"] == 60
+    assert levels.change({"reset": [NAME, "unknown"]})["namedLoggerLevels"] == {}
+    assert level() == "NOTSET"
+    assert [json.loads(each) for each in written] == [{NAME: "DEBUG"}, {NAME: "ERROR"}, {}]
+    levels.change(
+        {"set": {NAME: {"level": "OFF"}, "ROOT": {"level": logging.getLevelName(logging.root.level)}}}
+    )
+    levels.close()
+    assert level() == "NOTSET"
+
+
+def test_a_level_ends_by_itself():
+    levels = LogLevels(None)
+    assert levels.change({"set": {NAME: {"level": "TRACE", "secs": 0.05}}})["workers"] is False
+    deadline = time.monotonic() + 30
+    while levels.shown()["namedLoggerLevels"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert level() == "NOTSET"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"set": {NAME: {"level": "LOUD"}}},
+        {"set": {NAME: {"level": "DEBUG", "secs": 0}}},
+        {"set": {NAME: {"level": "DEBUG", "secs": 1e9}}},
+        {"set": {"\x1b[2J": {"level": "DEBUG"}}},
+        {"set": {f"{NAME}.{number}": {"level": "DEBUG"} for number in range(201)}},
+    ],
+    ids=["level", "no time", "too long", "name", "too many"],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(wrong):
+    levels = LogLevels(None)
+    with pytest.raises(ConfigError):
+        levels.change(wrong)
+    assert levels.shown()["namedLoggerLevels"] == {}
+    assert level() == "NOTSET"
+
+
+def test_a_full_disk_does_not_keep_the_driver_from_it():
+    def full(_):
+        raise OSError("no space left on device")
+
+    levels = LogLevels(full)
+    levels.change({"set": {NAME: {"level": "DEBUG"}}})
+    assert level() == "DEBUG"
+    levels.close()
+
+
+def test_a_worker_follows_the_file_and_another_run_has_its_own(tmp_path):
+    file = tmp_path / "log-levels.json"
+    follow_log_levels(None)
+    follow_log_levels(str(file))
+    assert level() == "NOTSET"
+    for at, (said, wanted) in enumerate(
+        [('{"%s": "DEBUG"}' % NAME, "DEBUG"), ("{", "DEBUG"), ('{"%s": "WARN"}' % NAME, "WARNING")]  # noqa: UP031
+    ):
+        file.write_text(said)
+        os.utime(file, (at + 1, at + 1))
+        follow_log_levels(str(file))
+        assert level() == wanted
+    follow_log_levels(str(tmp_path / "other-run.json"))
+    assert level() == "NOTSET"
+
+
+def test_a_setter_gives_back_what_was_there_before_the_first_change():
+    logging.getLogger(NAME).setLevel(logging.ERROR)
+    setter = LevelSetter()
+    for name in ("DEBUG", "INFO"):
+        setter.apply({NAME: name})
+    assert setter.before(NAME) == "ERROR"
+    setter.apply({})
+    assert level() == "ERROR"
+    logging.getLogger(NAME).setLevel(logging.NOTSET)
+
+
+def test_the_command_orders_it_through_the_door(running, capsys):
+    assert main(["set-log-level", "numbers", "-l", f"{NAME}=DEBUG:60", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["namedLoggerLevels"][NAME]["timeout"] == 60
+    assert told["workers"] is True
+    assert level() == "DEBUG"
+    file = find("numbers").folder / "log-levels.json"
+    assert json.loads(file.read_text()) == {NAME: "DEBUG"}
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert main(["set-log-level", "numbers"]) == 0
+    assert f"{NAME}  DEBUG" in capsys.readouterr().out
+    assert main(["set-log-level", "numbers", "-r", NAME]) == 0
+    assert level() == "NOTSET"
+    assert json.loads(file.read_text()) == {}
+    for wrong in ("DEBUG", f"{NAME}=", "=DEBUG", f"{NAME}=DEBUG:soon", f"{NAME}=LOUD"):
+        assert main(["set-log-level", "numbers", "-l", wrong]) == 1
+    for wrong in ({"set": {NAME: {}}}, {"set": {NAME: 7}}, {"set": [7]}):
+        with pytest.raises(DoorError) as refused:
+            find("numbers").door.order("log-levels", wrong)
+        assert refused.value.status == 400
