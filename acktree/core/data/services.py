@@ -45,6 +45,10 @@ class TaskServices:
         self.instruments = instruments or Instruments()
         self.add_hook: Callable[[TaskHook], None] = _refuse_hook
 
+    def __reduce__(self) -> tuple[type[TaskServices], tuple[()]]:
+        """A copy stands behind no task: it refuses hooks, and nobody reads its metrics."""
+        return TaskServices, ()
+
     def close(self) -> None:
         """From now on no hook is added: ``open`` or ``prepare`` has returned."""
         self.add_hook = _refuse_hook

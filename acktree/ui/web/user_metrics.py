@@ -76,8 +76,5 @@ def _buckets(metric: UserMetric, scale: int) -> list[tuple[str, float]]:
     """The number of values up to each power of two; and in all."""
     spread: Mapping[int, int] = metric.spread or {}
     tops = [(top_of(bucket), count) for bucket, count in spread.items()]
-    upto = [
-        (repr(power / scale) if scale > 1 else str(power), float(sum(n for top, n in tops if top <= power)))
-        for power in _POWERS
-    ]
+    upto = [(repr(power / scale), float(sum(n for top, n in tops if top <= power))) for power in _POWERS]
     return [*upto, ("+Inf", float(metric.count))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -22,6 +24,7 @@ from acktree import (
     TaskHook,
     TopologyBuilder,
 )
+from acktree.tasks.own_metrics import task_services
 from acktree.testing import FeederSpout, LocalCluster
 from tests.generated import at_random
 from tests.generated.running import batches, build, feed
@@ -316,3 +319,7 @@ def test_a_context_that_stands_alone_refuses_hooks():
     context = TaskContext("words", "split", 1, 0, {"split": (1,)})
     with pytest.raises(MisuseError, match="there is no task"):
         context.add_task_hook(TaskHook())
+    services = task_services()
+    copied = pickle.loads(pickle.dumps(replace(context, _services=services)))
+    assert copied == context
+    assert copied._services is not services
