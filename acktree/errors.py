@@ -34,6 +34,7 @@ __all__ = [
     "ConnectorError",
     "DeadLetterLimitError",
     "ExecuteTimeoutError",
+    "HookError",
     "KilledWorkerError",
     "MisuseError",
     "ProtocolError",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acktree.checkpoint.files import FOLDER, UNPLACED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 
 __all__ = ["FileMetricsLog"]
 
@@ -50,7 +50,7 @@ class FileMetricsLog:
         found: list[Path] = []
         for name in sorted(self._files.disk.names(self._folder)):
             file = self._folder / name
-            if name.startswith(UNPLACED) or int(name) > last_committed:
+            if name.startswith(UNPUBLISHED) or int(name) > last_committed:
                 self._files.remove(file)
             else:
                 found.append(file)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree import BasicBolt, Retry, RunningTopology, TopologyBuilder, markup
+from acktree import BasicBolt, Retry, RunningTopology, SpoutNumbers, Stats, TopologyBuilder, markup
+from acktree.core.stats.counters import Counters
 from acktree.driver.progress_line import progress_shown
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.topology.drawing import html_of
@@ -103,6 +104,12 @@ def test_any_text_stays_text(rows, title):
     read = checked(markup.block(title, markup.table(("one", "two"), rows), markup.note(title)))
     assert read.tags.count("tr") == len(rows) + 1
     assert read.words.startswith(markup.printable(markup.bounded(title, 200)))
+
+
+def test_a_topology_that_warms_up_says_so():
+    shown = checked(Stats.of(Counters(), warming_up_secs=7.2)._repr_html_())
+    assert shown.words == "warming up for 7 s"
+    assert checked(Stats.of(Counters(), spouts={"numbers": SpoutNumbers(0)})._repr_html_()).tags
 
 
 def test_a_topology_of_many_components_is_a_table_alone():
