@@ -323,3 +323,35 @@ def test_a_context_that_stands_alone_refuses_hooks():
     copied = pickle.loads(pickle.dumps(replace(context, _services=services)))
     assert copied == context
     assert copied._services is not services
+
+
+class Forgets(Bolt):
+    """Holds the first tuple of two, fails it with the second, and forgets the second."""
+
+    outputs = []
+    remembers = ["held"]
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held = collector, None
+
+    def execute(self, tup):
+        if self.held is None:
+            self.held = tup
+        else:
+            self.collector.fail(self.held, "the second came")
+            self.held = None
+
+
+def test_a_tuple_that_fails_late_or_is_forgotten_is_told_once(tmp_path):
+    builder, feeder = TopologyBuilder("late"), FeederSpout(["n"])
+    builder.set_spout("numbers", feeder)
+    builder.set_bolt("bolt", Forgets()).shuffle_grouping("numbers")
+    with LocalCluster() as cluster:
+        config = Config(task_hooks=[Tally(tmp_path / "told")], fail_forgotten=True)
+        running = cluster.submit(builder.create_topology(), config=config)
+        for n in range(4):
+            feeder.feed([n], message_id=n)
+            cluster.advance(1)
+    told = read(tmp_path / "told")
+    assert counted(told, running.stats(), whats=WHATS) == {}
+    assert {n for n in range(4) if told["bolt", "failed", f"({n},)"] == 1} == {0, 1, 2, 3}

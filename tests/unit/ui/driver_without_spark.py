@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -12,7 +12,9 @@ from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -116,6 +118,11 @@ class Started:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
         self.run.results.note({Kind.STATISTICS: [row]}, 0)
+
+    def measure(self, component: str, task: int, grown: Mapping[str, Increment]) -> None:
+        """As a micro-batch brings what metrics of users grew by."""
+        row = WireRow(0, 0, Kind.METRICS, 0, 0, 0, b"", increments_to_bytes(component, task, grown))
+        self.run.results.note({Kind.METRICS: [row]}, 0)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from acktree.cli.main import main
+from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
 from acktree.topology.layout import layout
 from acktree.ui.client import find
@@ -206,6 +208,26 @@ def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology
     assert page.ask(f"/api/v1/topology/{topology_id}/rebalance/0", "POST", b"")[0] == 409
     assert page.ask(f"/api/v1/topology/{topology_id}/debug/enable/10", "POST", b"")[0] == 501
     assert page.ask(f"/api/v1/topology/{topology_id}/kill/soon", "POST", b"")[0] == 400
+
+
+def test_a_metric_of_the_users_own_has_one_value_at_every_door(page, running, topology_id, capsys):
+    running.measure(
+        "double", 1, {"lines": Increment("counter", count=41), "took": Increment("timer", 1, 1500)}
+    )
+    page.ask(f"/api/v1/topology/{topology_id}/activate", "POST", b"")  # what is asked next is new
+    snapshot = find("numbers").door.snapshot(0)
+    metrics = running.handle.stats()["double"].metrics
+    assert snapshot.stats["double"].metrics == metrics
+    assert metrics["lines"].count == 41
+    shown = page.json(f"/api/acktree/v1/topologies/{topology_id}/components/double")["metrics"]
+    assert (shown["lines"]["kind"], shown["lines"]["count"], shown["took"]["count"]) == ("counter", 41, 1)
+    sample = 'acktree_user_lines_total{component="double",task="1",topology="numbers"} 41.0'
+    assert sample in page.ask("/metrics")[2].decode()
+    assert main(["stats", "numbers", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["components"]["double"]["metrics"]
+    assert told["lines"]["count"] == 41
+    assert main(["stats", "numbers"]) == 0
+    assert "double lines  counter     41" in capsys.readouterr().out
 
 
 def test_storms_log_levels_are_set_shown_and_taken_back(page, topology_id):
