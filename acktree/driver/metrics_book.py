@@ -16,6 +16,7 @@ from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.statistics import ReportedError
 from acktree.core.stats.user_metrics import Key, MetricTable, UserMetric, increments_from_bytes
 from acktree.driver.error_log import ErrorLog
+from acktree.errors import CheckpointError
 
 __all__ = ["MetricsBook", "MetricsLog"]
 
@@ -37,7 +38,7 @@ class MetricsBook:
     """The metrics of one run. Any thread may call any method."""
 
     def __init__(self, errors: ErrorLog, log: MetricsLog | None = None) -> None:
-        """Take up what an earlier run stored.
+        """Take up what an earlier run stored. CheckpointError if it cannot be read.
 
         Args:
             errors: Where a metric that is one too many is reported, once.
@@ -45,7 +46,7 @@ class MetricsBook:
         """
         self._errors, self._log = errors, log
         stored = b"" if log is None else log.recover()
-        self._table = MetricTable.from_bytes(stored) if stored else MetricTable()
+        self._table = _table_of(stored)
         self._lock = Lock()
         self._sources: dict[tuple[str, int], Source] = {}
         self._has_grown = self._has_refused = False
@@ -96,3 +97,14 @@ class MetricsBook:
                 "task, and each has one kind. Count by a few kinds, and not by values of tuples"
             )
             self._errors.add(ReportedError(component, task, reason, now_ms))
+
+
+def _table_of(stored: bytes) -> MetricTable:
+    try:
+        return MetricTable.from_bytes(stored) if stored else MetricTable()
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"the metrics that an earlier run stored cannot be read: {error}",
+            "the folder metrics of the checkpoint",
+            "delete that folder: metrics of your own then begin at 0, and nothing else changes",
+        ) from error

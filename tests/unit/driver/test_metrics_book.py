@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.metrics_book import MetricsBook
+from acktree.errors import CheckpointError
 
 
 def row(task, **counts):
@@ -77,3 +79,11 @@ def test_one_error_names_the_metric_that_is_one_too_many():
     assert errors.count == 1
     assert "'n0' is not counted: a topology has at most 1000" in errors.kept[0].reason
     assert len(counts(book)) == MOST_SERIES
+
+
+@pytest.mark.parametrize("torn", [b"[[", b"[[1]]", b"7"], ids=repr)
+def test_what_a_power_cut_tore_is_said_in_one_error(tmp_path, torn):
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "000000000003").write_bytes(torn)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
