@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from acktree.driver.running import RunningTopology
     from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal
     from acktree.spark.submit import submit
+    from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+    from acktree.traces.traces import Traces
 
 _LAZY: Final = {
     "ComponentStats": "acktree.core.stats.statistics",
@@ -91,6 +93,10 @@ _LAZY: Final = {
     "StoppedBySignal": "acktree.driver.signals",
     "SubmittedTopology": "acktree.driver.handle",
     "TaskStats": "acktree.core.stats.statistics",
+    "Trace": "acktree.traces.trace",
+    "TracedMessage": "acktree.traces.trace",
+    "TracedTuple": "acktree.traces.trace",
+    "Traces": "acktree.traces.traces",
 }
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
@@ -157,6 +163,10 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "Trace",
+    "TracedMessage",
+    "TracedTuple",
+    "Traces",
     "Tuple",
     "Verdict",
     "__version__",

@@ -42,6 +42,7 @@ _OURS: Final = frozenset(
         "partitions",
         "run_salt",
         "survive_power_cut",
+        "trace_sample_rate",
         "worker_max_bytes",
     }
 )
@@ -263,6 +264,10 @@ class Config:
     run_salt: int | None = None
     """The number from which all root ids are derived, 0 to 2**64 - 1. None: made once for a checkpoint, and
     stored in it."""
+    trace_sample_rate: float = 0.001
+    """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
+    Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
+    runs."""
     control: bool = True
     """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
     watch the topology and give it orders. False: neither can."""
@@ -290,6 +295,7 @@ class Config:
         self._number("tick_tuple_freq_secs", above=0, or_none=True)
         self._number("stats_sample_rate", above=0, most=1)
         self._number("error_throttle_interval_secs", above=0)
+        self._number("trace_sample_rate", least=0, most=1)
         self._number("spout_wait_progressive_level3_sleep_millis", least=0)
         self._number("spout_wait_park_microsec", least=0)
         self._number("acker_executors", whole=True, least=0, or_none=True)

@@ -14,6 +14,7 @@
     marks/           execution marks: what each level is executing, in case it kills its worker
     verdicts/        the journal, where acktree brings a spout's messages back
     dead_letters.sqlite
+    traces.sqlite    the paths of traced messages
     plan-*           the plan that the workers of the current run read
     control.json     the address of the driver's socket
     snapshot.json    the last numbers, for operators

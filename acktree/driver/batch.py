@@ -29,7 +29,15 @@ from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
-__all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind", "source_work_ms"]
+__all__ = [
+    "BatchAcker",
+    "BatchResults",
+    "BatchTraces",
+    "MemoryAcker",
+    "VerdictLog",
+    "rows_by_kind",
+    "source_work_ms",
+]
 
 tuple_log: Final = logger("acktree.tuples")
 """Logs every emitted tuple with ``Config(debug=True)``."""
@@ -131,6 +139,16 @@ class MemoryAcker(BatchAcker):
         return verdicts, ()
 
 
+class BatchTraces(Protocol):
+    """Takes what a micro-batch says of traced messages. Nothing waits for a disk."""
+
+    def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
+        """Take its rows of kind TRACE."""
+
+    def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
+        """Take its verdicts."""
+
+
 class BatchResults:
     """The results of one run's micro-batches.
 
@@ -139,7 +157,12 @@ class BatchResults:
     """
 
     def __init__(
-        self, plan: Plan, acker: BatchAcker | None, errors: ErrorLog, verdict_log: VerdictLog | None = None
+        self,
+        plan: Plan,
+        acker: BatchAcker | None,
+        errors: ErrorLog,
+        verdict_log: VerdictLog | None = None,
+        traces: BatchTraces | None = None,
     ) -> None:
         """Start without results.
 
@@ -148,7 +171,9 @@ class BatchResults:
             acker: The acker; None if no message is tracked.
             errors: Where reported errors go.
             verdict_log: The journal; None if the queues of all spouts redeliver open messages.
+            traces: Where traced messages are recorded; None for nowhere.
         """
+        self._traces = traces
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
         self._lock = Lock()
@@ -194,6 +219,9 @@ class BatchResults:
         for task, message_ids in row_ids.left:
             given = batches.get(task, VerdictBatch())
             batches[task] = replace(given, left=[*given.left, message_ids])
+        if self._traces is not None:
+            self._traces.add(batch, rows.get(Kind.TRACE, ()))
+            self._traces.judged(batch, batches)
         return batches
 
     def _note_forgotten(self, rows: RowsByKind) -> None:

@@ -17,6 +17,7 @@ from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
 from acktree.topology.describe import Description
+from acktree.traces.traces import Traces
 
 __all__ = ["SubmittedTopology"]
 
@@ -50,6 +51,12 @@ class SubmittedTopology(RunningTopology):
     def errors(self) -> Sequence[ReportedError]:
         """What components raised or reported, throttled as ``Config`` says; ``stats()`` counts all."""
         return self._run.errors.kept
+
+    @property
+    def traces(self) -> Traces:
+        """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
+        recorded = self._run.traces
+        return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
 
     @property
     def name(self) -> str:

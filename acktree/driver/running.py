@@ -9,6 +9,7 @@ from typing import Protocol, Self, runtime_checkable
 from acktree.core.stats.statistics import ReportedError, Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.topology.describe import Description
+from acktree.traces.traces import Traces
 
 __all__ = ["RunningTopology"]
 
@@ -39,6 +40,10 @@ class RunningTopology(Protocol):
     @property
     def dead_letters(self) -> DeadLetters:
         """Messages given up."""
+
+    @property
+    def traces(self) -> Traces:
+        """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
 
     def describe(self) -> Description:
         """What runs where."""

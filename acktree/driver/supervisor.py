@@ -33,6 +33,7 @@ from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.topology.describe import Description
+from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor", "no_door"]
 
@@ -121,6 +122,7 @@ class Run:
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
             released. It does not raise.
         kill_waits: Set while a kill waits for open messages.
+        traces: Where traced messages are recorded.
         described: With the user's classes, which the plan does not have; None where only the plan is at hand.
     """
 
@@ -140,6 +142,7 @@ class Run:
     close_door: Callable[[BaseException | None], None] = no_door
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None
+    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
 
     @property
     def name(self) -> str:
@@ -405,6 +408,7 @@ class Supervisor:
             steps.callback(self.run.checkpoint.close)
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)
+            steps.callback(self.run.traces.close)
             steps.callback(self.run.close_door, self.stopped_by)
 
     def _stop_query(self) -> None:

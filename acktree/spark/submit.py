@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +42,7 @@ from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.errors import MisuseError, naming_keywords
+from acktree.errors import AcktreeError, MisuseError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -64,6 +65,9 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.topology.model import Topology, refuse_other_than_topology
+from acktree.traces import store as traces_store
+from acktree.traces.recorder import TraceRecorder
+from acktree.traces.traces import FILE
 from acktree.ui.door import Door
 from acktree.ui.observer import own_version
 
@@ -198,6 +202,7 @@ def _ended(
         stop_session=give_back,
         described=topology.describe(held.partitions),
         log=RunLog(topology.name),
+        traces=_traces(held, plan),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -242,11 +247,12 @@ def _start(
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     door = _door(held) if config.control else None
+    traces = _traces(held, plan)
     run = Run(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal),
+        results=BatchResults(plan, acker, errors, journal, traces),
         threads=threads,
         dead_letters=letters,
         errors=errors,
@@ -258,6 +264,7 @@ def _start(
         recorder=recorder,
         close_door=no_door if door is None else door.close,
         described=topology.describe(held.partitions),
+        traces=traces,
     )
     _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
@@ -288,6 +295,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
         recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
+        run.traces.emitted,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -370,6 +378,17 @@ def _letters(
         place = held.dead_letters if held.files.is_seen else IN_MEMORY
         return DeadLetters(place, send, is_open=is_open, create=True)
     return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
+
+
+def _traces(held: Checkpoint, plan: Plan) -> TraceRecorder:
+    """Where traced messages are recorded: in the checkpoint if that is a folder, else in memory."""
+    place: Path | str = held.folder / FILE if held.files.is_seen else traces_store.IN_MEMORY
+    store = None
+    try:
+        store = traces_store.TraceStore(place)
+    except (AcktreeError, OSError, sqlite3.Error) as error:
+        log.warning("topology=%s records no traces: %s", plan.topology.name, error)
+    return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms)
 
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:

@@ -37,6 +37,9 @@ from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
+from acktree.traces.recorder import TraceRecorder
+from acktree.traces.store import TraceStore
+from acktree.traces.traces import Traces
 
 __all__ = ["LocalTopology"]
 
@@ -122,7 +125,12 @@ class LocalTopology(RunningTopology):
         self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
         self._stores: dict[tuple[int, int], MemoryStore] = {}
-        self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
+        self._recorded = TraceRecorder(
+            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
+        )
+        self._results = BatchResults(
+            self.plan, MemoryAcker(Acker(self.plan)), self._error_log, traces=self._recorded
+        )
         self._batch_id = -1
         self._inbox = _LocalInbox()
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -150,6 +158,12 @@ class LocalTopology(RunningTopology):
     def dead_letters(self) -> DeadLetters:
         """Messages given up, as on Spark but in memory."""
         return self._dead_letters
+
+    @property
+    def traces(self) -> Traces:
+        """Traced messages, as on Spark but in memory."""
+        recorded = self._recorded
+        return Traces(recorded.store, rate=lambda: recorded.rate)
 
     @property
     def is_running(self) -> bool:
@@ -316,7 +330,7 @@ class LocalTopology(RunningTopology):
             )
         spout_host = SpoutHost(
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
-            self._recorder.acked, self._recorder.mark_settled,
+            self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)

@@ -32,6 +32,7 @@ NOT_MADE_BY_USERS = frozenset(
         "SubmittedTopology",
         "TaskContext",
         "Topology",
+        "Traces",
         "Tuple",
     }
 )
@@ -139,7 +140,7 @@ MEMBERS = """
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             spout_wait_strategy stats_sample_rate survive_power_cut tick_tuple_freq_secs to_mapping
-            without_secrets worker_max_bytes
+            trace_sample_rate without_secrets worker_max_bytes
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
             keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
@@ -166,7 +167,7 @@ MEMBERS = """
     Level: bolts index stateful
     LocalCluster: advance close submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
-            due_ms errors has_ended is_running kill name now_ms round stats tuples
+            due_ms errors has_ended is_running kill name now_ms round stats traces tuples
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
             transferred
     OpenMessages: count older_than oldest_secs
@@ -175,7 +176,7 @@ MEMBERS = """
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors
-            is_running kill name stats
+            is_running kill name stats traces
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutDeclarer:
@@ -188,12 +189,19 @@ MEMBERS = """
     StreamDeclaration: fields name schema
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
+            traces
     Subscription: grouping source stream subscriber
     TaskContext: cached checkpoint_id component_id max_spout_pending now_ms open_message_ids task_id
             task_ids task_index tasks topology_name
     TaskStats: streams total
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout
+    Trace: children failed message more tuples unacked
+    TracedMessage: attempt component emitted_ms message_id reason retry_of root spout stream task_id
+            traceback tuples values verdict verdict_ms
+    TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
+            stream task_id together took_ms values
+    Traces: attempts close find get of_checkpoint rate
     Tuple: anchors as_dict attempt component fields is_tick stream task_id values
     Verdict: ACKED FAILED TIMED_OUT
     VerdictTable: count of

@@ -61,6 +61,8 @@ class Kind(IntEnum):
     """Message ids of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
     FORGOTTEN = 12
     """Roots of tuples that a bolt neither acked, failed nor keeps; for the driver."""
+    TRACE = 20
+    """What happened to the tuples of traced messages in one level and partition, for the driver."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

@@ -18,6 +18,7 @@ from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.tracing import Tracer
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 
@@ -36,6 +37,7 @@ class Outputs:
         clock_ms: int,
         on_emit: OnEmit | None = None,
         monitor: ExecutionMonitor | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         """Start empty.
 
@@ -46,11 +48,13 @@ class Outputs:
             clock_ms: The micro-batch's clock.
             on_emit: Called with every batch that a component emits, before it is routed.
             monitor: Notes which row is executed; a no-op monitor by default.
+            now_ms: The time, in milliseconds since 1970, for traces; None for the micro-batch's clock.
         """
         self.on_emit = on_emit
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
+        self.tracer = Tracer(plan.trace_rate, now_ms or (lambda: clock_ms))
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}
@@ -164,6 +168,8 @@ class Outputs:
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
+        if traced := self.tracer.body():
+            yield self._row(Kind.TRACE, b"", traced)
         if self.counters:
             yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
         for component, errors in self._errors.items():
