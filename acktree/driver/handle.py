@@ -56,7 +56,8 @@ class SubmittedTopology(RunningTopology):
     def traces(self) -> Traces:
         """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
         recorded = self._run.traces
-        return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
+        set_rate = self._run.watch.set_rate if self.is_running else None
+        return Traces(recorded.store, recorded.settle, set_rate, lambda: recorded.rate)
 
     @property
     def name(self) -> str:

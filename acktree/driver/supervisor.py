@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from threading import Event, Thread
 from typing import Final, Protocol
@@ -28,6 +29,7 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.ticks import Ticks
+from acktree.driver.watch import Watch
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
@@ -196,6 +198,12 @@ class Run:
         open_count = sum(each.open_count for each in numbers) + self.rows_open()
         counters = [self.results.counters(), *(each.counters for each in numbers)]
         return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
+
+    @cached_property
+    def watch(self) -> Watch:
+        """What operators want to see of the run."""
+        levels = len(self.plan.levels)
+        return Watch(self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
 
     @property
     def is_idle(self) -> bool:

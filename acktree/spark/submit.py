@@ -64,6 +64,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces import store as traces_store
 from acktree.traces.recorder import TraceRecorder
@@ -274,6 +275,8 @@ def _start(
         acker.forget_before(plan.first_sequences)
     run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
+    if inbox.has_watch:  # what operators wanted to see of the last run
+        inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)

@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import product
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,6 +28,7 @@ from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
+from acktree.driver.watch import Watch
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
@@ -35,6 +37,7 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
 from acktree.traces.recorder import TraceRecorder
@@ -128,6 +131,8 @@ class LocalTopology(RunningTopology):
         self._recorded = TraceRecorder(
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
         )
+        self._order: WatchOrder | None = None
+        self._watch = Watch(self._recorded, self._obey)
         self._results = BatchResults(
             self.plan, MemoryAcker(Acker(self.plan)), self._error_log, traces=self._recorded
         )
@@ -163,7 +168,7 @@ class LocalTopology(RunningTopology):
     def traces(self) -> Traces:
         """Traced messages, as on Spark but in memory."""
         recorded = self._recorded
-        return Traces(recorded.store, rate=lambda: recorded.rate)
+        return Traces(recorded.store, set_rate=self._watch.set_rate, rate=lambda: recorded.rate)
 
     @property
     def is_running(self) -> bool:
@@ -380,9 +385,16 @@ class LocalTopology(RunningTopology):
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
                     yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+        order = self._order
+        for level, partition in product(range(len(self.plan.levels) if order else 0), range(partitions)):
+            head = b"" if order is None else order.to_bytes()
+            yield WireRow(partition, level, Kind.WATCH, -1, 0, clock_ms, head, b"")
         for level, due in self._ticks.due(clock_ms).items():
             for partition in range(partitions):
                 yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+
+    def _obey(self, order: WatchOrder) -> None:
+        self._order = order
 
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())

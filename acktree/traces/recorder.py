@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from acktree.core.data.frames import WireRow
-from acktree.core.ids import Int64s, root_ids
+from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.sampling import is_sampled
@@ -220,6 +220,10 @@ class TraceRecorder:
             self.store.add_verdicts(rows)
         for *_, root in rows:
             self._marked.pop(root, None)
+
+    def sequences_of(self, roots: Sequence[int]) -> Int64s:
+        """The sequences of some roots of spout tasks."""
+        return sequences_of(self._salt, np.array(roots, dtype=np.int64))[1]
 
     def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
         return root_ids(self._salt, task, sequences)

@@ -38,7 +38,7 @@ from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.texts import error_text, short_repr
-from acktree.ui import letters
+from acktree.ui import letters, tracing
 from acktree.ui.observer import Observer
 from acktree.ui.places import (
     POINTER,
@@ -192,11 +192,25 @@ class _Desk:
         if path == "/v1/open":
             most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
             return _json({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
+        if path == "/v1/traces":
+            return _json(tracing.page(self._running.traces, query))
+        if found := re.fullmatch(r"/v1/traces/(-?\d{1,19})", path):
+            return _json(self._trace(int(found[1]), query))
         if path == "/v1/dead-letters":
             return _json(letters.page(self.run.dead_letters, query))
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
             return _json(letters.whole(self.run.dead_letters, int(found[1])))
         raise _unknown(path)
+
+    def _trace(self, root: int, query: Mapping[str, str]) -> dict[str, Any]:
+        traces = self._running.traces
+        found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise _RefusedError(
+                404, f"there is no trace of root {root}", f"topology {self.run.name!r}",
+                "ask for traces without a root: those are stored",
+            )  # fmt: skip
+        return found
 
     def post(self, path: str, given: Mapping[str, Any]) -> bytes:
         """Carry out an order; returns what came of it."""
@@ -220,6 +234,9 @@ class _Desk:
                 Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
                 shown = self._running.message_timeout_secs if secs is None else secs
                 return {"done": True, "wait_secs": shown}
+            case "/v1/trace":
+                self._running.traces.rate = float(given.get("rate") or 0)
+                return {"done": True, "rate": self._running.traces.rate}
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":

@@ -14,13 +14,16 @@ from tests.generated.trees import differences
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONFIG = Config(message_timeout_secs=8, partitions=2, trace_sample_rate=1)
+CONFIG = Config(message_timeout_secs=8, partitions=2, trace_sample_rate=0)
 
 
-def test_the_trees_of_a_drawn_topology_are_recorded_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_from_the_order_on_every_tree_of_a_drawn_topology_is_recorded(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     drawn = at_random.topology(3, largest=600)
     topology, spouts = build(drawn)
     with submit(topology, checkpoint=tmp_path / "cp", spark=spark, config=CONFIG) as running:
+        running.traces.rate = 1
         for batch in batches(drawn):
             feed(drawn, spouts, batch)
         for spout in spouts.values():

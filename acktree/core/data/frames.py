@@ -61,6 +61,8 @@ class Kind(IntEnum):
     """Message ids of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
     FORGOTTEN = 12
     """Roots of tuples that a bolt neither acked, failed nor keeps; for the driver."""
+    WATCH = 21
+    """What operators want to see, for every level, while it is not what the settings say."""
     TRACE = 20
     """What happened to the tuples of traced messages in one level and partition, for the driver."""
     ERROR = 7

@@ -33,6 +33,7 @@ from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.plan import Plan
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
@@ -78,7 +79,7 @@ def run_level(
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
     chunks: list[Chunk] = []
-    for row in mine:
+    for row in _obeying(outputs, mine):
         if row.kind == Kind.FRAME:
             frame = Frame.from_wire(row)
             frames.setdefault(frame.subscriber, []).append(frame)
@@ -102,6 +103,15 @@ def run_level(
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
         _run_bolt(component, given, ticks.get(bolt), outputs, store)
     yield from outputs.wire_rows()
+
+
+def _obeying(outputs: Outputs, rows: Iterable[WireRow]) -> Iterator[WireRow]:
+    """The rows without orders of operators, which come first and are carried out."""
+    for row in rows:
+        if row.kind == Kind.WATCH:
+            outputs.tracer.obey(WatchOrder.from_bytes(row.head))
+        else:
+            yield row
 
 
 def _run_bolt(

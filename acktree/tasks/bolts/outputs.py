@@ -54,7 +54,8 @@ class Outputs:
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
-        self.tracer = Tracer(plan.trace_rate, now_ms or (lambda: clock_ms))
+        clock = now_ms or (lambda: clock_ms)
+        self.tracer = Tracer(plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}

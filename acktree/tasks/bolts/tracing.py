@@ -33,6 +33,7 @@ from acktree.core.tracking.sampling import sampled_pairs, some_pairs
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.rows import FATES, InboundRows, account_of
 from acktree.tasks.bolts.traced_rows import TracedRow, TracedRows
+from acktree.tasks.watch_order import WatchOrder
 from acktree.texts import bounded, short_repr
 
 __all__ = ["MOST_TUPLES", "Tracer", "note_reason", "preview"]
@@ -57,13 +58,14 @@ class Tracer:
         rate: The share of messages that are traced; 0 for none.
     """
 
-    def __init__(self, rate: float, now_ms: Callable[[], int]) -> None:
+    def __init__(self, rate: float, now_ms: Callable[[], int], *, is_tracking: bool = True) -> None:
         """Nothing is recorded yet.
 
         Args:
             now_ms: The time, in milliseconds since 1970; in ``LocalCluster`` its clock.
+            is_tracking: Whether messages have roots.
         """
-        self.rate = rate
+        self.rate, self.is_tracking = rate, is_tracking
         self._now_ms = now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: list[tuple[str, int, InboundRows]] = []
@@ -73,6 +75,11 @@ class Tracer:
         self._watched: Counter[int] = Counter()
         self._watched_count = 0
         self._more: Counter[tuple[int, str]] = Counter()
+
+    def obey(self, order: WatchOrder) -> None:
+        """Take what operators want to see. Called before anything is watched."""
+        if self.is_tracking:
+            self.rate = order.trace_rate
 
     def watch(self, rows: InboundRows, component: str, task: int) -> None:
         """Note which rows of a frame are traced, before its tuples are executed."""

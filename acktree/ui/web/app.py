@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Final
@@ -22,11 +22,11 @@ from starlette.routing import Route
 from acktree.config import Config
 from acktree.errors import AcktreeError, MisuseError
 from acktree.logs import logger
-from acktree.ui import letters
+from acktree.ui import letters, tracing
 from acktree.ui.client import DoorError, NobodyRunsError
 from acktree.ui.observer import user_name
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
-from acktree.ui.stopped import letters_of
+from acktree.ui.stopped import letters_of, traces_of
 from acktree.ui.web import metrics, ours, storm, storm_components
 from acktree.ui.web.guard import COOKIE, NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
@@ -163,6 +163,9 @@ class _Handlers:
             (f"{mine}/topologies/{{id}}/dead-letters/redrive", self._order("dead-letters/redrive"), True),
             (f"{mine}/topologies/{{id}}/dead-letters/purge", self._order("dead-letters/purge"), True),
             (f"{mine}/topologies/{{id}}/dead-letters/{{letter:int}}", self._letter, False),
+            (f"{mine}/topologies/{{id}}/traces", self._traces, False),
+            (f"{mine}/topologies/{{id}}/traces/{{root}}", self._trace, False),
+            (f"{mine}/topologies/{{id}}/trace", self._order("trace"), True),
             (f"{mine}/topologies/{{id}}/activate", self._order("activate"), True),
             (f"{mine}/topologies/{{id}}/deactivate", self._order("deactivate"), True),
             (f"{mine}/topologies/{{id}}/kill", self._order("kill"), True),
@@ -299,6 +302,24 @@ class _Handlers:
         with letters_of(seen.found) as store:
             return JSONResponse(letters.whole(store, number))
 
+    def _traces(self, request: Request) -> Response:
+        seen, query = self._one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("traces", query))
+        with closing(traces_of(seen.found)) as traces:
+            return JSONResponse(tracing.page(traces, query))
+
+    def _trace(self, request: Request) -> Response:
+        seen, query = self._one(request), dict(request.query_params)
+        root = _root(request.path_params["root"])
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get(f"traces/{root}", query))
+        with closing(traces_of(seen.found)) as traces:
+            found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise UnknownTopologyError(f"there is no trace of root {root}")
+        return JSONResponse(found)
+
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             given = await _body(request)
@@ -354,6 +375,12 @@ def _window(request: Request) -> str:
             f"there is no window {window!r:.40}", "window=", f"one of {', '.join(STORM_WINDOWS)}"
         )
     return window
+
+
+def _root(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise UnknownTopologyError(f"{text!r:.40} is no root")
 
 
 def _secs(text: str) -> float:

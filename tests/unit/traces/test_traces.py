@@ -134,6 +134,20 @@ def test_a_rate_of_0_records_nothing_and_an_attempt_after_the_first_is_traced_mo
     assert all(message.retry_of is not None for message in second)
 
 
+def test_the_rate_changes_while_it_runs(cluster, feeder):
+    running = submit(cluster, feeder, rate=0.0)
+    for number, rate in enumerate([1.0, 0.0, 1.0]):
+        running.traces.rate = rate
+        feeder.feed(["a forget"], message_id=number)
+        cluster.advance()
+    assert sorted(message.message_id for message in running.traces.find()) == ["0", "2"]
+    running.traces.rate = 0
+    cluster.advance(40)
+    assert {message.verdict for message in running.traces.find()} == {"TIMED_OUT"}
+    with pytest.raises(MisuseError, match="no share"):
+        running.traces.rate = 2
+
+
 def test_pages_follow_by_key_and_wrong_questions_are_refused(cluster, feeder):
     running = submit(cluster, feeder)
     for number in range(7):
