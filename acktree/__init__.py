@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from acktree.driver.running import RunningTopology
     from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal
     from acktree.spark.submit import submit
+    from acktree.traces.events import Event, EventLogger
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces
 
@@ -82,6 +83,8 @@ _LAZY: Final = {
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
+    "Event": "acktree.traces.events",
+    "EventLogger": "acktree.traces.events",
     "Filters": "acktree.dead_letters.table",
     "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
@@ -124,6 +127,8 @@ __all__ = [
     "DeadLetters",
     "Description",
     "EndOfStream",
+    "Event",
+    "EventLogger",
     "ExecuteTimeoutError",
     "Failure",
     "FailureCause",

@@ -149,6 +149,13 @@ class BatchTraces(Protocol):
         """Take its verdicts."""
 
 
+class BatchEvents(Protocol):
+    """Takes the emitted tuples that operators want to see. Nothing waits for a disk."""
+
+    def add(self, rows: Iterable[WireRow]) -> None:
+        """Take a micro-batch's rows of kind EVENTS."""
+
+
 class BatchResults:
     """The results of one run's micro-batches.
 
@@ -163,6 +170,7 @@ class BatchResults:
         errors: ErrorLog,
         verdict_log: VerdictLog | None = None,
         traces: BatchTraces | None = None,
+        events: BatchEvents | None = None,
     ) -> None:
         """Start without results.
 
@@ -172,8 +180,9 @@ class BatchResults:
             errors: Where reported errors go.
             verdict_log: The journal; None if the queues of all spouts redeliver open messages.
             traces: Where traced messages are recorded; None for nowhere.
+            events: Where the event log goes; None for nowhere.
         """
-        self._traces = traces
+        self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
         self._lock = Lock()
@@ -236,6 +245,8 @@ class BatchResults:
         with self._lock:
             for row in rows.get(Kind.STATISTICS, ()):
                 self._counters.merge(Counters.from_bytes(row.body))
+        if self._events is not None:
+            self._events.add(rows.get(Kind.EVENTS, ()))
         for row in rows.get(Kind.ERROR, ()):
             for error in json.loads(bytes(row.body)):
                 component = row.head.decode()

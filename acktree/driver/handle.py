@@ -17,6 +17,7 @@ from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
 from acktree.topology.describe import Description
+from acktree.traces.events import Event
 from acktree.traces.traces import Traces
 
 __all__ = ["SubmittedTopology"]
@@ -107,6 +108,14 @@ class SubmittedTopology(RunningTopology):
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,
         )
+
+    def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
+        """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
+        self._run.watch.set_debug(on=on, component=component, percent=percent)
+
+    def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
+        """The last tuples that were logged, 1,000 at most, the newest last."""
+        return self._run.events.recent(limit, component)
 
     def activate(self) -> None:
         """Let the spouts emit again."""

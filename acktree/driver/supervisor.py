@@ -35,6 +35,7 @@ from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.topology.describe import Description
+from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor", "no_door"]
@@ -124,6 +125,7 @@ class Run:
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
             released. It does not raise.
         kill_waits: Set while a kill waits for open messages.
+        events: Where the event log goes.
         traces: Where traced messages are recorded.
         described: With the user's classes, which the plan does not have; None where only the plan is at hand.
     """
@@ -144,6 +146,7 @@ class Run:
     close_door: Callable[[BaseException | None], None] = no_door
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None
+    events: EventLog = field(default_factory=lambda: EventLog(None, ""))
     traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
 
     @property
@@ -203,7 +206,7 @@ class Run:
     def watch(self) -> Watch:
         """What operators want to see of the run."""
         levels = len(self.plan.levels)
-        return Watch(self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
+        return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
 
     @property
     def is_idle(self) -> bool:
@@ -417,6 +420,7 @@ class Supervisor:
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)
             steps.callback(self.run.traces.close)
+            steps.callback(self.run.events.close)
             steps.callback(self.run.close_door, self.stopped_by)
 
     def _stop_query(self) -> None:

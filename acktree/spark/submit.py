@@ -67,6 +67,7 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_
 from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces import store as traces_store
+from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.traces import FILE
 from acktree.ui.door import Door
@@ -86,6 +87,7 @@ def submit(
     checkpoint: str | Path,
     spark: SparkSession | None = None,
     config: Config | None = None,
+    event_logger: EventLogger | None = None,
 ) -> SubmittedTopology:
     """Run a topology on Spark.
 
@@ -97,6 +99,7 @@ def submit(
         spark: The session to run in. Without one a local session with our settings is made, and stopped with
             the topology.
         config: The settings; each has a default.
+        event_logger: Where tuples go while ``running.debug`` is on; None for files in the checkpoint.
 
     Returns:
         The handle. The spouts open once the first micro-batch has warmed the query up.
@@ -119,14 +122,18 @@ def submit(
 
     def start() -> SubmittedTopology:
         if isinstance(where, str):
-            return _submit_at(where, topology, spark, config)
-        return _submit_in(where, topology, spark, config)
+            return _submit_at(where, topology, spark, config, event_logger)
+        return _submit_in(where, topology, spark, config, event_logger)
 
     return start_interruptibly(start, topology.name, where)
 
 
 def _submit_in(
-    folder: Path, topology: Topology, spark: SparkSession | None, config: Config
+    folder: Path,
+    topology: Topology,
+    spark: SparkSession | None,
+    config: Config,
+    event_logger: EventLogger | None,
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     began = time.monotonic()
@@ -138,12 +145,18 @@ def _submit_in(
         else:
             session, give_back = _session(topology, spark)
             given_up.callback(give_back)
-            running = _start(session, give_back, topology, held, config, began)
+            running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
 
 
-def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> SubmittedTopology:
+def _submit_at(
+    url: str,
+    topology: Topology,
+    spark: SparkSession | None,
+    config: Config,
+    event_logger: EventLogger | None,
+) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
     refuse_letters_beside(url, topology, config)
@@ -157,7 +170,7 @@ def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config:
         if held.has_ended and not held.letters_to_redrive:
             running = _ended(topology, held, config, give_back)
         else:
-            running = _start(session, give_back, topology, held, config, began)
+            running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
 
@@ -226,6 +239,7 @@ def _start(
     held: Checkpoint,
     config: Config,
     began: float,
+    event_logger: EventLogger | None,
 ) -> SubmittedTopology:
     ship_code(session)
     if held.files.is_seen:
@@ -249,11 +263,12 @@ def _start(
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     door = _door(held) if config.control else None
     traces = _traces(held, plan)
+    events = EventLog(event_logger or _event_files(held), topology.name)
     run = Run(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal, traces),
+        results=BatchResults(plan, acker, errors, journal, traces, events),
         threads=threads,
         dead_letters=letters,
         errors=errors,
@@ -265,6 +280,7 @@ def _start(
         recorder=recorder,
         close_door=no_door if door is None else door.close,
         described=topology.describe(held.partitions),
+        events=events,
         traces=traces,
     )
     _add_spouts(topology, run, recorder)
@@ -381,6 +397,11 @@ def _letters(
         place = held.dead_letters if held.files.is_seen else IN_MEMORY
         return DeadLetters(place, send, is_open=is_open, create=True)
     return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
+
+
+def _event_files(held: Checkpoint) -> EventLogger | None:
+    """The default event logger: files in the checkpoint if that is a folder."""
+    return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
 
 
 def _traces(held: Checkpoint, plan: Plan) -> TraceRecorder:

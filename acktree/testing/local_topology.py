@@ -40,6 +40,7 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
+from acktree.traces.events import Event, EventLog, EventLogger
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
 from acktree.traces.traces import Traces
@@ -110,6 +111,7 @@ class LocalTopology(RunningTopology):
         config: Config,
         now_ms: Callable[[], int],
         advance_until: Callable[[Callable[[], bool], int | None], bool],
+        event_logger: EventLogger | None = None,
     ) -> None:
         """Open every spout task.
 
@@ -132,9 +134,14 @@ class LocalTopology(RunningTopology):
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
         )
         self._order: WatchOrder | None = None
-        self._watch = Watch(self._recorded, self._obey)
+        self._watch = Watch(self.plan, self._recorded, self._obey)
+        self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         self._results = BatchResults(
-            self.plan, MemoryAcker(Acker(self.plan)), self._error_log, traces=self._recorded
+            self.plan,
+            MemoryAcker(Acker(self.plan)),
+            self._error_log,
+            traces=self._recorded,
+            events=self._events,
         )
         self._batch_id = -1
         self._inbox = _LocalInbox()
@@ -230,6 +237,14 @@ class LocalTopology(RunningTopology):
             due.append(self._ticks.next_ms())
         return min((at for at in due if at is not None), default=None)
 
+    def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
+        """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
+        self._watch.set_debug(on=on, component=component, percent=percent)
+
+    def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
+        """The last tuples that were logged, 1,000 at most, the newest last."""
+        return self._events.recent(limit, component)
+
     def activate(self) -> None:
         """Let the spouts emit again."""
         for task in self._tasks.values():
@@ -321,6 +336,7 @@ class LocalTopology(RunningTopology):
             return
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
+            steps.callback(self._events.close)
             for task in self._tasks.values():
                 steps.callback(task.close)
                 steps.callback(task.deactivate)

@@ -9,10 +9,9 @@ Rules of this file
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,18 +21,14 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
-from acktree.logs import logger
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import short_repr
 from acktree.traces.store import TraceStore
+from acktree.traces.writer import Writer
 
 __all__ = ["TraceRecorder"]
 
-log = logger("acktree")
-
-_MOST_QUEUED: Final = 10_000
-_MOST_QUEUED_BYTES: Final = 64 << 20
 _MOST_MARKED: Final = 100_000
 """How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
 _TRIM_EVERY: Final = 200
@@ -41,8 +36,9 @@ _MOST_IDS: Final = 1000
 """How many messages of one chunk are recorded at most."""
 
 
-class _Work(Protocol):
-    def __call__(self) -> None: ...
+Row = tuple[Any, ...]
+Body = tuple[int, int, bytes]
+"""What a level told: its index, the partition, and the facts."""
 
 
 class TraceRecorder:
@@ -68,15 +64,8 @@ class TraceRecorder:
         self.store, self._salt, self._now_ms = store, run_salt, now_ms
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
-        self.dropped = 0
-        """How many times something was dropped because the queue was full or the store failed."""
-        self._queue: deque[tuple[_Work, int]] = deque()
-        self._queued_bytes = 0
-        self._change = threading.Condition()
-        self._is_closed = self._is_writing = self._has_failed = False
+        self._writer = Writer("traces", is_threaded=is_threaded)
         self._written = 0
-        self._thread: threading.Thread | None = None
-        self._is_threaded = is_threaded
 
     @property
     def rate(self) -> float:
@@ -111,13 +100,13 @@ class TraceRecorder:
                 int(roots[at]), chunk.component, chunk.task, chunk.stream,
                 shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
             ))  # fmt: skip
-        self._put(lambda: self._add_messages(rows, marked), 200 * len(rows))
+        self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
         if self.store is not None and (self._rate > 0 or self._marked):
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
-            self._put(lambda: self._add_verdicts(batches, now_ms), 1024)
+            self._put(lambda store: self._add_verdicts(store, batches, now_ms), 1024)
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
@@ -125,89 +114,57 @@ class TraceRecorder:
             return
         told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
         if told:
-            self._put(lambda: self._add_facts(batch, told), sum(len(body) for _, _, body in told))
+            self._put(
+                lambda store: self._add_facts(store, batch, told), sum(len(body) for _, _, body in told)
+            )
 
     def settle(self, timeout_secs: float = 10.0) -> bool:
         """Wait until all that was given is written. False when the time is over first."""
-        with self._change:
-            return self._change.wait_for(lambda: not self._queue and not self._is_writing, timeout_secs)
+        return self._writer.settle(timeout_secs)
 
     def close(self) -> None:
         """Write what is queued, and end the thread. What was stored can be read further."""
-        with self._change:
-            self._is_closed = True
-            self._change.notify_all()
-        if self._thread is not None:
-            self._thread.join(10.0)
+        self._writer.close()
 
-    # ---- the queue ------------------------------------------------------------------------------------
+    @property
+    def dropped(self) -> int:
+        """How many times something was dropped because the queue was full or the store failed."""
+        return self._writer.dropped
 
-    def _put(self, work: _Work, size: int = 64) -> None:
-        if not self._is_threaded:
-            self._do(work)
-            return
-        with self._change:
-            is_full = len(self._queue) >= _MOST_QUEUED or self._queued_bytes + size > _MOST_QUEUED_BYTES
-            if is_full or self._is_closed:
-                self.dropped += 1
-                return
-            self._queue.append((work, size))
-            self._queued_bytes += size
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write, name="acktree traces", daemon=True)
-                self._thread.start()
-            self._change.notify_all()
+    def _put(self, work: Callable[[TraceStore], None], size: int = 64) -> None:
+        if self.store is not None:
+            self._writer.put(partial(self._do, self.store, work), size)
 
-    def _write(self) -> None:
-        """The thread's target."""
-        while True:
-            with self._change:
-                self._is_writing = False
-                self._change.notify_all()
-                self._change.wait_for(lambda: self._queue or self._is_closed)
-                if not self._queue:
-                    return
-                work, size = self._queue.popleft()
-                self._queued_bytes -= size
-                self._is_writing = True
-            self._do(work)
-
-    def _do(self, work: _Work) -> None:
-        try:
-            work()
-            self._written += 1
-            if self._written % _TRIM_EVERY == 0 and self.store is not None:
-                self.store.trim()
-        except Exception as error:  # noqa: BLE001  # a full disk, for example: the topology runs all the same
-            self.dropped += 1
-            if not self._has_failed:
-                log.warning("traces cannot be written to %s: %s", getattr(self.store, "place", ""), error)
-            self._has_failed = True
+    def _do(self, store: TraceStore, work: Callable[[TraceStore], None]) -> None:
+        work(store)
+        self._written += 1
+        if self._written % _TRIM_EVERY == 0:
+            store.trim()
 
     # ---- what is queued -------------------------------------------------------------------------------
 
-    def _add_messages(self, rows: Sequence[tuple[Any, ...]], marked: Sequence[int]) -> None:
-        assert self.store is not None, "nothing is queued without one"
+    def _add_messages(
+        self, store: TraceStore, rows: Sequence[tuple[Any, ...]], marked: Sequence[int]
+    ) -> None:
         self._mark(marked)
-        self.store.add_messages(rows)
+        store.add_messages(rows)
 
-    def _mark_open(self) -> None:
-        assert self.store is not None, "nothing is queued without one"
+    def _mark_open(self, store: TraceStore) -> None:
         query = "SELECT root FROM messages WHERE verdict IS NULL ORDER BY emitted_ms DESC LIMIT ?"
-        self._mark(row["root"] for row in self.store.select(query, (_MOST_MARKED,)))
+        self._mark(row["root"] for row in store.select(query, (_MOST_MARKED,)))
 
     def _mark(self, roots: Iterable[int]) -> None:
         self._marked |= dict.fromkeys(roots)
         while len(self._marked) > _MOST_MARKED:
             del self._marked[next(iter(self._marked))]
 
-    def _add_facts(self, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]) -> None:
-        assert self.store is not None, "nothing is queued without one"
+    def _add_facts(
+        self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
+    ) -> None:
         parts = [(f"{level}/{partition}", json.loads(body)) for level, partition, body in told]
-        self.store.add_facts(batch.batch_id, batch.clock_ms, parts)
+        store.add_facts(batch.batch_id, batch.clock_ms, parts)
 
-    def _add_verdicts(self, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
-        assert self.store is not None, "nothing is queued without one"
+    def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
         rows: list[tuple[Any, ...]] = []
         for task, given in batches.items():
             acked = (self._roots_of(task, given.acked), given.acked_roots)
@@ -217,7 +174,7 @@ class TraceRecorder:
             for roots, failure in (*failed, *given.failed_rows):
                 rows += [_failed(root, failure, now_ms) for root in self._traced_among(roots)]
         if rows:
-            self.store.add_verdicts(rows)
+            store.add_verdicts(rows)
         for *_, root in rows:
             self._marked.pop(root, None)
 

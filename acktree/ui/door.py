@@ -192,18 +192,25 @@ class _Desk:
         if path == "/v1/open":
             most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
             return _json({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
-        if path == "/v1/traces":
-            return _json(tracing.page(self._running.traces, query))
-        if found := re.fullmatch(r"/v1/traces/(-?\d{1,19})", path):
-            return _json(self._trace(int(found[1]), query))
+        if path == "/v1/events" or path.startswith("/v1/traces"):
+            return _json(self._recorded(path, query))
         if path == "/v1/dead-letters":
             return _json(letters.page(self.run.dead_letters, query))
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
             return _json(letters.whole(self.run.dead_letters, int(found[1])))
         raise _unknown(path)
 
-    def _trace(self, root: int, query: Mapping[str, str]) -> dict[str, Any]:
+    def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Traces and logged tuples."""
+        if path == "/v1/events":
+            return tracing.events(self._running.events, query)
         traces = self._running.traces
+        if path == "/v1/traces":
+            return tracing.page(traces, query)
+        named = re.fullmatch(r"/v1/traces/(-?\d{1,19})", path)
+        if named is None:
+            raise _unknown(path)
+        root = int(named[1])
         found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
         if found is None:
             raise _RefusedError(
@@ -234,6 +241,13 @@ class _Desk:
                 Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
                 shown = self._running.message_timeout_secs if secs is None else secs
                 return {"done": True, "wait_secs": shown}
+            case "/v1/debug":
+                component = given.get("component")
+                self._running.debug(
+                    on=given.get("on") is not False,
+                    component=None if component is None else str(component),
+                    percent=float(given.get("percent") or 0),
+                )
             case "/v1/trace":
                 self._running.traces.rate = float(given.get("rate") or 0)
                 return {"done": True, "rate": self._running.traces.rate}

@@ -5,16 +5,18 @@ Roots and edges are texts: they have 64 bits, and JSON's readers in browsers rou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from acktree.errors import ConfigError
 from acktree.traces.drawing import Folded, folded
+from acktree.traces.events import Event
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple
 from acktree.traces.traces import Traces
 
-__all__ = ["page", "slice_of", "whole"]
+__all__ = ["events", "page", "slice_of", "whole"]
 
 _USUAL_PAGE: Final = 50
 _MOST_PAGE: Final = 500
@@ -56,6 +58,18 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
         "messages": [_message(each) for each in found],
         "after": None if last is None else f"{last.emitted_ms}.{last.root}",
     }
+
+
+def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[str, str]) -> Row:
+    """The last tuples that were logged, the newest last.
+
+    Args:
+        recent: Gives the last ones: how many, and of which component.
+        query: ``limit``, ``component``.
+    """
+    limit = min(_MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    found = recent(limit, query.get("component") or None)
+    return {"events": [json.loads(each.to_json()) for each in found]}
 
 
 def whole(traces: Traces, root: int) -> Row | None:

@@ -135,8 +135,9 @@ MEMBERS = """
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
-            error_throttle_interval_secs execute_timeout_secs fail_forgotten from_mapping inbox_max_bytes
-            inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
+            error_throttle_interval_secs eventlogger_executors execute_timeout_secs
+            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages
+            max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             spout_wait_strategy stats_sample_rate survive_power_cut tick_tuple_freq_secs to_mapping
@@ -151,6 +152,8 @@ MEMBERS = """
             put redrive
     Description: data mermaid
     EndOfStream:
+    Event: component from_json root stream task_id time_ms to_json values
+    EventLogger: close log open
     Failure: attempt cause component exception exception_types final from_bytes kind others reason
             to_bytes traceback
     FailureCause: EXCEPTION FAILED_BY_BOLT GAVE_UP HUNG KILLED_WORKER MISUSE TIMEOUT
@@ -166,8 +169,8 @@ MEMBERS = """
     KeyValueState: bind clear get get_many is_bound save update_many
     Level: bolts index stateful
     LocalCluster: advance close submit tuples
-    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
-            due_ms errors has_ended is_running kill name now_ms round stats traces tuples
+    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters debug describe
+            due_ms errors events has_ended is_running kill name now_ms round stats traces tuples
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
             transferred
     OpenMessages: count older_than oldest_secs
@@ -175,8 +178,8 @@ MEMBERS = """
     Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
-    RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors
-            is_running kill name stats traces
+    RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
+            events is_running kill name stats traces
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutDeclarer:
@@ -188,7 +191,7 @@ MEMBERS = """
     StoppedBySignal:
     StreamDeclaration: fields name schema
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
-            errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
+            debug errors events has_ended is_running is_warm kill message_timeout_secs name rebalance stats
             traces
     Subscription: grouping source stream subscriber
     TaskContext: cached checkpoint_id component_id max_spout_pending now_ms open_message_ids task_id

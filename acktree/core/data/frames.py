@@ -63,6 +63,8 @@ class Kind(IntEnum):
     """Roots of tuples that a bolt neither acked, failed nor keeps; for the driver."""
     WATCH = 21
     """What operators want to see, for every level, while it is not what the settings say."""
+    EVENTS = 22
+    """Emitted tuples for the event log, for the driver."""
     TRACE = 20
     """What happened to the tuples of traced messages in one level and partition, for the driver."""
     ERROR = 7

@@ -109,7 +109,7 @@ def _obeying(outputs: Outputs, rows: Iterable[WireRow]) -> Iterator[WireRow]:
     """The rows without orders of operators, which come first and are carried out."""
     for row in rows:
         if row.kind == Kind.WATCH:
-            outputs.tracer.obey(WatchOrder.from_bytes(row.head))
+            outputs.obey(WatchOrder.from_bytes(row.head))
         else:
             yield row
 

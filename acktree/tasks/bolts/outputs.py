@@ -17,10 +17,12 @@ from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.bolts.emitted_events import EmittedEvents
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.tracing import Tracer
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
+from acktree.tasks.watch_order import WatchOrder
 
 OnEmit = Callable[[str, str, pa.RecordBatch], None]
 """Called with (component, stream, batch)."""
@@ -55,6 +57,7 @@ class Outputs:
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
         clock = now_ms or (lambda: clock_ms)
+        self.events = EmittedEvents(clock)
         self.tracer = Tracer(plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
@@ -117,6 +120,11 @@ class Outputs:
         if self.plan.config.debug:
             self._emitted.append((component, stream, batch))
 
+    def obey(self, order: WatchOrder) -> None:
+        """Take what operators want to see, before anything is executed."""
+        self.tracer.obey(order)
+        self.events.order = order if order.debug else None
+
     def payload(self, roots: Int64s, values: Buffer) -> None:
         """Add the values of messages as an encoded batch, one row each. Read if one fails or stays open."""
         self._payloads.append((roots, values))
@@ -169,6 +177,8 @@ class Outputs:
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
+        if events := self.events.body():
+            yield self._row(Kind.EVENTS, b"", events)
         if traced := self.tracer.body():
             yield self._row(Kind.TRACE, b"", traced)
         if self.counters:

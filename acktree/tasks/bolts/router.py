@@ -141,6 +141,8 @@ class Router:
             return {}
         outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
         outputs.emitted(self._component.id, emission.stream, emission.batch)
+        if outputs.events.order is not None:
+            outputs.events.note(self._component.id, self._task, emission, rows)
         routes = self._routes_of(emission.stream)
         needs_mixes = any(
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes

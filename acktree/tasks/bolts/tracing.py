@@ -220,23 +220,26 @@ def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> No
                 traced.reasons.setdefault(row, words)
 
 
-def preview(values: pa.RecordBatch, row: int, hidden: frozenset[str]) -> list[object]:
+def preview(
+    values: pa.RecordBatch, row: int, hidden: frozenset[str], most_text: int = _MOST_TEXT
+) -> list[object]:
     """The values of a row for display, as JSON has them; long texts are shortened.
 
     Args:
         hidden: The fields whose values are pickled: these are shown by their size.
+        most_text: How many characters of a text are shown.
     """
     columns = zip(values.schema.names[:_MOST_FIELDS], values.columns, strict=False)
-    return [_shown(column[row].as_py(), is_hidden=name in hidden) for name, column in columns]
+    return [_shown(column[row].as_py(), most_text, is_hidden=name in hidden) for name, column in columns]
 
 
-def _shown(value: Any, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
+def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < _EXACT):
         return value
     if is_hidden:
         return f"<pickled, {len(value)} bytes>"
     if isinstance(value, str):
-        return bounded(value, _MOST_TEXT).encode("utf-8", "replace").decode()
+        return bounded(value, most_text).encode("utf-8", "replace").decode()
     if isinstance(value, float) and isfinite(value):
         return value
     return short_repr(value)
