@@ -11,16 +11,19 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, channel_id, mix64
+from acktree.core.ids import Int32s, Int64s, channel_id
 from acktree.core.tracking.lineage import Lineage, Runs, siblings
 
-__all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs", "some_pairs"]
+__all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
 
 Bools = npt.NDArray[np.bool_]
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
 _SEED: Final = channel_id("", "sampling", 0)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_S27: Final = np.uint64(27)
 _ALL: Final = 1 << 64
 
 
@@ -35,11 +38,14 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
         attempts: The attempt of each, shape (n,); None when all are the first.
 
     >>> is_sampled(np.arange(100_000), 0.01).sum().item()
-    987
+    988
     """
     if rate >= 1 or rate <= 0 or not len(roots):
         return np.full(len(roots), rate >= 1)
-    mixed = mix64(roots.view(np.uint64) ^ _SEED)
+    mixed = roots.view(np.uint64) ^ _SEED
+    mixed *= _FIRST  # the middle of mix64: only the highest bits are looked at
+    mixed ^= mixed >> _S27
+    mixed *= _SECOND
     sampled: Bools = mixed < np.uint64(int(rate * _ALL))
     if attempts is not None:
         raised = min(RETRY_FACTOR * rate, 1.0)
@@ -61,27 +67,12 @@ def sampled_pairs(lineage: Lineage, rate: float) -> tuple[Int64s, Int64s, Int64s
     return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]
 
 
-def some_pairs(lineage: Lineage, rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """The (row, root, edge) of each root of some rows, by row; three arrays, shape (m,).
-
-    Args:
-        rows: The rows, ascending, shape (k,).
-    """
-    if isinstance(lineage, Runs):
-        wanted = np.searchsorted(lineage.starts, rows, side="right") - 1
-        near, roots, edges = _pairs_of_runs(lineage, np.unique(wanted))
-        mine = np.searchsorted(near, rows)
-        return rows, roots[mine], edges[mine]
-    sparse = lineage.sparse()
-    taken = sparse.take(rows)
-    return rows[taken.row_of_pair], taken.roots, taken.edges
-
-
 def _pairs_of_runs(lineage: Runs, runs: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """All rows of some runs. Edges are derived for these runs alone: a frame has thousands."""
-    lengths = np.diff(lineage.starts)[runs]
+    firsts = lineage.starts[runs]
+    lengths = lineage.starts[runs + 1] - firsts
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
-    rows = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths) + np.repeat(lineage.starts[runs], lengths)
+    rows = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths) + np.repeat(firsts, lengths)
     if lineage.has_edges:
         edges = lineage.edges[rows]
     elif len(lineage.roots) == len(lineage):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from acktree.core.data.tuples import Tuple
-from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.core.tracking.lineage import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.rows import InboundRows, account_of
-from acktree.tasks.bolts.tracing import preview
+from acktree.tasks.bolts.tracing import previews
 from acktree.tasks.watch_order import WatchOrder
 
 if TYPE_CHECKING:
@@ -54,12 +53,11 @@ class EmittedEvents:
         roots = _roots_of(emission, rows)
         keys = np.where(roots == _NO_ROOT, self._numbered(task, len(roots)).view(np.int64), roots)
         wanted = np.flatnonzero(is_sampled(keys, share))
-        hidden, at_ms = pickled_fields(emission.batch), self._now_ms()
+        at_ms = self._now_ms()
         fits = wanted[: max(0, _MOST - len(self._events))].tolist()
         self._dropped += len(wanted) - len(fits)
-        for row in fits:
+        for row, shown in zip(fits, previews(emission.batch, fits, _MOST_TEXT), strict=True):
             root = int(roots[row]) or None
-            shown = preview(emission.batch, row, hidden, _MOST_TEXT)
             self._events.append((at_ms, component, task, emission.stream, root, shown))
 
     def _numbered(self, task: int, count: int) -> UInt64s:

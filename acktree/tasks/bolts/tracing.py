@@ -22,21 +22,20 @@ from math import isfinite
 from time import perf_counter
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s
-from acktree.core.tracking.sampling import sampled_pairs, some_pairs
+from acktree.core.tracking.sampling import sampled_pairs
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.rows import FATES, InboundRows, account_of
 from acktree.tasks.bolts.traced_rows import TracedRow, TracedRows
 from acktree.tasks.watch_order import WatchOrder
 from acktree.texts import bounded, short_repr
 
-__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "preview"]
+__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "previews"]
 
 MOST_TUPLES: Final = 1000
 """The most tuples of a message that are recorded; the others are counted by component."""
@@ -104,11 +103,10 @@ class Tracer:
         self._accounts.clear()  # nobody executes them here
         if rows.traced is None:
             return
-        hidden = pickled_fields(values)
-        for row, root, edge in rows.traced.pairs:
+        shown = previews(values, [pair.row for pair in rows.traced.pairs])
+        for (row, root, edge), each in zip(rows.traced.pairs, shown, strict=True):
             task = rows.task_of(row)
-            shown = preview(values, row, hidden)
-            self._links.append((root, edge, [], component, task, rows.stream, component, task, shown))
+            self._links.append((root, edge, [], component, task, rows.stream, component, task, each))
 
     def link(
         self,
@@ -129,15 +127,9 @@ class Tracer:
         """
         if self.rate <= 0:
             return
-        if joins:
-            which = np.unique(sampled_pairs(frame.lineage, self.rate)[0])
-        elif rows.traced is not None:
-            which = np.flatnonzero(rows.traced.mask[parents])
-        else:
-            return
+        found: list[tuple[int, Sequence[object]]] = []
         above = _edges_by_row(rows.traced)
-        hidden = pickled_fields(frame.values)
-        for row, root, edge in _listed(some_pairs(frame.lineage, which)):
+        for row, root, edge in _listed(sampled_pairs(frame.lineage, self.rate)):
             anchors = joins.get(row if emitted is None else int(emitted[row]), ())
             if anchors:
                 over = [under[root] for under in map(_anchors_of, anchors) if root in under]
@@ -146,10 +138,10 @@ class Tracer:
             if not over:  # another root of a row that has several
                 continue
             self._linked[root] += 1
-            if self._linked[root] <= MOST_TUPLES and len(self._links) < _MOST_FACTS:
-                self._links.append(
-                    (root, edge, over, *_places(frame, row), preview(frame.values, row, hidden))
-                )
+            if self._linked[root] <= MOST_TUPLES and len(self._links) + len(found) < _MOST_FACTS:
+                found.append((row, (root, edge, over, *_places(frame, row))))
+        shown = previews(frame.values, [row for row, _ in found])
+        self._links += [(*fact, values) for (_, fact), values in zip(found, shown, strict=True)]
 
     def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:
         """Record the fates of all rows that were noted, when the tasks of a bolt are done with them.
@@ -220,17 +212,19 @@ def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> No
                 traced.reasons.setdefault(row, words)
 
 
-def preview(
-    values: pa.RecordBatch, row: int, hidden: frozenset[str], most_text: int = _MOST_TEXT
-) -> list[object]:
-    """The values of a row for display, as JSON has them; long texts are shortened.
+def previews(values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT) -> list[list[object]]:
+    """The values of some rows for display, as JSON has them; long texts are shortened.
 
-    Args:
-        hidden: The fields whose values are pickled: these are shown by their size.
-        most_text: How many characters of a text are shown.
+    Pickled values are shown by their size.
     """
-    columns = zip(values.schema.names[:_MOST_FIELDS], values.columns, strict=False)
-    return [_shown(column[row].as_py(), most_text, is_hidden=name in hidden) for name, column in columns]
+    if not rows:
+        return []
+    taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
+    columns = [
+        [_shown(value, most_text, is_hidden=name in hidden) for value in column.to_pylist()]
+        for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
+    ]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
@@ -15,6 +16,10 @@ NASTY = "<img src=x onerror=alert(1)>\x1b[31m"
 
 def record(recorder: TraceRecorder) -> int:
     """Let the first open message fail in ``double``; returns its root."""
+    end = time.monotonic() + 30
+    while not recorder.store.count():  # the spout's thread hands its messages over
+        assert time.monotonic() < end
+        time.sleep(0.005)
     assert recorder.settle()
     (message,) = recorder.store.select("SELECT * FROM messages ORDER BY emitted_ms, root LIMIT 1")
     root, task = message["root"], message["task_id"]

@@ -64,7 +64,7 @@ function draw() {
     kind === "letters" ? ["›", h("span", {}, "dead letters")] : null,
     kind === "traces" || kind === "trace" ? ["›", h("a", { href: address(id, "traces") }, "traces")] : null,
     kind === "trace" ? ["›", h("span", {}, name)] : null));
-  const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, found));
+  const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
   patch(main, fresh);
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
@@ -77,7 +77,7 @@ function note() {
   return parts;
 }
 
-function content(id, kind, found) {
+function content(id, kind, name, found) {
   if (state.error?.status === 401) return tokenForm();
   if (!state.overview) return h("p", { class: "soft" }, "Asking the drivers …");
   if (!id) return listView(state.overview.topologies);
