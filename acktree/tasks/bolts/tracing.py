@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from time import perf_counter
 from typing import Any, Final
@@ -68,8 +68,9 @@ class Tracer:
         self._now_ms = now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: list[tuple[str, int, InboundRows]] = []
-        self._links: list[Sequence[object]] = []
-        self._executions: list[Sequence[object]] = []
+        # As JSON: the garbage collector looks at containers, and beside thousands of young values often.
+        self._links: list[str] = []
+        self._executions: list[str] = []
         self._linked: Counter[int] = Counter()
         self._watched: Counter[int] = Counter()
         self._watched_count = 0
@@ -106,7 +107,9 @@ class Tracer:
         shown = previews(values, [pair.row for pair in rows.traced.pairs])
         for (row, root, edge), each in zip(rows.traced.pairs, shown, strict=True):
             task = rows.task_of(row)
-            self._links.append((root, edge, [], component, task, rows.stream, component, task, each))
+            self._links.append(
+                json.dumps((root, edge, [], component, task, rows.stream, component, task, each))
+            )
 
     def link(
         self,
@@ -127,7 +130,8 @@ class Tracer:
         """
         if self.rate <= 0:
             return
-        found: list[tuple[int, Sequence[object]]] = []
+        found: list[int] = []
+        facts: list[str] = []
         above = _edges_by_row(rows.traced)
         for row, root, edge in _listed(sampled_pairs(frame.lineage, self.rate)):
             anchors = joins.get(row if emitted is None else int(emitted[row]), ())
@@ -139,9 +143,10 @@ class Tracer:
                 continue
             self._linked[root] += 1
             if self._linked[root] <= MOST_TUPLES and len(self._links) + len(found) < _MOST_FACTS:
-                found.append((row, (root, edge, over, *_places(frame, row))))
-        shown = previews(frame.values, [row for row, _ in found])
-        self._links += [(*fact, values) for (_, fact), values in zip(found, shown, strict=True)]
+                found.append(row)
+                facts.append(json.dumps((root, edge, over, *_places(frame, row))))
+        shown = map(json.dumps, previews(frame.values, found))
+        self._links += [f"{fact[:-1]}, {values}]" for fact, values in zip(facts, shown, strict=True)]
 
     def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:
         """Record the fates of all rows that were noted, when the tasks of a bolt are done with them.
@@ -162,7 +167,7 @@ class Tracer:
             for each, root, edge in _listed(sampled_pairs(rows.lineage, self.rate)):
                 if each == row:
                     told = (root, edge, component, task, self._start_ms, None, 1, _fate_of(rows, row), "")
-                    self._executions.append(told)
+                    self._executions.append(json.dumps(told))
 
     def _execution(
         self, component: str, task: int, rows: InboundRows, traced: TracedRows, pair: TracedRow
@@ -170,14 +175,13 @@ class Tracer:
         row = pair.row
         began = traced.began.get(row)
         took_ms = traced.took_ms.get(row)
-        self._executions.append(
-            (
+        told = (
                 pair.root, pair.edge, component, task,
                 self._start_ms if began is None else self._at_ms(began),
                 0 if took_ms is None else round(took_ms, 3),
                 traced.together, _fate_of(rows, row), traced.reasons.get(row, ""),
-            )
         )  # fmt: skip
+        self._executions.append(json.dumps(told))
 
     def _count_surplus(self, component: str, task: int, rows: InboundRows, traced: TracedRows) -> None:
         failed: Counter[int] = Counter()
@@ -198,8 +202,9 @@ class Tracer:
         """All facts, for the driver; empty for none."""
         if not (self._links or self._executions or self._more):
             return b""
-        more = [(root, component, count) for (root, component), count in self._more.items()]
-        return json.dumps({"links": self._links, "executions": self._executions, "more": more}).encode()
+        more = json.dumps([(root, component, count) for (root, component), count in self._more.items()])
+        links, executions = ", ".join(self._links), ", ".join(self._executions)
+        return f'{{"links": [{links}], "executions": [{executions}], "more": {more}}}'.encode()
 
 
 def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> None:
@@ -212,19 +217,22 @@ def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> No
                 traced.reasons.setdefault(row, words)
 
 
-def previews(values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT) -> list[list[object]]:
+def previews(
+    values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT
+) -> Iterator[list[object]]:
     """The values of some rows for display, as JSON has them; long texts are shortened.
 
     Pickled values are shown by their size.
     """
     if not rows:
-        return []
+        return
     taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
     columns = [
         [_shown(value, most_text, is_hidden=name in hidden) for value in column.to_pylist()]
         for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
     ]
-    return [list(row) for row in zip(*columns, strict=True)]
+    for row in zip(*columns, strict=True):
+        yield list(row)
 
 
 def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has

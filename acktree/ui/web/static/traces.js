@@ -73,7 +73,7 @@ export function tracesView(found, page, address, refresh) {
       h("label", {}, "Since (UTC) ", h("input", { name: "since", type: "datetime-local", step: 1 })), h("label", {}, "Before (UTC) ", h("input", { name: "before", type: "datetime-local", step: 1 })),
       h("button", {}, "Search"))),
     h("section", {},
-      h("p", { class: "small soft" }, page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, retried ones more often. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
+      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, retried ones more often. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
       page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
         page.messages.map((each) => [
           h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : each.message_id),
@@ -104,7 +104,7 @@ export function traceView(found, whole, address, ask, draw) {
     whole.unacked_count && message.verdict !== "ACKED" ? h("section", {}, h("h2", {}, `${count(whole.unacked_count)} not acked`),
       h("ul", {}, whole.unacked.slice(0, 20).map((each) => h("li", { class: "wrap" }, h("a", { href: address(id, "component", each.component) }, each.component), ` task ${each.task_id}: `, badge(each.fate), ` ${shown(each.values)}`)))) : null,
     h("section", {}, h("h2", {}, "Tree"),
-      h("p", { class: "wrap" }, h("a", { href: address(id, "component", root.spout) }, root.spout), ` emitted ${shown(root.values)}`),
+      h("p", { class: "about" }, h("a", { href: address(id, "component", root.spout) }, root.spout), ` emitted ${shown(root.values)}`),
       branch(traces.slices[message.root], message, open, more),
       Object.entries(whole.more).map(([name, n]) => h("p", { class: "soft" }, `${count(n)} more tuples at ${name} are not recorded.`))),
     others.length ? h("section", {}, h("h2", {}, "Other attempts"), h("ul", {}, others.map((each) => h("li", {}, h("a", { href: address(id, "trace", each.root) }, `attempt ${each.attempt}`), " ", verdict(each.verdict), ` ${moment(each.emitted_ms)}`)))) : null,
