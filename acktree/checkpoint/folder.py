@@ -15,6 +15,7 @@
     verdicts/        the journal, where acktree brings a spout's messages back
     dead_letters.sqlite
     traces.sqlite    the paths of traced messages
+    events/          tuples that were logged while debugging was on
     plan-*           the plan that the workers of the current run read
     control.json     the address of the driver's socket
     snapshot.json    the last numbers, for operators
