@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, channel_id
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.tracking.lineage import Lineage, Runs, siblings
 
 __all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
@@ -20,11 +20,11 @@ Bools = npt.NDArray[np.bool_]
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
-_SEED: Final = channel_id("", "sampling", 0)
-_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND: Final = np.uint64(0x94D049BB133111EB)
-_S27: Final = np.uint64(27)
-_ALL: Final = 1 << 64
+_FIRST: Final = np.uint32(0x9E3779B1)
+_SECOND: Final = np.uint32(0x85EBCA77)
+_S15: Final = np.uint32(15)
+_HALF: Final = 32
+_ALL: Final = 1 << 32
 
 
 def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bools:
@@ -38,18 +38,19 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
         attempts: The attempt of each, shape (n,); None when all are the first.
 
     >>> is_sampled(np.arange(100_000), 0.01).sum().item()
-    988
+    930
     """
     if rate >= 1 or rate <= 0 or not len(roots):
         return np.full(len(roots), rate >= 1)
-    mixed = roots.view(np.uint64) ^ _SEED
-    mixed *= _FIRST  # the middle of mix64: only the highest bits are looked at
-    mixed ^= mixed >> _S27
+    mixed = roots.astype(np.uint32)  # the sequence; 32 bits are mixed in a third of the time of 64
+    mixed ^= (roots >> _HALF).astype(np.uint32)
+    mixed *= _FIRST
+    mixed ^= mixed >> _S15
     mixed *= _SECOND
-    sampled: Bools = mixed < np.uint64(int(rate * _ALL))
+    sampled: Bools = mixed < np.uint32(rate * _ALL)
     if attempts is not None:
         raised = min(RETRY_FACTOR * rate, 1.0)
-        sampled |= (attempts > 1) & (mixed <= np.uint64(min(int(raised * _ALL), _ALL - 1)))
+        sampled |= (attempts > 1) & (mixed <= np.uint32(min(raised * _ALL, _ALL - 1)))
     return sampled
 
 
