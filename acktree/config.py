@@ -266,7 +266,7 @@ class Config:
     eventlogger_executors: int | None = None
     """0: ``running.debug`` is refused, and no tuple is ever logged. Any other number, and None: it may be
     switched on; events are written by one thread, which needs no tasks."""
-    trace_sample_rate: float = 0.001
+    trace_sample_rate: float = 0.0001
     """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
     Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
     runs."""
