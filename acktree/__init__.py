@@ -102,11 +102,16 @@ if TYPE_CHECKING:
     from acktree.driver.running import RunningTopology
     from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal
     from acktree.spark.submit import submit
+    from acktree.traces.events import Event, EventLogger
+    from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+    from acktree.traces.traces import Traces
 
 _LAZY: Final = {
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
+    "Event": "acktree.traces.events",
+    "EventLogger": "acktree.traces.events",
     "Filters": "acktree.dead_letters.table",
     "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
@@ -118,6 +123,10 @@ _LAZY: Final = {
     "StoppedBySignal": "acktree.driver.signals",
     "SubmittedTopology": "acktree.driver.handle",
     "TaskStats": "acktree.core.stats.statistics",
+    "Trace": "acktree.traces.trace",
+    "TracedMessage": "acktree.traces.trace",
+    "TracedTuple": "acktree.traces.trace",
+    "Traces": "acktree.traces.traces",
     "UserMetric": "acktree.core.stats.user_metrics",
 }
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
@@ -152,6 +161,8 @@ __all__ = [
     "Description",
     "EmitInfo",
     "EndOfStream",
+    "Event",
+    "EventLogger",
     "ExecuteTimeoutError",
     "Failure",
     "FailureCause",
@@ -203,6 +214,10 @@ __all__ = [
     "Topology",
     "TopologyBuilder",
     "TopologyError",
+    "Trace",
+    "TracedMessage",
+    "TracedTuple",
+    "Traces",
     "Tuple",
     "UserMetric",
     "Verdict",

@@ -45,6 +45,7 @@ _OURS: Final = frozenset(
         "partitions",
         "run_salt",
         "survive_power_cut",
+        "trace_sample_rate",
         "worker_hooks",
         "worker_max_bytes",
     }
@@ -137,7 +138,6 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "builtin.metrics": _REPORTS,
     "metrics": _REPORTS,
     "v2.metrics": _REPORTS,
-    "eventlogger": ("there is no event logger", "set debug=True, which logs every emit"),
     "state": ("what a bolt remembers is in Spark's checkpoint", "submit(topology, checkpoint=...)"),
     "bolts.": _WINDOWS,
     "trident": _TRIDENT,
@@ -279,6 +279,13 @@ class Config:
     run_salt: int | None = None
     """The number from which all root ids are derived, 0 to 2**64 - 1. None: made once for a checkpoint, and
     stored in it."""
+    eventlogger_executors: int | None = None
+    """0: ``running.debug`` is refused, and no tuple is ever logged. Any other number, and None: it may be
+    switched on; events are written by one thread, which needs no tasks."""
+    trace_sample_rate: float = 0.0001
+    """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
+    Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
+    runs."""
     control: bool = True
     """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
     watch the topology and give it orders. False: neither can."""
@@ -316,9 +323,11 @@ class Config:
         self._number("tick_tuple_freq_secs", above=0, or_none=True)
         self._number("stats_sample_rate", above=0, most=1)
         self._number("error_throttle_interval_secs", above=0)
+        self._number("trace_sample_rate", least=0, most=1)
         self._number("spout_wait_progressive_level3_sleep_millis", least=0)
         self._number("spout_wait_park_microsec", least=0)
         self._number("acker_executors", whole=True, least=0, or_none=True)
+        self._number("eventlogger_executors", whole=True, least=0, or_none=True)
         self._number("max_spout_pending", whole=True, least=0, or_none=True)
         self._number("max_error_report_per_interval", whole=True, least=0)
         self._number("spout_wait_progressive_level1_count", whole=True, least=0)

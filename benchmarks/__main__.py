@@ -21,6 +21,7 @@ BENCHMARKS: Final = {
     "waiting": "calls of a slow service: async and threads, beside a plain asyncio program, with faults",
     "idle": "CPU and micro-batches while nothing is open",
     "start": "seconds and CPU from submit to the first ack, in a fresh process",
+    "tracing": "what the message trace costs at 1 in 1,000: with and without it, in turn, without Spark",
     "python_side": "the Python time of a micro-batch, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",

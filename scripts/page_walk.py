@@ -58,8 +58,14 @@ def walk(page: Page, first: str) -> None:
     page.locator("details summary").first.click()
     page.get_by_text("Traceback (most recent call last)").first.wait_for()
     page.get_by_role("link", name="poison", exact=True).click()
+    find_trace(page, "poison", "FAILED", "Traceback")
+    page.get_by_role("link", name="acktree", exact=True).click()
+    page.get_by_role("link", name="forgets", exact=True).first.click()
+    find_trace(page, "forgets", "TIMED_OUT", "not acked")
+    page.get_by_role("link", name="acktree", exact=True).click()
+    page.get_by_role("link", name="poison", exact=True).first.click()
     page.get_by_label("Heat by").select_option("latency")
-    page.locator(".tiles a").click()
+    page.locator(".tiles a[href$=letters]").click()
     page.get_by_label("select letter 1", exact=True).check()
     page.get_by_role("button", name="Redrive 1 selected").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
@@ -76,6 +82,28 @@ def walk(page: Page, first: str) -> None:
     page.locator("h1 .badge.STOPPED").wait_for(timeout=120_000)
 
 
+def find_trace(page: Page, topology: str, verdict: str, said: str) -> None:
+    """From a topology: search traced messages by verdict and by id, and open the tree of one by keyboard."""
+    page.get_by_role("link", name="search").click()
+    page.get_by_label("Verdict").select_option(verdict)
+    page.get_by_role("button", name="Search").click()
+    row = page.locator("tbody tr", has=page.locator(".badge.FAILED")).first
+    row.wait_for(timeout=60_000)
+    message_id = row.locator("a").inner_text()
+    page.get_by_label("Message id").fill(message_id)
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=message_id, exact=True).first.focus()
+    page.keyboard.press("Enter")
+    page.locator("ul.tree").first.wait_for()
+    page.get_by_text(said).first.wait_for()
+    summary = page.locator("ul.tree summary").first
+    if summary.count():
+        summary.focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Enter")
+    page.get_by_role("navigation").get_by_role("link", name=topology, exact=True).click()
+
+
 def pictures(page: Page, first: str, name: str, folder: Path) -> None:
     """The pictures of one size and scheme."""
     page.goto(first)
@@ -85,9 +113,20 @@ def pictures(page: Page, first: str, name: str, folder: Path) -> None:
     picture(page, folder / f"page-{name}.png")
     if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
         raise AssertionError(f"{name}: the page is wider than its window")
-    page.locator(".tiles a").click()
+    page.locator(".tiles a[href$=letters]").click()
     page.get_by_text("that match").first.wait_for()
     picture(page, folder / f"page-letters-{name}.png")
+    page.get_by_role("navigation").get_by_role("link", name="poison", exact=True).click()
+    page.get_by_role("link", name="search").click()
+    page.get_by_label("Verdict").select_option("FAILED")
+    page.get_by_role("button", name="Search").click()
+    page.locator("tbody .badge.FAILED").first.wait_for(timeout=60_000)
+    picture(page, folder / f"page-traces-{name}.png")
+    page.locator("tbody tr", has=page.locator(".badge.FAILED")).first.locator("a").click()
+    page.locator("ul.tree").first.wait_for()
+    picture(page, folder / f"page-trace-{name}.png")
+    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        raise AssertionError(f"{name}: the trace is wider than its window")
 
 
 def main() -> None:
@@ -100,7 +139,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="orders-", dir="/tmp") as folder, sync_playwright() as browsers:
         os.environ["XDG_RUNTIME_DIR"] = folder
         for name in ("poison", "forgets"):
-            settings = ("-c", "message_timeout_secs=20", "-c", "partitions=2")
+            settings = ("-c", "message_timeout_secs=20", "-c", "partitions=2", "-c", "trace_sample_rate=0.1")
             target = f"{HERE / 'page_topologies.py'}:{name}"
             acktree("submit", target, "--checkpoint", f"{folder}/{name}", *settings)
         with subprocess.Popen([*ACKTREE, "ui", "--json"], stdout=subprocess.PIPE, text=True) as page_process:  # noqa: S603
@@ -123,7 +162,8 @@ def main() -> None:
                 chromium.close()
             finally:
                 page_process.terminate()
-        acktree("kill", "forgets", "-w", "0")
+                for name in ("poison", "forgets"):  # what the walk has not killed
+                    subprocess.run([*ACKTREE, "kill", name, "-w", "0"], check=False, capture_output=True)  # noqa: S603
     if problems:
         sys.exit("\n".join(problems))
     print("walked: no console error, no request to another host")

@@ -91,6 +91,7 @@ class FileInbox:
         self._released: set[int] = set()
         self._next_attempts: set[int] = set()
         self._newest_position: dict[int, int] = {}
+        self._watches: list[int] = []
         self._waiting = 0
         self._bytes = 0
         self._taken = Taken()
@@ -138,6 +139,23 @@ class FileInbox:
             self._released.add(number)
         self.wake()
         return number
+
+    def append_watch(self, order: bytes, levels: int) -> int:
+        """Hand over what operators want to see from now on; returns its number.
+
+        It is kept until a later one is committed: each micro-batch reads the last one.
+        """
+        blob = json.dumps({"levels": levels, "order": order.decode()}).encode()
+        with self._lock:
+            number = self._write([(ChunkKind.WATCH, 0, 0, blob)])
+            self._watches.append(number)
+        self.wake()
+        return number
+
+    @property
+    def has_watch(self) -> bool:
+        """Whether an order of operators is here, of this run or an earlier one."""
+        return bool(self._watches)
 
     def read(self, number: int) -> Chunk:
         """A chunk that was not released."""
@@ -211,6 +229,7 @@ class FileInbox:
         """Note that the micro-batch that ends with this number is committed, and all before it."""
         with self._lock:
             self._committed = max(self._committed, end)
+            self._release_old_watches()
             for number in sorted(self._released):
                 if number > self._committed:
                     break
@@ -276,6 +295,13 @@ class FileInbox:
             if self._pipe is not None:
                 os.close(self._pipe)
                 self._pipe = None
+
+    def _release_old_watches(self) -> None:
+        """Of orders of operators, only the last committed one and later ones are needed."""
+        done = [number for number in self._watches if number <= self._committed]
+        for number in done[:-1]:
+            self._watches.remove(number)
+            self._released.add(number)
 
     def _note_attempts(self, number: int, chunk: Chunk) -> None:
         if chunk.retry_of is not None:
@@ -377,7 +403,9 @@ class FileInbox:
                 self._entries[entry.number] = (entry, size)
                 self._bytes += size
                 self._waiting += entry.rows
-                if entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
+                if entry.kind is ChunkKind.WATCH:
+                    self._watches = sorted([*self._watches, entry.number])
+                elif entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
         self.sync_names()  # a power cut must not undo a deletion after its number was used again
         return end

@@ -6,6 +6,7 @@ The source reads an inbox with these; entries are written by the driver only, wi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -35,6 +36,8 @@ class ChunkKind(StrEnum):
     TICK = "tick"
     RUN = "run"
     BEAT = "beat"
+    WATCH = "watch"
+    """What operators want to see, from this entry on; kept until a later one is committed."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,13 @@ def entries_after(folder: Path, number: int, disk: Disk = DISK) -> list[Entry]:
     while (number := number + 1) in found:
         following.append(found[number])
     return following
+
+
+def newest_watch(names: Iterable[str], end: int) -> Entry | None:
+    """The order of operators that holds in a micro-batch that ends with a number: the last up to it."""
+    found = (entry for entry in map(Entry.of_name, names) if entry is not None)
+    orders = (entry for entry in found if entry.kind is ChunkKind.WATCH and entry.number <= end)
+    return max(orders, key=lambda entry: entry.number, default=None)
 
 
 def read_chunk(folder: Path, entry_name: str, disk: Disk = DISK) -> Chunk:

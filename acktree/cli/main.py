@@ -14,7 +14,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from acktree.cli import answers, control, dead_letters, health, offline, run, watch, web
+from acktree.cli import answers, control, dead_letters, events, health, offline, run, trace, watch, web
 from acktree.cli.answers import Answer, Answers
 from acktree.driver.signals import StoppedBySignal, signals_raise
 from acktree.errors import AcktreeError
@@ -23,7 +23,7 @@ from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
 
-_FAMILIES = (run, watch, control, dead_letters, web, health, offline)
+_FAMILIES = (run, watch, control, trace, events, dead_letters, web, health, offline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

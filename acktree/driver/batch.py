@@ -30,7 +30,15 @@ from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
-__all__ = ["BatchAcker", "BatchResults", "MemoryAcker", "VerdictLog", "rows_by_kind", "source_work_ms"]
+__all__ = [
+    "BatchAcker",
+    "BatchResults",
+    "BatchTraces",
+    "MemoryAcker",
+    "VerdictLog",
+    "rows_by_kind",
+    "source_work_ms",
+]
 
 tuple_log: Final = logger("acktree.tuples")
 """Logs every emitted tuple with ``Config(debug=True)``."""
@@ -132,6 +140,23 @@ class MemoryAcker(BatchAcker):
         return verdicts, ()
 
 
+class BatchTraces(Protocol):
+    """Takes what a micro-batch says of traced messages. Nothing waits for a disk."""
+
+    def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
+        """Take its rows of kind TRACE."""
+
+    def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
+        """Take its verdicts."""
+
+
+class BatchEvents(Protocol):
+    """Takes the emitted tuples that operators want to see. Nothing waits for a disk."""
+
+    def add(self, rows: Iterable[WireRow]) -> None:
+        """Take a micro-batch's rows of kind EVENTS."""
+
+
 class BatchResults:
     """The results of one run's micro-batches.
 
@@ -147,6 +172,8 @@ class BatchResults:
         errors: ErrorLog,
         verdict_log: VerdictLog | None = None,
         metrics_log: MetricsLog | None = None,
+        traces: BatchTraces | None = None,
+        events: BatchEvents | None = None,
     ) -> None:
         """Start without results.
 
@@ -156,8 +183,11 @@ class BatchResults:
             errors: Where reported errors go.
             verdict_log: The journal; None if the queues of all spouts redeliver open messages.
             metrics_log: Where metrics of users are stored; None for memory only.
+            traces: Where traced messages are recorded; None for nowhere.
+            events: Where the event log goes; None for nowhere.
         """
         self.metrics = MetricsBook(errors, metrics_log)
+        self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
         self._lock = Lock()
@@ -203,6 +233,9 @@ class BatchResults:
         for task, message_ids in row_ids.left:
             given = batches.get(task, VerdictBatch())
             batches[task] = replace(given, left=[*given.left, message_ids])
+        if self._traces is not None:
+            self._traces.add(batch, rows.get(Kind.TRACE, ()))
+            self._traces.judged(batch, batches)
         return batches
 
     def _note_forgotten(self, rows: RowsByKind) -> None:
@@ -218,6 +251,8 @@ class BatchResults:
             for row in rows.get(Kind.STATISTICS, ()):
                 self._counters.merge(Counters.from_bytes(row.body))
         self.metrics.note(rows.get(Kind.METRICS, ()), now_ms)
+        if self._events is not None:
+            self._events.add(rows.get(Kind.EVENTS, ()))
         for row in rows.get(Kind.ERROR, ()):
             for error in json.loads(bytes(row.body)):
                 component = row.head.decode()

@@ -21,6 +21,8 @@ from acktree.driver.spout_threads import now_ms
 from acktree.driver.supervisor import Run, Supervisor
 from acktree.errors import MisuseError
 from acktree.topology.describe import Description
+from acktree.traces.events import Event
+from acktree.traces.traces import Traces
 
 __all__ = ["SubmittedTopology"]
 
@@ -54,6 +56,13 @@ class SubmittedTopology(RunningTopology):
     def errors(self) -> Sequence[ReportedError]:
         """What components raised or reported, throttled as ``Config`` says; ``stats()`` counts all."""
         return self._run.errors.kept
+
+    @property
+    def traces(self) -> Traces:
+        """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
+        recorded = self._run.traces
+        set_rate = self._run.watch.set_rate if self.is_running else None
+        return Traces(recorded.store, recorded.settle, set_rate, lambda: recorded.rate)
 
     @property
     def name(self) -> str:
@@ -104,6 +113,14 @@ class SubmittedTopology(RunningTopology):
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,
         )
+
+    def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
+        """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
+        self._run.watch.set_debug(on=on, component=component, percent=percent)
+
+    def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
+        """The last tuples that were logged, 1,000 at most, the newest last."""
+        return self._run.events.recent(limit, component)
 
     def activate(self) -> None:
         """Let the spouts emit again."""

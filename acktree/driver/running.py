@@ -9,6 +9,8 @@ from typing import Protocol, Self, runtime_checkable
 from acktree.core.stats.statistics import ReportedError, Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.topology.describe import Description
+from acktree.traces.events import Event
+from acktree.traces.traces import Traces
 
 __all__ = ["RunningTopology"]
 
@@ -39,6 +41,27 @@ class RunningTopology(Protocol):
     @property
     def dead_letters(self) -> DeadLetters:
         """Messages given up."""
+
+    @property
+    def traces(self) -> Traces:
+        """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
+
+    def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
+        """Log the tuples that components emit, from the next micro-batches on, until the run ends.
+
+        Whole trees are sampled. As Storm's Debug: the tuples go to the ``EventLogger``.
+
+        Args:
+            on: Whether to log them.
+            component: Which; None for all that are not named. To switch those off switches all off.
+            percent: The share of messages, above 0 and up to 100.
+
+        Raises:
+            MisuseError: There is no such component or share, or ``Config(eventlogger_executors=0)``.
+        """
+
+    def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
+        """The last tuples that were logged, 1,000 at most, the newest last."""
 
     def describe(self) -> Description:
         """What runs where."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from threading import Event, Thread
 from typing import Final, Protocol
@@ -29,11 +30,14 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.ticks import Ticks
+from acktree.driver.watch import Watch
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.topology.describe import Description
+from acktree.traces.events import EventLog
+from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["ENDED_QUERY", "Query", "Run", "Supervisor", "no_door"]
 
@@ -123,6 +127,8 @@ class Run:
             released. It does not raise.
         consumers: The metrics consumers; None if the topology ended in an earlier run.
         kill_waits: Set while a kill waits for open messages.
+        events: Where the event log goes.
+        traces: Where traced messages are recorded.
         described: With the user's classes, which the plan does not have; None where only the plan is at hand.
     """
 
@@ -143,6 +149,8 @@ class Run:
     consumers: Consumers | None = None
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None
+    events: EventLog = field(default_factory=lambda: EventLog(None, ""))
+    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
 
     @property
     def name(self) -> str:
@@ -196,6 +204,12 @@ class Run:
         open_count = sum(each.open_count for each in numbers) + self.rows_open()
         counters = [self.results.counters(), *(each.counters for each in numbers)]
         return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
+
+    @cached_property
+    def watch(self) -> Watch:
+        """What operators want to see of the run."""
+        levels = len(self.plan.levels)
+        return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
 
     @property
     def is_idle(self) -> bool:
@@ -408,6 +422,8 @@ class Supervisor:
             steps.callback(self.run.checkpoint.close)
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)
+            steps.callback(self.run.traces.close)
+            steps.callback(self.run.events.close)
             steps.callback(self.run.close_door, self.stopped_by)
             if self.run.consumers is not None:
                 steps.callback(self.run.consumers.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.errors import MisuseError, naming_keywords
+from acktree.errors import AcktreeError, MisuseError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -66,7 +67,12 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
+from acktree.traces import store as traces_store
+from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
+from acktree.traces.recorder import TraceRecorder
+from acktree.traces.traces import FILE
 from acktree.ui.door import Door
 from acktree.ui.observer import own_version
 
@@ -84,6 +90,7 @@ def submit(
     checkpoint: str | Path,
     spark: SparkSession | None = None,
     config: Config | None = None,
+    event_logger: EventLogger | None = None,
 ) -> SubmittedTopology:
     """Run a topology on Spark.
 
@@ -95,6 +102,7 @@ def submit(
         spark: The session to run in. Without one a local session with our settings is made, and stopped with
             the topology.
         config: The settings; each has a default.
+        event_logger: Where tuples go while ``running.debug`` is on; None for files in the checkpoint.
 
     Returns:
         The handle. The spouts open once the first micro-batch has warmed the query up.
@@ -117,14 +125,18 @@ def submit(
 
     def start() -> SubmittedTopology:
         if isinstance(where, str):
-            return _submit_at(where, topology, spark, config)
-        return _submit_in(where, topology, spark, config)
+            return _submit_at(where, topology, spark, config, event_logger)
+        return _submit_in(where, topology, spark, config, event_logger)
 
     return start_interruptibly(start, topology.name, where)
 
 
 def _submit_in(
-    folder: Path, topology: Topology, spark: SparkSession | None, config: Config
+    folder: Path,
+    topology: Topology,
+    spark: SparkSession | None,
+    config: Config,
+    event_logger: EventLogger | None,
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     began = time.monotonic()
@@ -136,12 +148,18 @@ def _submit_in(
         else:
             session, give_back = _session(topology, spark)
             given_up.callback(give_back)
-            running = _start(session, give_back, topology, held, config, began)
+            running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
 
 
-def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config: Config) -> SubmittedTopology:
+def _submit_at(
+    url: str,
+    topology: Topology,
+    spark: SparkSession | None,
+    config: Config,
+    event_logger: EventLogger | None,
+) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
     refuse_letters_beside(url, topology, config)
@@ -155,7 +173,7 @@ def _submit_at(url: str, topology: Topology, spark: SparkSession | None, config:
         if held.has_ended and not held.letters_to_redrive:
             running = _ended(topology, held, config, give_back)
         else:
-            running = _start(session, give_back, topology, held, config, began)
+            running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
 
@@ -201,6 +219,7 @@ def _ended(
         stop_session=give_back,
         described=topology.describe(held.partitions),
         log=RunLog(topology.name),
+        traces=_traces(held, plan),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -223,6 +242,7 @@ def _start(
     held: Checkpoint,
     config: Config,
     began: float,
+    event_logger: EventLogger | None,
 ) -> SubmittedTopology:
     ship_code(session)
     if held.files.is_seen:
@@ -246,11 +266,13 @@ def _start(
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     metrics_log = FileMetricsLog(held.folder, held.last_committed(), held.files)
     door = _door(held) if config.control else None
+    traces = _traces(held, plan)
+    events = EventLog(event_logger or _event_files(held), topology.name)
     run = Run(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal, metrics_log),
+        results=BatchResults(plan, acker, errors, journal, metrics_log, traces, events),
         threads=threads,
         dead_letters=letters,
         errors=errors,
@@ -263,6 +285,8 @@ def _start(
         close_door=no_door if door is None else door.close,
         described=topology.describe(held.partitions),
         consumers=Consumers(config, topology.name, errors),
+        events=events,
+        traces=traces,
     )
     _add_spouts(topology, run, recorder)
     _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
@@ -272,6 +296,8 @@ def _start(
         acker.forget_before(plan.first_sequences)
     run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
+    if inbox.has_watch:  # what operators wanted to see of the last run
+        inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)
@@ -295,6 +321,7 @@ def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> N
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
         recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
+        run.traces.emitted,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -379,6 +406,22 @@ def _letters(
         place = held.dead_letters if held.files.is_seen else IN_MEMORY
         return DeadLetters(place, send, is_open=is_open, create=True)
     return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
+
+
+def _event_files(held: Checkpoint) -> EventLogger | None:
+    """The default event logger: files in the checkpoint if that is a folder."""
+    return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
+
+
+def _traces(held: Checkpoint, plan: Plan) -> TraceRecorder:
+    """Where traced messages are recorded: in the checkpoint if that is a folder, else in memory."""
+    place: Path | str = held.folder / FILE if held.files.is_seen else traces_store.IN_MEMORY
+    store = None
+    try:
+        store = traces_store.TraceStore(place)
+    except (AcktreeError, OSError, sqlite3.Error) as error:
+        log.warning("topology=%s records no traces: %s", plan.topology.name, error)
+    return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms)
 
 
 def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:

@@ -120,6 +120,11 @@ class Plan:
         return any(spout.told_columns for spout in self.topology.spouts)
 
     @property
+    def trace_rate(self) -> float:
+        """The share of messages that is traced until an operator names another one."""
+        return self.config.trace_sample_rate if self.is_tracking else 0.0
+
+    @property
     def timeout_ms(self) -> int | None:
         """The message timeout; None when messages never time out."""
         return round(self.config.message_timeout_secs * 1000) if self.config.enable_message_timeouts else None

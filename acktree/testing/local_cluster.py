@@ -21,6 +21,7 @@ from acktree.config import Config
 from acktree.errors import MisuseError, naming_keywords
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
+from acktree.traces.events import EventLogger
 
 
 class LocalCluster:
@@ -44,8 +45,17 @@ class LocalCluster:
         return f"LocalCluster(now_ms={self.now_ms}, {len(self._running)} topologies)"
 
     @naming_keywords
-    def submit(self, topology: Topology, *, config: Config | None = None) -> LocalTopology:
+    def submit(
+        self,
+        topology: Topology,
+        *,
+        config: Config | None = None,
+        event_logger: EventLogger | None = None,
+    ) -> LocalTopology:
         """Open a topology's spouts; it moves with :meth:`advance`.
+
+        Args:
+            event_logger: Where tuples go while ``debug`` is on; ``events`` has the last ones anyway.
 
         Raises:
             SpoutError: A spout's ``open`` raised; those that were open are closed again.
@@ -54,7 +64,9 @@ class LocalCluster:
             TopologyError: ``topology`` is none: a builder, for example.
         """
         refuse_other_than_topology(topology, "submit")
-        running = LocalTopology(topology, config or Config(), lambda: self.now_ms, self._advance_until)
+        running = LocalTopology(
+            topology, config or Config(), lambda: self.now_ms, self._advance_until, event_logger
+        )
         self._running.append(running)
         return running
 

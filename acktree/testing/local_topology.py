@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import product
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -30,6 +31,7 @@ from acktree.driver.error_log import ErrorLog
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
+from acktree.driver.watch import Watch
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
@@ -38,8 +40,13 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
+from acktree.traces.events import Event, EventLog, EventLogger
+from acktree.traces.recorder import TraceRecorder
+from acktree.traces.store import TraceStore
+from acktree.traces.traces import Traces
 
 __all__ = ["LocalTopology"]
 
@@ -107,6 +114,7 @@ class LocalTopology(RunningTopology):
         config: Config,
         now_ms: Callable[[], int],
         advance_until: Callable[[Callable[[], bool], int | None], bool],
+        event_logger: EventLogger | None = None,
     ) -> None:
         """Open every spout task.
 
@@ -125,7 +133,19 @@ class LocalTopology(RunningTopology):
         self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
         self._stores: dict[tuple[int, int], MemoryStore] = {}
-        self._results = BatchResults(self.plan, MemoryAcker(Acker(self.plan)), self._error_log)
+        self._recorded = TraceRecorder(
+            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
+        )
+        self._order: WatchOrder | None = None
+        self._watch = Watch(self.plan, self._recorded, self._obey)
+        self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
+        self._results = BatchResults(
+            self.plan,
+            MemoryAcker(Acker(self.plan)),
+            self._error_log,
+            traces=self._recorded,
+            events=self._events,
+        )
         self._batch_id = -1
         self._inbox = _LocalInbox()
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -153,6 +173,12 @@ class LocalTopology(RunningTopology):
     def dead_letters(self) -> DeadLetters:
         """Messages given up, as on Spark but in memory."""
         return self._dead_letters
+
+    @property
+    def traces(self) -> Traces:
+        """Traced messages, as on Spark but in memory."""
+        recorded = self._recorded
+        return Traces(recorded.store, set_rate=self._watch.set_rate, rate=lambda: recorded.rate)
 
     @property
     def is_running(self) -> bool:
@@ -213,6 +239,14 @@ class LocalTopology(RunningTopology):
         if with_ticks:
             due.append(self._ticks.next_ms())
         return min((at for at in due if at is not None), default=None)
+
+    def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
+        """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
+        self._watch.set_debug(on=on, component=component, percent=percent)
+
+    def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
+        """The last tuples that were logged, 1,000 at most, the newest last."""
+        return self._events.recent(limit, component)
 
     def activate(self) -> None:
         """Let the spouts emit again."""
@@ -317,6 +351,7 @@ class LocalTopology(RunningTopology):
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
             steps.callback(self._end_worker)
+            steps.callback(self._events.close)
             for task in self._tasks.values():
                 steps.callback(task.close)
                 steps.callback(task.deactivate)
@@ -335,7 +370,7 @@ class LocalTopology(RunningTopology):
             )
         spout_host = SpoutHost(
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
-            self._recorder.acked, self._recorder.mark_settled,
+            self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
@@ -386,9 +421,16 @@ class LocalTopology(RunningTopology):
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
                     yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+        order = self._order
+        for level, partition in product(range(len(self.plan.levels) if order else 0), range(partitions)):
+            head = b"" if order is None else order.to_bytes()
+            yield WireRow(partition, level, Kind.WATCH, -1, 0, clock_ms, head, b"")
         for level, due in self._ticks.due(clock_ms).items():
             for partition in range(partitions):
                 yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+
+    def _obey(self, order: WatchOrder) -> None:
+        self._order = order
 
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())

@@ -39,7 +39,7 @@ from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.tasks.spouts.task import OpenMessage
 from acktree.texts import error_text, short_repr
-from acktree.ui import letters
+from acktree.ui import letters, tracing
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.places import (
@@ -210,11 +210,32 @@ class _Desk:
             return _json({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
         if path == "/v1/log-levels":
             return _json(self._levels.shown())
+        if path == "/v1/events" or path.startswith("/v1/traces"):
+            return _json(self._recorded(path, query))
         if path == "/v1/dead-letters":
             return _json(letters.page(self.run.dead_letters, query))
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
             return _json(letters.whole(self.run.dead_letters, int(found[1])))
         raise _unknown(path)
+
+    def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Traces and logged tuples."""
+        if path == "/v1/events":
+            return tracing.events(self._running.events, query)
+        traces = self._running.traces
+        if path == "/v1/traces":
+            return tracing.page(traces, query)
+        named = re.fullmatch(r"/v1/traces/(-?\d{1,19})", path)
+        if named is None:
+            raise _unknown(path)
+        root = int(named[1])
+        found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise _RefusedError(
+                404, f"there is no trace of root {root}", f"topology {self.run.name!r}",
+                "ask for traces without a root: those are stored",
+            )  # fmt: skip
+        return found
 
     def post(self, path: str, given: Mapping[str, Any]) -> bytes:
         """Carry out an order; returns what came of it."""
@@ -240,6 +261,16 @@ class _Desk:
                 return {"done": True, "wait_secs": shown}
             case "/v1/log-levels":
                 return self._levels.change(given)
+            case "/v1/debug":
+                component = given.get("component")
+                self._running.debug(
+                    on=given.get("on") is not False,
+                    component=None if component is None else str(component),
+                    percent=float(given.get("percent") or 0),
+                )
+            case "/v1/trace":
+                self._running.traces.rate = float(given.get("rate") or 0)
+                return {"done": True, "rate": self._running.traces.rate}
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":

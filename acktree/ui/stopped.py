@@ -10,9 +10,10 @@ from typing import Final
 
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.errors import ConfigError
+from acktree.traces.traces import Traces
 from acktree.ui.client import Found
 
-__all__ = ["is_held", "letters_of"]
+__all__ = ["is_held", "letters_of", "traces_of"]
 
 _LOCKS: Final = Path("/proc/locks")
 
@@ -28,6 +29,22 @@ def is_held(checkpoint: Path) -> bool:
     except OSError:
         return False
     return f" {os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino} " in listed
+
+
+def traces_of(found: Found) -> Traces:
+    """The traces of a topology, read without its driver. Close them.
+
+    Raises:
+        ConfigError: Its checkpoint is at a URL, where they are kept in the driver's memory.
+        CheckpointError: The file cannot be read.
+    """
+    if found.folder is None:
+        raise ConfigError(
+            "its checkpoint is at a URL, so its traces were in the memory of its driver",
+            found.checkpoint,
+            "ask while it runs",
+        )
+    return Traces.of_checkpoint(found.folder)
 
 
 @contextmanager

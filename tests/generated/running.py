@@ -68,8 +68,14 @@ def batches(drawn: Drawn) -> range:
     return range(max((message.batch for message in drawn.messages), default=-1) + 1)
 
 
-def run_locally(drawn: Drawn, config: Config) -> Outcome:
-    """Run it in a ``LocalCluster``; each batch runs through before the next is fed."""
+def run_locally(
+    drawn: Drawn, config: Config, look: Callable[[LocalTopology], object] = lambda _: None
+) -> Outcome:
+    """Run it in a ``LocalCluster``; each batch runs through before the next is fed.
+
+    Args:
+        look: Called at the end.
+    """
     topology, spouts = build(drawn)
     with LocalCluster() as cluster:
         running = cluster.submit(topology, config=config)
@@ -81,6 +87,7 @@ def run_locally(drawn: Drawn, config: Config) -> Outcome:
         for _ in range(len(drawn.messages) + 1):  # where few may be open, each waits for the one before
             cluster.advance(config.message_timeout_secs * 1.2)
         assert running.has_ended, "some message has no verdict"
+        look(running)
         return seen(drawn, spouts, running.stats(), emitted_by(drawn, running))
 
 

@@ -113,6 +113,11 @@ class Tracker:
         }
         return Outcome(verdicts, blamed, self._tuples, counts)
 
+    def trees(self) -> Mapping[int, Node]:
+        """The tree of each tracked message, by its number."""
+        pairs = zip(self._drawn.messages, self._messages, strict=True)
+        return {number: root for number, (message, root) in enumerate(pairs) if message.is_tracked}
+
     def size(self) -> int:
         """How many copies of tuples there are in all."""
         return sum(map(len, self._arrivals.values()))

@@ -37,6 +37,7 @@ NOT_MADE_BY_USERS = frozenset(
         "TaskContext",
         "TimerMetric",
         "Topology",
+        "Traces",
         "Tuple",
         "WorkerContext",
     }
@@ -154,12 +155,13 @@ MEMBERS = """
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
-            error_throttle_interval_secs execute_timeout_secs fail_forgotten from_mapping inbox_max_bytes
-            inbox_max_messages max_error_report_per_interval max_spout_pending message_timeout_secs
+            error_throttle_interval_secs eventlogger_executors execute_timeout_secs
+            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages
+            max_error_report_per_interval max_spout_pending message_timeout_secs
             partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             metrics_consumers metrics_interval_secs spout_wait_strategy stats_sample_rate
-            survive_power_cut task_hooks tick_tuple_freq_secs to_mapping
+            survive_power_cut task_hooks tick_tuple_freq_secs to_mapping trace_sample_rate
             without_secrets worker_hooks worker_max_bytes
     CounterMetric: inc kind taken
     CustomGrouping: choose_tasks prepare
@@ -174,6 +176,8 @@ MEMBERS = """
     Description: data mermaid
     EmitInfo: batch count out_tasks stream task_id values
     EndOfStream:
+    Event: component from_json root stream task_id time_ms to_json values
+    EventLogger: close log open
     Failure: attempt cause component exception exception_types final from_bytes kind others reason
             to_bytes traceback
     FailureCause: EXCEPTION FAILED_BY_BOLT GAVE_UP HUNG KILLED_WORKER MISUSE TIMEOUT
@@ -193,8 +197,8 @@ MEMBERS = """
     Level: bolts index stateful
     LoggingMetricsConsumer: cleanup handle_data_points prepare
     LocalCluster: advance close submit tuples
-    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters describe
-            due_ms errors has_ended is_running kill name now_ms round stats tuples
+    LocalTopology: activate await_idle await_termination beat close deactivate dead_letters debug describe
+            due_ms errors events has_ended is_running kill name now_ms round stats traces tuples
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
@@ -204,8 +208,8 @@ MEMBERS = """
     Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
-    RunningTopology: activate await_idle await_termination deactivate dead_letters describe errors
-            is_running kill name stats
+    RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
+            events is_running kill name stats traces
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutAckInfo: complete_latency_ms message_id spout_task_id
@@ -219,7 +223,8 @@ MEMBERS = """
     StoppedBySignal:
     StreamDeclaration: fields name schema
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
-            errors has_ended is_running is_warm kill message_timeout_secs name rebalance stats
+            debug errors events has_ended is_running is_warm kill message_timeout_secs name rebalance stats
+            traces
     Subscription: grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
@@ -230,6 +235,12 @@ MEMBERS = """
     TimerMetric: kind taken time update
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout
+    Trace: children failed message more tuples unacked
+    TracedMessage: attempt component emitted_ms message_id reason retry_of root spout stream task_id
+            traceback tuples values verdict verdict_ms
+    TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
+            stream task_id together took_ms values
+    Traces: attempts close find get of_checkpoint rate
     Tuple: anchors as_dict attempt component fields is_tick stream task_id values
     UserMetric: count kind mean percentile rates spread sum value
     Verdict: ACKED FAILED TIMED_OUT

@@ -63,6 +63,12 @@ class Kind(IntEnum):
     """Roots of tuples that a bolt neither acked, failed nor keeps; for the driver."""
     METRICS = 20
     """What metrics of users grew by in one task, for the driver."""
+    WATCH = 21
+    """What operators want to see, for every level, while it is not what the settings say."""
+    EVENTS = 22
+    """Emitted tuples for the event log, for the driver."""
+    TRACE = 23
+    """What happened to the tuples of traced messages in one level and partition, for the driver."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

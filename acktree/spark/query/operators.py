@@ -7,6 +7,7 @@ A stateless level is a function for ``mapInArrow``. A stateful level is a proces
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -113,7 +114,9 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
 
             def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
-                return run_level(plan, level, partition, rows, read_chunk=reader, monitor=monitor)
+                return run_level(
+                    plan, level, partition, rows, read_chunk=reader, monitor=monitor, now_ms=_now_ms
+                )
 
             reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
             out = isolation(places, plan, level, partition).run(run_it)
@@ -121,6 +124,10 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             plan.worker.end_with_process()
 
     return run
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
@@ -164,7 +171,7 @@ class RememberingOperator(StatefulProcessor):
 
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
-                return run_level(plan, self._level, partition, given, store, monitor=monitor)
+                return run_level(plan, self._level, partition, given, store, monitor=monitor, now_ms=_now_ms)
 
             alone = isolation(self._places, plan, self._level, partition)
             kept = MapStateStore(self._blobs)

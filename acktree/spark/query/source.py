@@ -21,7 +21,7 @@ import os
 import select
 import time
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from acktree.checkpoint.inbox_files import (
     Taken,
     Work,
     entries_after,
+    newest_watch,
     read_chunk,
 )
 from acktree.checkpoint.pace import Pace
@@ -164,6 +165,7 @@ class InboxReader(DataSourceStreamReader):
                     for partition in range(self._partitions):
                         head = json.dumps(due).encode()
                         rows[partition].append(_row(partition, int(level), Kind.TICK, -1, entry.number, head))
+        self._add_watch(rows, end["chunk"])
         data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
         chunk: tuple[Entry, Chunk] | None = None
         work = Work.read(self._folder, self._disk)
@@ -180,6 +182,16 @@ class InboxReader(DataSourceStreamReader):
         head = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
         rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, head))
         return [Slices(part) for part in rows]
+
+    def _add_watch(self, rows: list[list[WireRow]], end: int) -> None:
+        """Add what operators want to see, for each level and partition; nothing if they gave no order."""
+        entry = newest_watch(self._disk.names(self._folder), end)
+        if entry is None:
+            return
+        given = json.loads(self._disk.read(self._folder / entry.name))
+        head = given["order"].encode()
+        for partition, level in product(range(self._partitions), range(given["levels"])):
+            rows[partition].append(_row(partition, level, Kind.WATCH, -1, entry.number, head))
 
     def _between(self, start: int, end: int) -> list[Entry]:
         found = map(Entry.of_name, self._disk.names(self._folder))

@@ -151,6 +151,9 @@ class ConcurrentTask(BoltTask):
         rows = unit.rows
         if self.acks and not self.flushes:
             ack_open(rows)
+        if rows.traced is not None:
+            for call in unit.calls:
+                rows.traced.note_call(call.row, call.began, call.spent_ms)
         self._count_executed(rows, unit.spent_ms)
         if self.watch is not None:
             for call in unit.calls:

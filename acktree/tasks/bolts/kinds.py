@@ -49,7 +49,7 @@ class BasicBoltTask(BoltTask):
         # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
         tup = rows.handle(0)
         unshared = getrefcount(tup)
-        for row in range(len(rows.lineage)):
+        for row in rows.steps():
             if getrefcount(tup) != unshared:
                 tup = rows.handle(row)
             mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
@@ -109,7 +109,7 @@ class HandBoltTask(BoltTask):
         self.collector.rows = rows
         tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
         unshared = getrefcount(tup)
-        for row in range(len(rows.lineage)):
+        for row in rows.steps():
             if getrefcount(tup) != unshared:
                 tup = rows.handle(row)
             mark[0] = tup._row = row  # noqa: SLF001

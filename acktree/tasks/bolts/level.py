@@ -34,6 +34,7 @@ from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
+from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
@@ -54,6 +55,7 @@ def run_level(
     read_chunk: ReadChunk | None = None,
     on_emit: OnEmit | None = None,
     monitor: ExecutionMonitor | None = None,
+    now_ms: Callable[[], int] | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
@@ -66,6 +68,7 @@ def run_level(
         read_chunk: Reads a chunk from the inbox; for the source level.
         on_emit: Called with every batch that a component emits here.
         monitor: Notes which row is executed; a no-op monitor by default.
+        now_ms: The time, for traces; None for the micro-batch's clock.
 
     Returns:
         Rows for other levels and for the driver. Nothing runs before the first is read.
@@ -73,12 +76,12 @@ def run_level(
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor)
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor, now_ms)
     _begin_worker(plan, index, outputs)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
     chunks: list[Chunk] = []
-    for row in mine:
+    for row in _obeying(outputs, mine):
         if row.kind == Kind.FRAME:
             frame = Frame.from_wire(row)
             frames.setdefault(frame.subscriber, []).append(frame)
@@ -113,6 +116,15 @@ def _begin_worker(plan: Plan, index: int, outputs: Outputs) -> None:
         outputs.error(bolt.id, bolt.task_ids[0], failure_of(error, bolt.id))
 
 
+def _obeying(outputs: Outputs, rows: Iterable[WireRow]) -> Iterator[WireRow]:
+    """The rows without orders of operators, which come first and are carried out."""
+    for row in rows:
+        if row.kind == Kind.WATCH:
+            outputs.obey(WatchOrder.from_bytes(row.head))
+        else:
+            yield row
+
+
 def _run_bolt(
     component: Component,
     frames: list[Frame],
@@ -125,6 +137,7 @@ def _run_bolt(
         for task, part in frame.by_task():
             by_task.setdefault(task, []).append(part)
     concurrent: list[ConcurrentTask] = []
+    ran: list[BoltTask] = []
     for task in outputs.plan.hosted(component, outputs.partition):
         given = by_task.get(task, [])
         if not given and tick_secs is None:
@@ -134,6 +147,7 @@ def _run_bolt(
             running.tick(tick_secs)
         for frame in given:
             running.run(frame)
+        ran.append(running)
         if isinstance(running, ConcurrentTask):
             concurrent.append(running)  # its tuples are executed with those of the other tasks
         else:
@@ -144,6 +158,9 @@ def _run_bolt(
         outputs.monitor.end()
     for running in concurrent:
         running.finish()
+    outputs.tracer.end_bolt(
+        (component.id, running.task, *held) for running in ran for held in running.moved_tuples()
+    )
 
 
 def _emit_rows(row: WireRow, outputs: Outputs) -> None:
@@ -164,6 +181,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
         roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
     router = Router(component, task, outputs, chunk_at=row.sequence)
+    outputs.tracer.watch_messages(rows, name, values)
     refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
     if len(roots):
         # The owner is minus the task: these roots have no sequence. See tasks/spouts/verdict_batch.py.
@@ -189,6 +207,7 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
         rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
     # A subscriber gets one frame of a slice in each partition, so the first sequence defines the order.
     router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
+    outputs.tracer.watch_messages(rows, chunk.component, chunk.values)
     emission = Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks)
     refused = {**router.route(emission, rows), **_without_target(chunk, plan)}
     if chunk.is_tracked:

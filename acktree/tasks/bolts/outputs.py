@@ -19,9 +19,12 @@ from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.bolts.emitted_events import EmittedEvents
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.tracing import Tracer
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
+from acktree.tasks.watch_order import WatchOrder
 
 OnEmit = Callable[[str, str, pa.RecordBatch], None]
 """Called with (component, stream, batch)."""
@@ -38,6 +41,7 @@ class Outputs:
         clock_ms: int,
         on_emit: OnEmit | None = None,
         monitor: ExecutionMonitor | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
         """Start empty.
 
@@ -48,11 +52,15 @@ class Outputs:
             clock_ms: The micro-batch's clock.
             on_emit: Called with every batch that a component emits, before it is routed.
             monitor: Notes which row is executed; a no-op monitor by default.
+            now_ms: The time, in milliseconds since 1970, for traces; None for the micro-batch's clock.
         """
         self.on_emit = on_emit
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.counters = Counters()
+        clock = now_ms or (lambda: clock_ms)
+        self.events = EmittedEvents(clock)
+        self.tracer = Tracer(plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}
@@ -115,6 +123,11 @@ class Outputs:
         if self.plan.config.debug:
             self._emitted.append((component, stream, batch))
 
+    def obey(self, order: WatchOrder) -> None:
+        """Take what operators want to see, before anything is executed."""
+        self.tracer.obey(order)
+        self.events.order = order if order.debug else None
+
     def payload(self, roots: Int64s, values: Buffer) -> None:
         """Add the values of messages as an encoded batch, one row each. Read if one fails or stays open."""
         self._payloads.append((roots, values))
@@ -169,9 +182,17 @@ class Outputs:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
         for component, forgotten in self._forgotten.items():
             yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
+        yield from self._rows_to_look_at()
+
+    def _rows_to_look_at(self) -> Iterator[WireRow]:
+        """Tuples and numbers for operators."""
         for component, stream, batch in self._emitted:
             head = json.dumps((component, stream)).encode()
             yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
+        if events := self.events.body():
+            yield self._row(Kind.EVENTS, b"", events)
+        if traced := self.tracer.body():
+            yield self._row(Kind.TRACE, b"", traced)
         if self.counters:
             yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
         for metrics in self._metrics:

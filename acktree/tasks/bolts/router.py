@@ -144,6 +144,8 @@ class Router:
             return {}
         outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
         outputs.emitted(self._component.id, emission.stream, emission.batch)
+        if outputs.events.order is not None:
+            outputs.events.note(self._component.id, self._task, emission, rows)
         routes = self._routes_of(emission.stream)
         needs_mixes = any(
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
@@ -217,14 +219,14 @@ class Router:
         tasks, subscriber, sequence = copies.tasks, route.subscription.subscriber, self._sequence
         self._sequence += self._step
         channel = _channel(self._component.id, emission.stream, partition)
-        self._outputs.frame(
-            partition,
-            Frame(
-                self._component.id, emission.stream, subscriber, self._task, sequence,
-                int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
-                copies.batch, _lineage_of(copies, emission.joins, rows, channel),
-            ),
+        frame = Frame(
+            self._component.id, emission.stream, subscriber, self._task, sequence,
+            int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
+            copies.batch, _lineage_of(copies, emission.joins, rows, channel),
         )  # fmt: skip
+        if rows.traced is not None or emission.joins:
+            self._outputs.tracer.link(frame, copies.parents, copies.emitted, emission.joins, rows)
+        self._outputs.frame(partition, frame)
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)

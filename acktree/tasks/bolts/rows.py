@@ -8,7 +8,7 @@ XOR of two equal edges is zero, which could make a false ACKED.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, NoReturn, Self
 
@@ -19,6 +19,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
 from acktree.core.tracking.lineage import Lineage, Runs, Sparse
 from acktree.errors import MisuseError
+from acktree.tasks.bolts.traced_rows import TracedRows
 
 OPEN: Final = 0
 ACKED: Final = 1
@@ -40,6 +41,7 @@ class InboundRows:
         owner: The collector that may ack these tuples; None for rows that are never acked.
         came_ms: The clock of the micro-batch that brought the rows; -1 if latency is not measured.
         began: Row -> when its execution began, in seconds of a monotonic clock; empty if not sampled.
+        traced: Which rows belong to traced messages; None if none does.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class InboundRows:
         self.owner: object = None
         self.came_ms = -1
         self.began: dict[int, float] = {}
+        self.traced: TracedRows | None = None
 
     @cached_property
     def ack_values(self) -> Int64s:
@@ -139,6 +142,10 @@ class InboundRows:
     def of_clock(cls, secs: float) -> InboundRows:
         """A tick: one untracked tuple from ``__system`` that holds the interval in seconds."""
         return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), [(secs,)])
+
+    def steps(self) -> Iterable[int]:
+        """All rows in order; traced ones are timed."""
+        return range(len(self.lineage)) if self.traced is None else self.traced.steps()
 
     def handle(self, row: int) -> Tuple:
         """The :class:`Tuple` that points to one row."""

@@ -48,6 +48,7 @@ from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
+from acktree.tasks.bolts.tracing import note_reason
 from acktree.tasks.bolts.watch import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.failures import failure_of
 from acktree.tasks.own_metrics import grown_metrics, task_services
@@ -262,6 +263,8 @@ class BoltTask(ABC):
         else:
             self.fail_rows(rows, np.arange(len(rows.lineage)), refused)
         spent_ms = (perf_counter() - started) * _MS
+        if rows.traced is not None:
+            rows.traced.note_batch(started, spent_ms)
         self._count_executed(rows, spent_ms)
         self.measure(rows, spent_ms)
         self.send(rows)
@@ -274,6 +277,7 @@ class BoltTask(ABC):
             frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.owner = self.owner
+        self.outputs.tracer.watch(rows, self.component.id, self.task)
         if self.memory is not None or self.flushes:
             self.seen.append(rows)
             self.started.append(perf_counter())
@@ -355,6 +359,10 @@ class BoltTask(ABC):
             self._tell_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
         self._raised_in("cleanup", self.call_cleanup)
+
+    def moved_tuples(self) -> Sequence[tuple[InboundRows, int]]:
+        """Tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
+        return () if self.memory is None else self.memory.moved_tuples()
 
     def _tell_forgotten(self, left: Iterable[Left]) -> None:
         """Report tuples that nobody can ack any more; fail them if the configuration says so."""
@@ -441,7 +449,9 @@ class BoltTask(ABC):
             self.watch.note(rows)
         for row in which.tolist():
             rows.fate[row] = FAILED
-        self.outputs.fail(rows.lineage.roots_of(which), failure_of(error, self.component.id, reason))
+        failure = failure_of(error, self.component.id, reason)
+        note_reason(rows, which.tolist(), failure)
+        self.outputs.fail(rows.lineage.roots_of(which), failure)
 
     def blame(self, rows: InboundRows, row: int) -> None:
         """Something that is watched may have changed: if it has, the tuple that did it fails."""

@@ -451,6 +451,7 @@ class SpoutTask:
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
                 self._chunks.add(number + offset, chunk, run.message_ids)
+                self._host.note_emitted(chunk, run.message_ids)
             else:
                 self._host.inbox.release(number + offset)
         if self._watch is not None:
@@ -575,6 +576,7 @@ class SpoutTask:
             earlier = {place.chunk for place in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
                 self._chunks.add(number + offset, chunk, part.message_ids)
+                self._host.note_emitted(chunk, part.message_ids)
                 if not self.spout.redelivers:
                     self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
             self._chunks.release_unneeded(earlier)

@@ -7,9 +7,11 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -22,11 +24,12 @@ from starlette.routing import Route
 from acktree.config import Config
 from acktree.errors import AcktreeError, MisuseError
 from acktree.logs import logger
-from acktree.ui import letters
+from acktree.traces.events import FOLDER, read_events
+from acktree.ui import letters, tracing
 from acktree.ui.client import DoorError, NobodyRunsError
 from acktree.ui.observer import user_name
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
-from acktree.ui.stopped import letters_of
+from acktree.ui.stopped import letters_of, traces_of
 from acktree.ui.web import metrics, ours, storm, storm_components
 from acktree.ui.web.guard import COOKIE, NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
@@ -41,6 +44,7 @@ _NUMBER_SETTINGS: Final = ("topology.message.timeout.secs", "topology.debug")
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
+    "traces.js": "text/javascript; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
@@ -147,8 +151,8 @@ class _Handlers:
             (f"{one}/kill/{{secs}}", self._storm_order("kill"), True),
             (f"{one}/rebalance/{{secs}}", self._rebalance, True),
             (f"{one}/logconfig", self._set_log_levels, True),
-            (f"{one}/debug/{{action}}/{{percent}}", self._not_built, True),
-            (f"{component}/debug/{{action}}/{{percent}}", self._not_built, True),
+            (f"{one}/debug/{{action}}/{{percent}}", self._storm_debug, True),
+            (f"{component}/debug/{{action}}/{{percent}}", self._storm_debug, True),
             (f"{mine}/healthz", self._health, False),
             (f"{mine}/readyz", self._health, False),
             (f"{mine}/page", self._about, False),
@@ -163,6 +167,11 @@ class _Handlers:
             (f"{mine}/topologies/{{id}}/dead-letters/redrive", self._order("dead-letters/redrive"), True),
             (f"{mine}/topologies/{{id}}/dead-letters/purge", self._order("dead-letters/purge"), True),
             (f"{mine}/topologies/{{id}}/dead-letters/{{letter:int}}", self._letter, False),
+            (f"{mine}/topologies/{{id}}/traces", self._traces, False),
+            (f"{mine}/topologies/{{id}}/traces/{{root}}", self._trace, False),
+            (f"{mine}/topologies/{{id}}/trace", self._order("trace"), True),
+            (f"{mine}/topologies/{{id}}/debug", self._order("debug"), True),
+            (f"{mine}/topologies/{{id}}/events", self._logged, False),
             (f"{mine}/topologies/{{id}}/activate", self._order("activate"), True),
             (f"{mine}/topologies/{{id}}/deactivate", self._order("deactivate"), True),
             (f"{mine}/topologies/{{id}}/kill", self._order("kill"), True),
@@ -247,6 +256,17 @@ class _Handlers:
 
         return answer
 
+    def _storm_debug(self, request: Request) -> Response:
+        seen, parts = self._one(request), request.path_params
+        percent = _secs(parts["percent"])
+        if parts["action"] not in {"enable", "disable"}:
+            raise MisuseError(f"there is no {parts['action']!r:.40}", "debug", "enable or disable")
+        is_on = parts["action"] == "enable" and percent > 0
+        order = {"on": is_on, "component": parts.get("component"), "percent": percent or 100}
+        self._ordered(seen, "debug", order)
+        done = {"topologyOperation": f"debug/{parts['action']}", "topologyId": seen.snapshot.id}
+        return JSONResponse(done | {"status": "success"})
+
     def _rebalance(self, request: Request) -> Response:
         seen = self._one(request)
         return _error(
@@ -278,11 +298,6 @@ class _Handlers:
         seen = await run_in_threadpool(self._one, request)
         told = await run_in_threadpool(self._ordered, seen, "log-levels", order)
         return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
-
-    def _not_built(self, _: Request) -> Response:
-        return _error(501, "Not Implemented", "acktree does not have this order")
-
-    # ---- ours ---------------------------------------------------------------------------------------------
 
     def _snapshot(self, request: Request) -> Response:
         named = request.query_params.get("topology")
@@ -323,6 +338,31 @@ class _Handlers:
             return JSONResponse(seen.found.door.get(f"dead-letters/{number}"))
         with letters_of(seen.found) as store:
             return JSONResponse(letters.whole(store, number))
+
+    def _logged(self, request: Request) -> Response:
+        seen, query = self._one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("events", query))
+        folder = (seen.found.folder or Path()) / FOLDER
+        return JSONResponse(tracing.events(partial(read_events, folder), query))
+
+    def _traces(self, request: Request) -> Response:
+        seen, query = self._one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("traces", query))
+        with closing(traces_of(seen.found)) as traces:
+            return JSONResponse(tracing.page(traces, query))
+
+    def _trace(self, request: Request) -> Response:
+        seen, query = self._one(request), dict(request.query_params)
+        root = _root(request.path_params["root"])
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get(f"traces/{root}", query))
+        with closing(traces_of(seen.found)) as traces:
+            found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise UnknownTopologyError(f"there is no trace of root {root}")
+        return JSONResponse(found)
 
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
@@ -379,6 +419,12 @@ def _window(request: Request) -> str:
             f"there is no window {window!r:.40}", "window=", f"one of {', '.join(STORM_WINDOWS)}"
         )
     return window
+
+
+def _root(text: str) -> int:
+    with suppress(ValueError):
+        return int(text)
+    raise UnknownTopologyError(f"{text!r:.40} is no root")
 
 
 def _secs(text: str) -> float:

@@ -27,6 +27,9 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.topology import Topology
+from acktree.traces.recorder import TraceRecorder
+from acktree.traces.store import TraceStore
+from acktree.traces.traces import FILE
 from acktree.ui.door import Door
 
 
@@ -87,13 +90,16 @@ class Started:
         self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(self.held.files.disk, "1.2.3")
+        traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, self.held.run_salt)
         self.run = Run(
             plan=plan, checkpoint=self.held, inbox=inbox, results=BatchResults(plan, None, errors),
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
             stop_session=lambda: None, recorder=recorder, close_door=self.door.close,
-            described=numbered.describe(2), log=RunLog(name),
+            described=numbered.describe(2), log=RunLog(name), traces=traces,
         )  # fmt: skip
-        host = SpoutHost(inbox, recorder.record, lambda *_: None, self.held.reserve)
+        host = SpoutHost(
+            inbox, recorder.record, lambda *_: None, self.held.reserve, note_emitted=traces.emitted
+        )
         for spout in numbered.spouts:
             for task_id in spout.task_ids:
                 bare = plan.topology.components[spout.id]

@@ -1,5 +1,6 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
 import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
+import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
@@ -36,6 +37,8 @@ async function load() {
     if (!id) state.detail = null;
     else if (kind === "component") state.detail = await ask(`/topologies/${encodeURIComponent(id)}/components/${encodeURIComponent(name)}?window=${encodeURIComponent(state.window)}`);
     else if (kind === "letters") await loadLetters(id);
+    else if (kind === "traces") await loadTraces(ask, id);
+    else if (kind === "trace") await loadTrace(ask, id, name);
     else {
       const topology = await ask(`/topologies/${encodeURIComponent(id)}`);
       topology.oldest = topology.is_running ? (await ask(`/topologies/${encodeURIComponent(id)}/open?limit=8`)).open : [];
@@ -58,8 +61,10 @@ function draw() {
   patch(crumbs, h("nav", { id: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "acktree"),
     id ? ["›", h("a", { href: address(id) }, found ? found.name : id)] : null,
     kind === "component" ? ["›", h("span", {}, name)] : null,
-    kind === "letters" ? ["›", h("span", {}, "dead letters")] : null));
-  const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, found));
+    kind === "letters" ? ["›", h("span", {}, "dead letters")] : null,
+    kind === "traces" || kind === "trace" ? ["›", h("a", { href: address(id, "traces") }, "traces")] : null,
+    kind === "trace" ? ["›", h("span", {}, name)] : null));
+  const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
   patch(main, fresh);
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
@@ -72,12 +77,14 @@ function note() {
   return parts;
 }
 
-function content(id, kind, found) {
+function content(id, kind, name, found) {
   if (state.error?.status === 401) return tokenForm();
   if (!state.overview) return h("p", { class: "soft" }, "Asking the drivers …");
   if (!id) return listView(state.overview.topologies);
   if (!found) return state.error ? null : h("p", {}, "This topology is not known (any more). ", h("a", { href: "#/" }, "All topologies"));
   if (kind === "component") return state.detail?.streams ? componentView(found, state.detail) : null;
+  if (kind === "traces") return traces.page ? tracesView(found, traces.page, address, refresh) : null;
+  if (kind === "trace") return traces.whole?.message.root === name ? traceView(found, traces.whole, address, ask, draw) : null;
   if (kind === "letters") return letters.page ? lettersView(found, letters.page) : null;
   return state.detail?.graph && state.detail.id === id ? topologyView(found, state.detail) : null;
 }
@@ -120,7 +127,7 @@ function topologyView(found, detail) {
     detail.stopped_by ? h("p", { class: "note bad" }, detail.stopped_by) : null,
     h("dl", { class: "tiles" }, tile("Emitted", count(account.emitted)), tile("Acked", count(account.acked)),
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
-      tile("Open", count(account.open)), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
+      tile("Open", count(account.open)), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
       h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
         h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
@@ -315,6 +322,7 @@ window.addEventListener("hashchange", async () => {
   state.note = state.error = state.detail = null;
   letters.page = null;
   letters.after = [0];
+  forget();
   await load();
   draw();
   main.focus();

@@ -206,7 +206,10 @@ def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology
         assert set(json.loads(said)) >= {"error", "errorMessage"}
     assert page.ask(f"/api/v1/topology/{topology_id}?window=7")[0] == 400
     assert page.ask(f"/api/v1/topology/{topology_id}/rebalance/0", "POST", b"")[0] == 409
-    assert page.ask(f"/api/v1/topology/{topology_id}/debug/enable/10", "POST", b"")[0] == 501
+    debug = f"/api/v1/topology/{topology_id}/debug"
+    assert page.json(f"{debug}/enable/10", method="POST", body=b"")["status"] == "success"
+    assert page.json(f"{debug}/disable/0", method="POST", body=b"")["status"] == "success"
+    assert page.ask(f"{debug}/enable/200", "POST", b"")[0] == 400
     assert page.ask(f"/api/v1/topology/{topology_id}/kill/soon", "POST", b"")[0] == 400
 
 

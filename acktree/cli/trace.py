@@ -1,0 +1,118 @@
+"""``acktree trace``: finds traced messages and draws their trees."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+from acktree.cli.answers import Answer, Commands, door_of, new_command, table
+from acktree.errors import ConfigError
+from acktree.ui import tracing
+from acktree.ui.client import DoorError, Found, find
+from acktree.ui.stopped import traces_of
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    about = "find traced messages, draw the tree of one, or change how many are traced"
+    parser = new_command(commands, "trace", about, _trace)
+    parser.add_argument("root", nargs="?", type=_root, metavar="ROOT", help="the root id of a message")
+    parser.add_argument("--message-id", metavar="ID", help="as the spout emitted it, or as `open` shows it")
+    parser.add_argument("--verdict", choices=["ACKED", "FAILED", "TIMED_OUT", "OPEN"])
+    parser.add_argument("--component", metavar="C", help="received a tuple of it")
+    parser.add_argument("--reason", metavar="TEXT", help="part of the reason")
+    parser.add_argument(
+        "--rate", type=_rate, metavar="SHARE", help="trace this share of the messages from now on, 0 to 1"
+    )
+    parser.add_argument("--limit", type=int, default=20, metavar="N")
+
+
+def _root(text: str) -> str:
+    try:
+        return str(int(text))
+    except ValueError as error:
+        raise ArgumentTypeError("a root is a whole number; search a message id by --message-id") from error
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 <= rate <= 1:
+        raise ArgumentTypeError("a share is 0 to 1")
+    return rate
+
+
+def _trace(given: Namespace) -> Answer:
+    found = find(given.topology)
+    if given.rate is not None:
+        done = door_of(found, given).order("trace", {"rate": given.rate})
+        return Answer(done, f"{found.checkpoint}: {given.rate:g} of the messages are traced from now on")
+    if given.root is not None:
+        return _drawn(found, given, given.root)
+    query = {
+        name: value
+        for name in ("message_id", "verdict", "component", "reason", "limit")
+        if (value := getattr(given, name)) is not None
+    }
+    page = _ask(found, given, "traces", {name: str(value) for name, value in query.items()})
+    if given.message_id is not None and page["messages"]:
+        return _drawn(found, given, page["messages"][0]["root"])
+    if given.message_id is not None:
+        raise ConfigError(
+            f"no trace of message {given.message_id!r:.60}",
+            found.checkpoint,
+            f"one message in {_one_in(page['rate'])} is traced; acktree open lists open ones"
+            if page["rate"]
+            else "it was not traced, or nobody runs the topology and it was deleted",
+        )
+    return Answer(page, _listed(page))
+
+
+def _one_in(rate: float) -> str:
+    return f"{1 / rate:,.0f}"
+
+
+def _drawn(found: Found, given: Namespace, root: str) -> Answer:
+    whole = _ask(found, given, f"traces/{root}", {})
+    text = str(whole["text"])
+    others = [each for each in whole["attempts"] if each["root"] != root]
+    if others:
+        text += "\nother attempts: " + ", ".join(
+            f"{each['root']} (attempt {each['attempt']}, {each['verdict'] or 'open'})" for each in others
+        )
+    return Answer(whole, text)
+
+
+def _ask(found: Found, given: Namespace, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """Ask the driver; where nobody runs, read the checkpoint."""
+    if found.is_running:
+        return door_of(found, given).get(path, query)
+    with closing(traces_of(found)) as traces:
+        _, _, root = path.partition("/")
+        whole = tracing.whole(traces, int(root)) if root else tracing.page(traces, query)
+    if whole is None:
+        raise DoorError(
+            f"there is no trace of root {root}", found.checkpoint, "acktree trace without a root lists them",
+            status=404,
+        )  # fmt: skip
+    return whole
+
+
+def _listed(page: Mapping[str, Any]) -> str:
+    if not page["messages"]:
+        return f"no traced message matches; {page['count']:,} are stored"
+    head = ("emitted", "message id", "root", "attempt", "verdict", "took s", "tuples", "where", "reason")
+    rows = [
+        (
+            f"{datetime.fromtimestamp(each['emitted_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S}",
+            each["message_id"], each["root"], each["attempt"], each["verdict"] or "open",
+            None if each["verdict_ms"] is None else (each["verdict_ms"] - each["emitted_ms"]) / 1000,
+            each["tuples"], each["component"], (each["reason"] or "")[:80],
+        )
+        for each in page["messages"]
+    ]  # fmt: skip
+    return table(head, rows)

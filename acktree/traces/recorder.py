@@ -1,0 +1,203 @@
+"""Takes what spout threads, the sink and the levels say of traced messages, and writes it on its own thread.
+
+Rules of this file
+------------------
+1. No caller waits for the disk: what is given is queued. A full queue drops, and the drops are counted.
+2. An error of the store is logged once and stops nothing but the traces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from acktree.core.data.frames import WireRow
+from acktree.core.ids import Int64s, root_ids, sequences_of
+from acktree.core.micro_batch import MicroBatch
+from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.sampling import is_sampled
+from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.texts import short_repr
+from acktree.traces.store import TraceStore
+from acktree.traces.writer import Writer
+
+__all__ = ["TraceRecorder"]
+
+_MOST_MARKED: Final = 100_000
+"""How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
+_TRIM_EVERY: Final = 200
+_MOST_IDS: Final = 1000
+"""How many messages of one chunk are recorded at most."""
+
+
+Row = tuple[Any, ...]
+Body = tuple[int, int, bytes]
+"""What a level told: its index, the partition, and the facts."""
+
+
+class TraceRecorder:
+    """Records the traces of one run.
+
+    Args:
+        store: Where they are stored; None: nothing is recorded.
+        rate: The share of messages that is traced.
+        run_salt: What root ids are made of.
+        now_ms: The time; None for the clock of the micro-batch.
+        is_threaded: Whether to write on a thread of its own; False for tests, which have none.
+    """
+
+    def __init__(
+        self,
+        store: TraceStore | None,
+        rate: float,
+        run_salt: int,
+        now_ms: Callable[[], int] | None = None,
+        *,
+        is_threaded: bool = True,
+    ) -> None:
+        self.store, self._salt, self._now_ms = store, run_salt, now_ms
+        self._rate = rate if store is not None else 0.0
+        self._marked: dict[int, None] = {}
+        self._writer = Writer("traces", is_threaded=is_threaded)
+        self._written = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of messages that is traced."""
+        return self._rate
+
+    def set_rate(self, rate: float) -> None:
+        """Trace another share of the messages that are emitted from now on."""
+        if self.store is None:
+            return
+        self._rate = rate
+        self._put(self._mark_open)
+
+    def emitted(self, chunk: Chunk, message_ids: MessageIds) -> None:
+        """Note the ids of the traced messages of a chunk. Called by spout threads; never raises."""
+        if self._rate <= 0:
+            return
+        roots = root_ids(self._salt, chunk.task, chunk.sequences)
+        which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))[:_MOST_IDS]
+        if not len(which):
+            return
+        rows: list[tuple[Any, ...]] = []
+        marked: list[int] = []
+        for at in which.tolist():
+            attempt = 1 if chunk.attempts is None else int(chunk.attempts[at])
+            before = None
+            if chunk.retry_of is not None:
+                before = int(root_ids(self._salt, chunk.task, chunk.retry_of[at : at + 1])[0])
+            if attempt > 1:
+                marked.append(int(roots[at]))
+            rows.append((
+                int(roots[at]), chunk.component, chunk.task, chunk.stream,
+                shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
+            ))  # fmt: skip
+        self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
+
+    def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
+        """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
+        if self.store is not None and (self._rate > 0 or self._marked):
+            now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
+            self._put(lambda store: self._add_verdicts(store, batches, now_ms), 1024)
+
+    def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
+        """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
+        if self.store is None:
+            return
+        told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
+        if told:
+            self._put(
+                lambda store: self._add_facts(store, batch, told), sum(len(body) for _, _, body in told)
+            )
+
+    def settle(self, timeout_secs: float = 10.0) -> bool:
+        """Wait until all that was given is written. False when the time is over first."""
+        return self._writer.settle(timeout_secs)
+
+    def close(self) -> None:
+        """Write what is queued, and end the thread. What was stored can be read further."""
+        self._writer.close()
+
+    @property
+    def dropped(self) -> int:
+        """How many times something was dropped because the queue was full or the store failed."""
+        return self._writer.dropped
+
+    def _put(self, work: Callable[[TraceStore], None], size: int = 64) -> None:
+        if self.store is not None:
+            self._writer.put(partial(self._do, self.store, work), size)
+
+    def _do(self, store: TraceStore, work: Callable[[TraceStore], None]) -> None:
+        work(store)
+        self._written += 1
+        if self._written % _TRIM_EVERY == 0:
+            store.trim()
+
+    # ---- what is queued -------------------------------------------------------------------------------
+
+    def _add_messages(
+        self, store: TraceStore, rows: Sequence[tuple[Any, ...]], marked: Sequence[int]
+    ) -> None:
+        self._mark(marked)
+        store.add_messages(rows)
+
+    def _mark_open(self, store: TraceStore) -> None:
+        query = "SELECT root FROM messages WHERE verdict IS NULL ORDER BY emitted_ms DESC LIMIT ?"
+        self._mark(row["root"] for row in store.select(query, (_MOST_MARKED,)))
+
+    def _mark(self, roots: Iterable[int]) -> None:
+        self._marked |= dict.fromkeys(roots)
+        while len(self._marked) > _MOST_MARKED:
+            del self._marked[next(iter(self._marked))]
+
+    def _add_facts(
+        self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
+    ) -> None:
+        parts = [(f"{level}/{partition}", json.loads(body)) for level, partition, body in told]
+        store.add_facts(batch.batch_id, batch.clock_ms, parts)
+
+    def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
+        rows: list[tuple[Any, ...]] = []
+        for task, given in batches.items():
+            acked = (self._roots_of(task, given.acked), given.acked_roots)
+            traced = (root for roots in acked for root in self._traced_among(roots))
+            rows += [("ACKED", now_ms, None, None, None, root) for root in traced]
+            failed = [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
+            for roots, failure in (*failed, *given.failed_rows):
+                rows += [_failed(root, failure, now_ms) for root in self._traced_among(roots)]
+        if rows:
+            store.add_verdicts(rows)
+        for *_, root in rows:
+            self._marked.pop(root, None)
+
+    def sequences_of(self, roots: Sequence[int]) -> Int64s:
+        """The sequences of some roots of spout tasks."""
+        return sequences_of(self._salt, np.array(roots, dtype=np.int64))[1]
+
+    def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
+        return root_ids(self._salt, task, sequences)
+
+    def _traced_among(self, roots: Int64s) -> list[int]:
+        which = is_sampled(roots, self._rate)
+        if self._marked:
+            which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
+        traced: list[int] = roots[which].tolist()
+        return traced
+
+
+def shown_id(one: MessageIds) -> str:
+    """A message id, in a list or array of its own, as it is searched: as ``acktree open`` shows it."""
+    (message_id,) = one.tolist() if isinstance(one, np.ndarray) else one
+    return short_repr(message_id)
+
+
+def _failed(root: int, failure: Failure, now_ms: int) -> tuple[Any, ...]:
+    return (failure.kind.value, now_ms, failure.reason, failure.component, failure.traceback, root)

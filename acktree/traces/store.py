@@ -1,0 +1,330 @@
+"""The table of traces: an SQLite file in the checkpoint, or one in memory.
+
+Rules of this file
+------------------
+1. A fact is stored by (root, edge), so a second run of a micro-batch adds nothing.
+2. The store is bounded: :data:`MOST_MESSAGES`, :data:`MOST_BYTES`, and a number of tuples for each message.
+   The oldest acked messages are deleted first; failed ones go only when they take half of it.
+3. Readers of other processes are not waited for: the file is in WAL mode.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from acktree.errors import CheckpointError
+from acktree.private_files import make_private_file
+from acktree.tasks.bolts.tracing import MOST_TUPLES
+
+__all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
+
+IN_MEMORY: Final = ":memory:"
+MOST_MESSAGES: Final = 100_000
+MOST_BYTES: Final = 256 << 20
+_NOT_ACKED: Final = "verdict IS NOT 'ACKED'"
+_TRIMMED: Final = 0.9
+"""What is left of the limits when something is deleted."""
+_BUSY_SECS: Final = 5
+_VERSION: Final = 1
+
+_TABLES: Final = f"""
+CREATE TABLE IF NOT EXISTS messages (
+    root        INTEGER PRIMARY KEY,
+    spout       TEXT NOT NULL,
+    task_id     INTEGER,
+    stream      TEXT NOT NULL,
+    message_id  TEXT,
+    attempt     INTEGER NOT NULL,
+    retry_of    INTEGER,
+    emitted_ms  INTEGER NOT NULL,
+    verdict     TEXT,
+    verdict_ms  INTEGER,
+    reason      TEXT,
+    component   TEXT,
+    traceback   TEXT,
+    tuples      INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS messages_by_time ON messages (emitted_ms, root);
+CREATE INDEX IF NOT EXISTS messages_by_id ON messages (message_id);
+CREATE INDEX IF NOT EXISTS messages_by_verdict ON messages (verdict, emitted_ms);
+CREATE TABLE IF NOT EXISTS tuples (
+    root          INTEGER NOT NULL,
+    edge          INTEGER NOT NULL,
+    parents       TEXT,
+    component     TEXT NOT NULL,
+    task_id       INTEGER,
+    source        TEXT,
+    source_task   INTEGER,
+    stream        TEXT,
+    batch_id      INTEGER NOT NULL,
+    began_ms      INTEGER,
+    took_ms       REAL,
+    together      INTEGER NOT NULL DEFAULT 1,
+    fate          TEXT,
+    fate_batch_id INTEGER,
+    reason        TEXT NOT NULL DEFAULT '',
+    shown         TEXT,
+    PRIMARY KEY (root, edge)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS more (
+    root INTEGER NOT NULL, component TEXT NOT NULL, batch_id INTEGER NOT NULL, part TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (root, component, batch_id, part)
+) WITHOUT ROWID;
+PRAGMA user_version = {_VERSION};
+"""
+
+_MESSAGE: Final = (
+    "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root) DO UPDATE SET"
+    " message_id = coalesce(excluded.message_id, message_id), attempt = max(attempt, excluded.attempt),"
+    " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms)"
+)
+_VERDICT: Final = (
+    "UPDATE messages SET verdict = ?, verdict_ms = ?, reason = ?, component = ?, traceback = ? WHERE root = ?"
+)
+_LINK: Final = (
+    "INSERT INTO tuples (root, edge, parents, source, source_task, stream, component, task_id, shown,"
+    " batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
+    " parents = excluded.parents, source = excluded.source, source_task = excluded.source_task,"
+    " stream = excluded.stream, shown = excluded.shown"
+)
+_EXECUTION: Final = (
+    "INSERT INTO tuples (root, edge, component, task_id, began_ms, took_ms, together, fate, reason, batch_id,"
+    " fate_batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
+    # A tuple that was held is executed in one micro-batch and acked in a later one.
+    " batch_id = iif(excluded.took_ms IS NULL, batch_id, excluded.batch_id),"
+    " began_ms = iif(excluded.took_ms IS NULL, coalesce(began_ms, excluded.began_ms), excluded.began_ms),"
+    " took_ms = coalesce(excluded.took_ms, took_ms), together = max(together, excluded.together),"
+    " fate = excluded.fate, reason = iif(excluded.reason = '', reason, excluded.reason),"
+    " fate_batch_id = excluded.fate_batch_id"
+)
+_MORE: Final = (
+    "INSERT INTO more VALUES (?, ?, ?, ?, ?) ON CONFLICT (root, component, batch_id, part) DO UPDATE SET"
+    " count = excluded.count"
+)
+
+Row = tuple[Any, ...]
+
+
+class TraceStore:
+    """Stored traces. Any thread may call any method.
+
+    Args:
+        path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
+        read_only: Open an existing file for reading.
+
+    Raises:
+        CheckpointError: The file is no database, or a newer acktree wrote it.
+        OSError, sqlite3.Error: It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        read_only: bool = False,
+        most_messages: int = MOST_MESSAGES,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.place = str(path)
+        self._lock = threading.Lock()
+        self._most_messages, self._most_bytes = most_messages, most_bytes
+        named: str = self.place
+        if read_only:
+            named = f"{Path(path).absolute().as_uri()}?mode=ro"
+        elif self.place != IN_MEMORY:
+            make_private_file(Path(path))
+        self._connection = sqlite3.connect(
+            named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
+        )
+        self._finalizer = weakref.finalize(self, self._connection.close)
+        try:
+            self._prepare(read_only=read_only)
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def _prepare(self, *, read_only: bool) -> None:
+        try:
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise CheckpointError(
+                f"the traces cannot be read: {error}", self.place, "delete the file; messages are not in it"
+            ) from error
+        if version > _VERSION:
+            raise CheckpointError(
+                f"the traces have version {version}, and this acktree reads version {_VERSION}",
+                self.place,
+                "use the acktree that wrote them, or delete the file; messages are not in it",
+            )
+        if not read_only:
+            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Close the file. Nothing can be read afterwards."""
+        with self._lock:
+            self._finalizer()
+
+    # ---- writing --------------------------------------------------------------------------------------
+
+    def add_messages(self, rows: Iterable[Row]) -> None:
+        """Store messages: root, spout, task, stream, message id, attempt, root before, emitted at (ms)."""
+        with self._writing() as connection:
+            self._insert_messages(connection, rows)
+
+    def add_verdicts(self, rows: Iterable[Row]) -> None:
+        """Store the verdicts of known messages: verdict, at (ms), reason, component, traceback, root."""
+        with self._writing() as connection:
+            connection.executemany(_VERDICT, rows)
+
+    def add_facts(self, batch_id: int, clock_ms: int, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Store what levels recorded in a micro-batch.
+
+        Args:
+            parts: The name of each level and partition, and its links, executions and further counts; lower
+                levels first.
+        """
+        with self._writing() as connection:
+            known: dict[int, set[int]] = {}
+            for part, facts in parts:
+                more = {(int(root), str(name)): int(n) for root, name, n in facts["more"]}
+                self._add_links(connection, known, batch_id, clock_ms, facts["links"])
+                self._add_executions(connection, known, batch_id, facts["executions"], more)
+                connection.executemany(
+                    _MORE, [(root, name, batch_id, part, n) for (root, name), n in more.items()]
+                )
+            connection.executemany(
+                "UPDATE messages SET tuples = ? WHERE root = ?",
+                [(len(edges), root) for root, edges in known.items()],
+            )
+
+    def _add_links(
+        self,
+        connection: sqlite3.Connection,
+        known: dict[int, set[int]],
+        batch_id: int,
+        clock_ms: int,
+        links: Sequence[Sequence[Any]],
+    ) -> None:
+        messages = [link for link in links if link[0] == link[1]]
+        self._insert_messages(
+            connection, [(each[0], each[3], each[4], each[5], None, 1, None, clock_ms) for each in messages]
+        )
+        rows: list[Row] = []
+        for root, edge, parents, source, source_task, stream, component, task, shown in links:
+            edges = self._edges(connection, known, root)
+            if edge not in edges and len(edges) >= MOST_TUPLES:
+                continue
+            edges.add(edge)
+            rows.append((
+                root, edge, json.dumps(parents), source, source_task, stream, component, task,
+                json.dumps(shown), batch_id,
+            ))  # fmt: skip
+        connection.executemany(_LINK, rows)
+
+    def _add_executions(
+        self,
+        connection: sqlite3.Connection,
+        known: dict[int, set[int]],
+        batch_id: int,
+        executions: Sequence[Sequence[Any]],
+        more: dict[tuple[int, str], int],
+    ) -> None:
+        rows: list[Row] = []
+        for root, edge, component, task, began_ms, took_ms, together, fate, reason in executions:
+            edges = self._edges(connection, known, root)
+            if edge not in edges and len(edges) >= MOST_TUPLES and fate != "failed":
+                more[root, component] = more.get((root, component), 0) + 1
+                continue
+            edges.add(edge)
+            decided = batch_id if fate in {"acked", "failed"} else None
+            rows.append(
+                (root, edge, component, task, began_ms, took_ms, together, fate, reason, batch_id, decided)
+            )
+        connection.executemany(_EXECUTION, rows)
+
+    def _edges(self, connection: sqlite3.Connection, known: dict[int, set[int]], root: int) -> set[int]:
+        """The edges that are stored of a message."""
+        if root not in known:
+            found = connection.execute("SELECT edge FROM tuples WHERE root = ?", (root,))
+            known[root] = {edge for (edge,) in found}
+        return known[root]
+
+    def _insert_messages(self, connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+        connection.executemany(_MESSAGE, rows)
+
+    def trim(self) -> int:
+        """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""
+        with self._writing() as connection:
+            count = self._value(connection, "SELECT count(*) FROM messages")
+            used = self._used_bytes(connection)
+            share = min(self._most_messages / max(1, count), self._most_bytes / max(1, used))
+            if share >= 1:
+                return 0
+            surplus = count - int(count * share * _TRIMMED)
+            acked = self._value(connection, "SELECT count(*) FROM messages WHERE verdict = 'ACKED'")
+            target = count - surplus
+            others = max(0, count - acked - max(target // 2, target - acked))
+            for condition, most in (("verdict = 'ACKED'", surplus - others), (_NOT_ACKED, others)):
+                roots = f"SELECT root FROM messages WHERE {condition} ORDER BY emitted_ms, root LIMIT ?"  # noqa: S608
+                for table in ("tuples", "more", "messages"):
+                    connection.execute(f"DELETE FROM {table} WHERE root IN ({roots})", (most,))  # noqa: S608
+        with self._lock:
+            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        return surplus
+
+    @property
+    def used_bytes(self) -> int:
+        """The size of what is stored, without free pages."""
+        with self._lock:
+            return self._used_bytes(self._connection)
+
+    def _used_bytes(self, connection: sqlite3.Connection) -> int:
+        pages = self._value(connection, "PRAGMA page_count") - self._value(
+            connection, "PRAGMA freelist_count"
+        )
+        return pages * self._value(connection, "PRAGMA page_size")
+
+    # ---- reading --------------------------------------------------------------------------------------
+
+    def select(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """The rows of a query of this room, as dicts."""
+        with self._lock:
+            cursor = self._connection.execute(query, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def count(self) -> int:
+        """How many messages are stored."""
+        return self._one("SELECT count(*) FROM messages")
+
+    def _one(self, query: str) -> int:
+        with self._lock:
+            return self._value(self._connection, query)
+
+    @staticmethod
+    def _value(connection: sqlite3.Connection, query: str) -> int:
+        (value,) = connection.execute(query).fetchone()
+        return int(value)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")

@@ -1,0 +1,224 @@
+"""Finds traces: what ``running.traces`` is, and what commands use on a checkpoint that nobody runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from acktree.core.tracking.verdicts import Verdict
+from acktree.errors import MisuseError
+from acktree.texts import short_repr
+from acktree.traces.store import IN_MEMORY, TraceStore
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+
+__all__ = ["FILE", "Traces"]
+
+FILE: Final = "traces.sqlite"
+"""The name of the store in a checkpoint."""
+_MOST_FOUND: Final = 1000
+_COLUMNS: Final = (
+    "m.root, spout, m.task_id, m.stream, message_id, attempt, retry_of, emitted_ms, verdict, verdict_ms,"
+    " m.reason, m.component, traceback, tuples,"
+    " (SELECT shown FROM tuples t WHERE t.root = m.root AND t.edge = m.root) AS shown"
+)
+
+
+class Traces:
+    """The traced messages of a topology. Any thread may use it."""
+
+    def __init__(
+        self,
+        store: TraceStore | None,
+        settle: Callable[[], object] = lambda: None,
+        set_rate: Callable[[float], None] | None = None,
+        rate: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Made by ``submit``, ``LocalCluster`` and :meth:`of_checkpoint`.
+
+        Args:
+            store: Where they are; None for none.
+            settle: Called before something is read: waits until all that was recorded is stored.
+            set_rate: Gives the order to trace another share of messages; None where nobody runs.
+            rate: Says which share is traced.
+        """
+        self._store, self._settle, self._set_rate, self._get_rate = store, settle, set_rate, rate
+
+    def __repr__(self) -> str:
+        return f"Traces({len(self)} messages, rate={self.rate:g})"
+
+    @classmethod
+    def of_checkpoint(cls, folder: str | Path) -> Self:
+        """The traces that a checkpoint keeps; a driver may run on it meanwhile.
+
+        Raises:
+            CheckpointError: The file cannot be read.
+        """
+        file = Path(folder) / FILE
+        return cls(TraceStore(file, read_only=True) if file.exists() else TraceStore(IN_MEMORY))
+
+    def __len__(self) -> int:
+        """How many messages are stored."""
+        return 0 if self._store is None else self._store.count()
+
+    @property
+    def rate(self) -> float:
+        """The share of messages that is traced, 0 to 1."""
+        return self._get_rate()
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        """Trace another share from the next micro-batches on; until the run ends."""
+        if self._set_rate is None:
+            raise MisuseError(
+                "nobody runs this topology, so its trace rate cannot be changed",
+                "traces.rate",
+                "submit it with Config(trace_sample_rate=...)",
+            )
+        if not 0 <= rate <= 1:
+            raise MisuseError(f"{rate!r:.40} is no share of messages", "traces.rate", "give 0 to 1")
+        self._set_rate(float(rate))
+
+    def find(
+        self,
+        *,
+        message_id: object = None,
+        root: int | None = None,
+        verdict: Verdict | str | None = None,
+        component: str | None = None,
+        reason: str | None = None,
+        since_ms: int | None = None,
+        before_ms: int | None = None,
+        limit: int = 50,
+        after: tuple[int, int] | None = None,
+    ) -> list[TracedMessage]:
+        """Traced messages, the newest first.
+
+        Args:
+            message_id: As it was emitted, or as ``acktree open`` shows it.
+            verdict: "ACKED", "FAILED", "TIMED_OUT", or "OPEN" for none so far.
+            component: One that received a tuple of it, its spout, or where it failed.
+            reason: Part of the reason, in any case.
+            since_ms: Emitted at this time or later, in milliseconds since 1970.
+            before_ms: Emitted before this time.
+            limit: How many at most; 1000 is the largest.
+            after: (emitted_ms, root) of the last message of the page before.
+
+        Raises:
+            MisuseError: There is no such verdict.
+        """
+        if self._store is None:
+            return []
+        self._settle()
+        tests, values = _tests(message_id, root, verdict, component, reason, since_ms, before_ms, after)
+        query = (
+            f"SELECT {_COLUMNS} FROM messages m WHERE {' AND '.join(tests) or 'TRUE'}"  # noqa: S608 - our own
+            " ORDER BY emitted_ms DESC, m.root DESC LIMIT ?"
+        )
+        rows = self._store.select(query, (*values, max(1, min(_MOST_FOUND, limit))))
+        return [_message(row) for row in rows]
+
+    def get(self, root: int) -> Trace | None:
+        """The trace of a root; None if it is not stored."""
+        found = self.find(root=root)
+        if not found or self._store is None:
+            return None
+        rows = self._store.select("SELECT * FROM tuples WHERE root = ?", (root,))
+        more = self._store.select(
+            "SELECT component, sum(count) AS n FROM more WHERE root = ? GROUP BY 1", (root,)
+        )
+        return Trace(
+            found[0],
+            _in_order(root, [_tuple(row) for row in rows]),
+            {each["component"]: each["n"] for each in more},
+        )
+
+    def attempts(self, message: TracedMessage) -> list[TracedMessage]:
+        """All traced attempts of the same message, by number."""
+        if message.message_id is None:
+            return [message]
+        found = self.find(message_id=message.message_id, limit=_MOST_FOUND)
+        mine = (each for each in found if each.spout == message.spout)
+        return sorted(mine, key=lambda each: (each.emitted_ms, each.attempt))
+
+    def close(self) -> None:
+        """Close the store. Nothing can be read afterwards."""
+        if self._store is not None:
+            self._store.close()
+
+
+def _tests(
+    message_id: object,
+    root: int | None,
+    verdict: Verdict | str | None,
+    component: str | None,
+    reason: str | None,
+    since_ms: int | None,
+    before_ms: int | None,
+    after: tuple[int, int] | None,
+) -> tuple[list[str], list[object]]:
+    """Conditions in SQL, and the values of their placeholders."""
+    found: list[tuple[str, Sequence[object]]] = []
+    if message_id is not None:
+        texts = [message_id] if isinstance(message_id, str) else []
+        found.append(("message_id IN (?, ?)", [short_repr(message_id), *texts, short_repr(message_id)][:2]))
+    if root is not None:
+        found.append(("m.root = ?", [root]))
+    if verdict is not None:
+        known = {*(each.value for each in Verdict), "OPEN"}
+        if str(verdict) not in known:
+            raise MisuseError(
+                f"there is no verdict {verdict!r:.40}", "traces", f"one of {', '.join(sorted(known))}"
+            )
+        is_open = str(verdict) == "OPEN"
+        found.append(("verdict IS NULL", []) if is_open else ("verdict = ?", [str(verdict)]))
+    if component is not None:
+        received = "EXISTS (SELECT 1 FROM tuples t WHERE t.root = m.root AND t.component = ?)"
+        found.append((f"(m.component = ? OR spout = ? OR {received})", [component] * 3))
+    if reason is not None:
+        found.append(("instr(lower(m.reason), lower(?)) > 0", [reason]))
+    if since_ms is not None:
+        found.append(("emitted_ms >= ?", [since_ms]))
+    if before_ms is not None:
+        found.append(("emitted_ms < ?", [before_ms]))
+    if after is not None:
+        found.append(("(emitted_ms, m.root) < (?, ?)", after))
+    return [test for test, _ in found], [value for _, values in found for value in values]
+
+
+def _message(row: Mapping[str, Any]) -> TracedMessage:
+    return TracedMessage(
+        row["root"], row["spout"], row["task_id"], row["stream"], row["message_id"], row["attempt"],
+        row["retry_of"], row["emitted_ms"], json.loads(row["shown"] or "[]"), row["verdict"],
+        row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
+    )  # fmt: skip
+
+
+def _tuple(row: Mapping[str, Any]) -> TracedTuple:
+    is_message = row["edge"] == row["root"]
+    fate = "emitted" if is_message else _FATES.get(row["fate"], row["fate"])
+    return TracedTuple(
+        row["edge"], json.loads(row["parents"] or "[]"), row["component"], row["task_id"],
+        row["source"] or "", row["source_task"], row["stream"] or "", row["batch_id"],
+        row["began_ms"], row["took_ms"], row["together"], fate, row["fate_batch_id"],
+        row["reason"], json.loads(row["shown"] or "[]"),
+    )  # fmt: skip
+
+
+_FATES: Final[Mapping[str | None, str]] = {None: "waiting"}
+
+
+def _in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
+    """The message first, then level by level; siblings by when they began, then by edge."""
+    left = sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))
+    ordered: list[TracedTuple] = [each for each in left if each.edge == root]
+    left = [each for each in left if each.edge != root]
+    done = {root}
+    known = {each.edge for each in left}
+    while left:
+        ready = [each for each in left if all(p in done or p not in known for p in each.parents)] or left
+        ordered += ready
+        done.update(each.edge for each in ready)
+        left = [each for each in left if each.edge not in done]
+    return ordered

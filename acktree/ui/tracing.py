@@ -1,0 +1,165 @@
+"""Traces as JSON for operators: pages of messages, and a tree in slices.
+
+Roots and edges are texts: they have 64 bits, and JSON's readers in browsers round such numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from acktree.errors import ConfigError
+from acktree.traces.drawing import Folded, folded
+from acktree.traces.events import Event
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+from acktree.traces.traces import Traces
+
+__all__ = ["events", "page", "slice_of", "whole"]
+
+_USUAL_PAGE: Final = 50
+_MOST_PAGE: Final = 500
+_SLICE: Final = 200
+"""The most lines of a slice of a tree."""
+_MOST_NAMED: Final = 50
+_BITS: Final = 63
+
+Row = dict[str, Any]
+
+
+def page(traces: Traces, query: Mapping[str, str]) -> Row:
+    """Messages that match, the newest first, and the key of the next page.
+
+    Args:
+        query: ``message_id``, ``root``, ``verdict``, ``component``, ``reason``, ``since`` and ``before`` (in
+            milliseconds since 1970), ``limit``, ``after``.
+
+    Raises:
+        ConfigError: A number that is none.
+        MisuseError: There is no such verdict.
+    """
+    limit = min(_MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    found = traces.find(
+        message_id=query.get("message_id") or None,
+        root=_number(query, "root"),
+        verdict=query.get("verdict") or None,
+        component=query.get("component") or None,
+        reason=query.get("reason") or None,
+        since_ms=_number(query, "since"),
+        before_ms=_number(query, "before"),
+        limit=limit,
+        after=_key(query.get("after")),
+    )
+    last = found[-1] if len(found) == limit else None
+    return {
+        "rate": traces.rate,
+        "count": len(traces),
+        "messages": [_message(each) for each in found],
+        "after": None if last is None else f"{last.emitted_ms}.{last.root}",
+    }
+
+
+def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[str, str]) -> Row:
+    """The last tuples that were logged, the newest last.
+
+    Args:
+        recent: Gives the last ones: how many, and of which component.
+        query: ``limit``, ``component``.
+    """
+    limit = min(_MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    found = recent(limit, query.get("component") or None)
+    return {"events": [json.loads(each.to_json()) for each in found]}
+
+
+def whole(traces: Traces, root: int) -> Row | None:
+    """A message with the first slice of its tree, what failed and who never acked; None if not stored."""
+    trace = traces.get(root)
+    if trace is None:
+        return None
+    return {
+        "message": _message(trace.message) | {"traceback": trace.message.traceback},
+        "attempts": [_message(each) for each in traces.attempts(trace.message)],
+        "tree": _slice(trace, root, 0),
+        "failed": [_tuple(each) for each in trace.failed[:_MOST_NAMED]],
+        "unacked": [_tuple(each) for each in trace.unacked[:_MOST_NAMED]],
+        "unacked_count": len(trace.unacked),
+        "more": dict(trace.more),
+        "text": str(trace),
+    }
+
+
+def slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
+    """The tuples below one, ``edge``, from number ``first`` on; alike ones folded. None if not stored."""
+    trace = traces.get(root)
+    edge = _number(query, "edge")
+    if trace is None or edge is None or edge not in trace.children:
+        return None
+    return {"tree": _slice(trace, edge, _number(query, "first") or 0)}
+
+
+def _slice(trace: Trace, edge: int, first: int) -> Row:
+    lines = folded(trace, edge)
+    return {
+        "edge": str(edge),
+        "first": first,
+        "count": len(lines),
+        "lines": [_line(trace, each) for each in lines[first : first + _SLICE]],
+    }
+
+
+def _line(trace: Trace, each: Folded) -> Row:
+    below = trace.children[each.first.edge]
+    return _tuple(each.first) | {"alike": each.count, "below": len(below), "leads_to": _leads_to(trace, each)}
+
+
+def _leads_to(trace: Trace, each: Folded) -> list[str]:
+    """What fates other than acked are in the subtree, so that a reader knows which to open."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    ahead = [each.first]
+    while ahead:
+        one = ahead.pop()
+        if one.edge not in seen:
+            seen.add(one.edge)
+            found.add(one.fate)
+            ahead += trace.children[one.edge]
+    return sorted(found - {"acked"})
+
+
+def _message(message: TracedMessage) -> Row:
+    shown = asdict(message) | {
+        "root": str(message.root),
+        "retry_of": None if message.retry_of is None else str(message.retry_of),
+    }
+    del shown["traceback"]
+    return shown
+
+
+def _tuple(each: TracedTuple) -> Row:
+    return asdict(each) | {"edge": str(each.edge), "parents": [str(parent) for parent in each.parents]}
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    """A whole number of a request; None for none."""
+    text = query.get(name) or ""
+    if not text:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = 1 << _BITS
+    if not -(1 << _BITS) <= number < 1 << _BITS:
+        raise ConfigError(f"{text!r:.40} is no number", name, "give a whole number")
+    return number
+
+
+def _key(text: str | None) -> tuple[int, int] | None:
+    """The key of the last message of a page."""
+    if not text:
+        return None
+    emitted_ms, _, root = text.partition(".")
+    at = _number({"after": emitted_ms}, "after"), _number({"after": root}, "after")
+    if at[0] is None or at[1] is None:
+        raise ConfigError(f"{text!r:.40} is no key of a page", "after", "give what the page before said")
+    return at[0], at[1]

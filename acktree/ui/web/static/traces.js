@@ -1,0 +1,130 @@
+// Traces: a search over messages, and the tree of one. Trees come in slices, as far as they are opened.
+import { count, h, millis, moment, secs, table } from "./draw.js";
+
+const FATES = { acked: "ACTIVE", failed: "FAILED", held: "INACTIVE", open: "INACTIVE", waiting: "INACTIVE" };
+const SAID = { open: "not acked", held: "held", waiting: "not executed" };
+const VERDICTS = [["FAILED", "failed"], ["TIMED_OUT", "timed out"], ["ACKED", "acked"], ["OPEN", "open"]];
+const MOST_OPENED = 25;
+
+export const traces = { query: {}, page: null, after: [""], whole: null, slices: {}, closed: {} };
+
+const at = (id, ...parts) => `/topologies/${encodeURIComponent(id)}/${parts.map(encodeURIComponent).join("/")}`;
+const badge = (fate) => h("span", { class: `badge ${FATES[fate] || ""}` }, SAID[fate] || fate);
+const verdict = (said) => h("span", { class: `badge ${said === "ACKED" ? "ACTIVE" : said ? "FAILED" : "INACTIVE"}` }, said ? said.replace("_", " ").toLowerCase() : "open");
+const shown = (values) => `(${values.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join(", ")})`;
+
+export function forget() {
+  traces.page = traces.whole = null;
+  traces.after = [""];
+  traces.slices = {};
+  traces.closed = {};
+}
+
+export async function loadTraces(ask, id) {
+  const query = new URLSearchParams({ ...traces.query, limit: 50, after: traces.after[traces.after.length - 1] });
+  traces.page = await ask(`${at(id, "traces")}?${query}`);
+}
+
+export async function loadTrace(ask, id, root) {
+  if (traces.whole?.message.root === root && traces.whole.message.verdict) return;
+  traces.whole = await ask(at(id, "traces", root));
+  traces.slices = { [root]: traces.whole.tree };
+  const ahead = [...traces.whole.tree.lines];
+  for (let opened = 0; ahead.length && opened < MOST_OPENED;) {
+    const line = ahead.shift();
+    if (!line.below || (!line.leads_to.length && opened > 5)) continue;
+    await loadSlice(ask, id, root, line.edge);
+    opened += 1;
+    ahead.push(...(traces.slices[line.edge]?.lines || []));
+  }
+}
+
+async function loadSlice(ask, id, root, edge, first = 0) {
+  const { tree } = await ask(`${at(id, "traces", root)}?${new URLSearchParams({ edge, first })}`);
+  const before = first ? traces.slices[edge].lines : [];
+  traces.slices[edge] = { ...tree, lines: [...before, ...tree.lines] };
+}
+
+// ---- the search -------------------------------------------------------------------------------------------
+export function tracesView(found, page, address, refresh) {
+  const id = found.id;
+  const search = (event) => {
+    event.preventDefault();
+    const fields = event.target.elements;
+    traces.query = {};
+    for (const name of ["message_id", "root", "verdict", "component", "reason"]) {
+      const text = fields[name].value.trim();
+      if (text) traces.query[name] = text;
+    }
+    for (const name of ["since", "before"]) {
+      const moment = Date.parse(fields[name].value && `${fields[name].value}Z`);
+      if (moment) traces.query[name] = moment;
+    }
+    traces.after = [""];
+    refresh();
+  };
+  const text = (name, title, size) => h("label", {}, `${title} `, h("input", { name, size, autocomplete: "off" }));
+  const choice = (name, title, options) => h("label", {}, `${title} `, h("select", { name }, h("option", { value: "" }, "any"), options.map(([value, said]) => h("option", { value }, said))));
+  return [
+    h("h1", {}, "Traced messages"),
+    h("section", {}, h("form", { class: "row search", onsubmit: search },
+      text("message_id", "Message id", 14), text("root", "Root", 14), text("reason", "Reason", 14),
+      choice("verdict", "Verdict", VERDICTS), choice("component", "Component", Object.keys(found.components).map((name) => [name, name])),
+      h("label", {}, "Since (UTC) ", h("input", { name: "since", type: "datetime-local", step: 1 })), h("label", {}, "Before (UTC) ", h("input", { name: "before", type: "datetime-local", step: 1 })),
+      h("button", {}, "Search"))),
+    h("section", {},
+      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, retried ones more often. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
+      page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
+        page.messages.map((each) => [
+          h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : each.message_id),
+          h("span", { class: "when" }, moment(each.emitted_ms)), [verdict(each.verdict), each.attempt > 1 ? ` attempt ${each.attempt}` : null],
+          each.verdict_ms === null ? "–" : secs((each.verdict_ms - each.emitted_ms) / 1000), count(each.tuples),
+          each.verdict === "ACKED" ? "" : each.component || "", h("span", { class: "wrap" }, (each.reason || "").slice(0, 160))])) : h("p", { class: "soft" }, "No traced message matches."),
+      h("div", { class: "row" },
+        traces.after.length > 1 ? h("button", { onclick: () => { traces.after.pop(); refresh(); } }, "Back") : null,
+        page.after !== null ? h("button", { onclick: () => { traces.after.push(page.after); refresh(); } }, "Next 50") : null)),
+  ];
+}
+
+// ---- the tree ---------------------------------------------------------------------------------------------
+export function traceView(found, whole, address, ask, draw) {
+  const { message } = whole, id = found.id;
+  const open = async (line) => {
+    if (!traces.slices[line.edge]) await loadSlice(ask, id, message.root, line.edge).catch(() => {});
+    draw();
+  };
+  const more = async (slice) => { await loadSlice(ask, id, message.root, slice.edge, slice.lines.length); draw(); };
+  const others = whole.attempts.filter((each) => each.root !== message.root);
+  const root = whole.message;
+  return [
+    h("div", { class: "title" }, h("h1", {}, message.message_id === null ? "Message" : `Message ${message.message_id} `, " ", verdict(message.verdict)), h("a", { href: address(id, "traces") }, "All traced messages")),
+    h("p", { class: "soft small" }, `root ${message.root}, attempt ${message.attempt}, emitted ${moment(message.emitted_ms)} by ${message.spout}${message.verdict_ms === null ? "" : `, verdict after ${secs((message.verdict_ms - message.emitted_ms) / 1000)}`}, ${count(message.tuples)} tuples recorded`),
+    message.reason ? h("p", { class: "note bad" }, message.component ? `${message.component}: ` : "", message.reason) : null,
+    message.traceback ? h("section", {}, h("details", {}, h("summary", {}, "Traceback"), h("pre", { tabindex: 0 }, message.traceback))) : null,
+    whole.unacked_count && message.verdict !== "ACKED" ? h("section", {}, h("h2", {}, `${count(whole.unacked_count)} not acked`),
+      h("ul", {}, whole.unacked.slice(0, 20).map((each) => h("li", { class: "wrap" }, h("a", { href: address(id, "component", each.component) }, each.component), ` task ${each.task_id}: `, badge(each.fate), ` ${shown(each.values)}`)))) : null,
+    h("section", {}, h("h2", {}, "Tree"),
+      h("p", { class: "about" }, h("a", { href: address(id, "component", root.spout) }, root.spout), ` emitted ${shown(root.values)}`),
+      branch(traces.slices[message.root], message, open, more),
+      Object.entries(whole.more).map(([name, n]) => h("p", { class: "soft" }, `${count(n)} more tuples at ${name} are not recorded.`))),
+    others.length ? h("section", {}, h("h2", {}, "Other attempts"), h("ul", {}, others.map((each) => h("li", {}, h("a", { href: address(id, "trace", each.root) }, `attempt ${each.attempt}`), " ", verdict(each.verdict), ` ${moment(each.emitted_ms)}`)))) : null,
+  ];
+}
+
+function branch(slice, message, open, more) {
+  if (!slice) return h("p", { class: "soft small" }, "…");
+  const rest = slice.count - slice.lines.length;
+  return h("ul", { class: "tree" }, slice.lines.map((line) => {
+    const about = [
+      h("strong", {}, line.component), ` task ${line.task_id}`, line.stream === "default" ? "" : ` [${line.stream}]`, " ", badge(line.fate),
+      line.alike > 1 ? h("strong", {}, ` × ${count(line.alike)}`) : null, h("span", { class: "values" }, ` ${shown(line.values)}`),
+      h("span", { class: "soft small" }, line.began_ms === null ? "" : ` +${millis(Math.max(0, line.began_ms - message.emitted_ms))}, took ${millis(line.took_ms)}${line.together > 1 ? ` of ${count(line.together)} together` : ""}`),
+      line.reason ? h("span", { class: "why" }, ` ${line.reason}`) : null,
+    ];
+    if (!line.below) return h("li", {}, about);
+    return h("li", {}, h("details", { open: Boolean(traces.slices[line.edge]) && !traces.closed[line.edge], ontoggle: (event) => {
+      traces.closed[line.edge] = !event.target.open;
+      if (event.target.open && !traces.slices[line.edge]) open(line);
+    } }, h("summary", {}, about, h("span", { class: "soft small" }, ` ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more)));
+  }), rest > 0 ? h("li", {}, h("button", { onclick: () => more(slice) }, `${count(rest)} more`)) : null);
+}

@@ -1,0 +1,48 @@
+"""On any topology, the trees that are recorded are the trees that a tracker of objects builds."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from acktree.traces.store import TraceStore
+from tests.generated.running import run_locally
+from tests.generated.strategies import topologies
+from tests.generated.test_agreement import configs
+from tests.generated.trees import differences
+
+
+def noted(patched):
+    """What is stored of each micro-batch from now on."""
+    told, add = [], TraceStore.add_facts
+
+    def noting(store, *parts):
+        told.append(deepcopy(parts))
+        add(store, *parts)
+
+    patched.setattr(TraceStore, "add_facts", noting)
+    return told
+
+
+@settings(max_examples=60)
+@given(topologies(), configs)
+def test_at_rate_1_every_recorded_tree_is_the_tree_that_there_was(drawn, config):
+    looked, facts = [], []
+
+    def look(running):
+        looked.append(True)
+        assert not differences(drawn, running.traces)
+        store, told = running._recorded.store, facts.pop()
+        before = store.select("SELECT * FROM tuples")
+        for parts in list(told):  # a second run of every micro-batch
+            store.add_facts(*parts)
+        assert store.select("SELECT * FROM tuples") == before
+        assert not differences(drawn, running.traces)
+
+    with pytest.MonkeyPatch.context() as patched:
+        facts.append(noted(patched))
+        run_locally(drawn, replace(config, trace_sample_rate=1), look)
+    assert looked

@@ -1,0 +1,53 @@
+"""Recorded facts of one failed message, as levels tell them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.micro_batch import MicroBatch
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.traces.recorder import TraceRecorder
+
+NASTY = "<img src=x onerror=alert(1)>\x1b[31m"
+
+
+def record(recorder: TraceRecorder) -> int:
+    """Let the first open message fail in ``double``; returns its root."""
+    end = time.monotonic() + 30
+    while not recorder.store.count():  # the spout's thread hands its messages over
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    assert recorder.settle()
+    (message,) = recorder.store.select("SELECT * FROM messages ORDER BY emitted_ms, root LIMIT 1")
+    root, task = message["root"], message["task_id"]
+    edges = {root + 1: "failed", root + 2: "acked", root + 3: "acked", root + 4: "acked"}
+    links = [[root, root, [], "source", task, "default", "source", task, [NASTY]]]
+    links += [[root, edge, [root], "source", task, "default", "double", 1, [NASTY]] for edge in edges]
+    executions = [
+        [
+            root,
+            edge,
+            "double",
+            1,
+            message["emitted_ms"] + 5,
+            1.5,
+            1,
+            fate,
+            "no word" if fate == "failed" else "",
+        ]
+        for edge, fate in edges.items()
+    ]
+    body = json.dumps({"links": links, "executions": executions, "more": []}).encode()
+    batch = MicroBatch(1, message["emitted_ms"] + 4)
+    recorder.add(batch, [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body)])
+    failure = Failure(
+        reason=f"no word {NASTY}", kind=FailureKind.FAILED, cause=FailureCause.EXCEPTION, component="double",
+        exception=None, exception_types=(), traceback=f"Traceback\n  {NASTY}\n", attempt=1, final=True,
+    )  # fmt: skip
+    sequences = recorder.sequences_of([root])
+    recorder.judged(batch, {task: VerdictBatch(failed=[(sequences, failure)])})
+    assert recorder.settle()
+    return int(root)

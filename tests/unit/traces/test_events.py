@@ -1,0 +1,141 @@
+"""The event log: whole trees are sampled, from the order on, and its files are bounded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from acktree import Config, EventLogger
+from acktree.cli.main import main
+from acktree.core.data.frames import Kind, WireRow
+from acktree.errors import ConfigError, MisuseError
+from acktree.testing import FeederSpout, LocalCluster
+from acktree.topology import TopologyBuilder
+from acktree.traces.events import Event, EventFiles, EventLog, event_files, read_events
+from tests.unit.traces.test_traces import Picky, Split
+from tests.unit.ui.driver_without_spark import started
+
+
+class Kept(EventLogger):
+    def __init__(self):
+        self.seen, self.said = [], []
+
+    def open(self, topology):
+        self.said.append(topology)
+
+    def log(self, events):
+        self.seen += events
+
+    def close(self):
+        self.said.append("closed")
+
+
+def topology(feeder):
+    builder = TopologyBuilder("words")
+    builder.set_spout("source", feeder)
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("source")
+    builder.set_bolt("picky", Picky(), 2).fields_grouping("split", ["word"])
+    return builder.create_topology()
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_whole_trees_are_logged_from_the_order_on_and_no_longer_than_it_holds(partitions):
+    feeder, kept = FeederSpout(["line"]), Kept()
+    with LocalCluster() as cluster:
+        running = cluster.submit(topology(feeder), config=Config(partitions=partitions), event_logger=kept)
+
+        def feed(count):
+            for number in range(count):
+                feeder.feed([f"a{number} b{number}"], message_id=number)
+            cluster.advance()
+
+        feed(10)
+        assert not running.events()
+        running.debug(percent=20)
+        feed(200)
+        by_root = {}
+        for event in running.events(1000):
+            by_root.setdefault(event.root, []).append(event.component)
+        assert 20 < len(by_root) < 60
+        assert {tuple(sorted(names)) for names in by_root.values()} == {
+            ("picky", "picky", "source", "split", "split")
+        }
+        running.debug(on=False)
+        count = len(kept.seen)
+        feed(10)
+        assert len(kept.seen) == count == sum(map(len, by_root.values()))
+        running.debug(component="split")
+        feed(3)
+        assert {event.component for event in kept.seen[count:]} == {"split"}
+        assert running.events(2, "split") == kept.seen[-2:]
+    assert kept.said == ["words", "closed"]
+
+
+def test_what_cannot_be_logged_is_refused():
+    with LocalCluster() as cluster:
+        running = cluster.submit(topology(FeederSpout(["line"])), config=Config(eventlogger_executors=0))
+        with pytest.raises(MisuseError, match="ever logged"):
+            running.debug()
+        other = cluster.submit(topology(FeederSpout(["line"])))
+        with pytest.raises(MisuseError, match="no component 'splot'"):
+            other.debug(component="splot")
+        with pytest.raises(MisuseError, match="percentage"):
+            other.debug(percent=0)
+    assert Config.from_mapping({"topology.eventlogger.executors": 2}).eventlogger_executors == 2
+    with pytest.raises(ConfigError):
+        Config(eventlogger_executors=-1)
+
+
+def event(number, at_ms=0):
+    return Event(at_ms, "split", 3, "default", -(2**62) - number, [f"word {number}", None, 1.5])
+
+
+def test_files_are_rotated_by_size_and_day_and_the_oldest_are_deleted(tmp_path):
+    files = EventFiles(tmp_path / "events", most_bytes=300, kept=3)
+    files.log([event(number) for number in range(20)])
+    assert len(event_files(tmp_path / "events")) == 3
+    assert all(file.stat().st_size <= 300 for file in event_files(tmp_path / "events"))
+    assert {file.stat().st_mode & 0o777 for file in event_files(tmp_path / "events")} == {0o600}
+    files.log([event(99, at_ms=90_000_000)])
+    files.close()
+    assert [file.name for file in event_files(tmp_path / "events")][-1].startswith("events-1970-01-02")
+    assert read_events(tmp_path / "events", 2) == [event(19), event(99, at_ms=90_000_000)]
+    assert read_events(tmp_path / "events", 5, "count") == []
+    with event_files(tmp_path / "events")[-1].open("a") as file:
+        file.write('{"half')
+    assert read_events(tmp_path / "events", 1) == [event(99, at_ms=90_000_000)]
+
+
+def test_a_logger_that_raises_stops_nothing_and_is_counted():
+    class Raising(EventLogger):
+        def log(self, events):
+            raise OSError("no room")
+
+    log = EventLog(Raising(), "words")
+    body = json.dumps({"events": [[0, "split", 3, "default", 5, ["a"]]], "dropped": 2}).encode()
+    for _ in range(3):
+        log.add([WireRow(0, 0, Kind.EVENTS, 0, 0, 0, b"", body)])
+    assert len(log.recent(10)) == 3
+    assert (log.dropped, log.left_out) == (3, 6)
+    log.close()
+
+
+def test_the_command_line_gives_the_order_and_shows_the_events(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with started(tmp_path / "cp") as running:
+        assert main(["debug", "numbers", "on", "double", "25"]) == 0
+        assert running.run.watch.order.debug == {"double": 0.25}
+        assert main(["debug", "numbers", "on", "50"]) == 0
+        assert running.run.watch.order.debug == {"": 0.5, "double": 0.25}
+        assert main(["debug", "numbers", "off"]) == 0
+        assert running.run.watch.order.debug == {}
+        assert running.run.inbox.has_watch
+        assert main(["debug", "numbers", "on", "nothing"]) == 1
+    files = EventFiles(tmp_path / "cp" / "events")
+    files.log([event(1), event(2)])
+    files.close()
+    capsys.readouterr()
+    assert main(["events", str(tmp_path / "cp"), "--limit", "1"]) == 0
+    assert "split,3,default,-4611686018427387906,('word 2', None, 1.5)" in capsys.readouterr().out
+    assert main(["debug", str(tmp_path / "cp"), "on"]) == 3

@@ -1,0 +1,97 @@
+"""The store of traces: a second run adds nothing, and messages, tuples and bytes are bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from acktree.errors import CheckpointError
+from acktree.tasks.bolts.tracing import MOST_TUPLES
+from acktree.traces.store import IN_MEMORY, TraceStore
+from acktree.traces.traces import Traces
+
+
+def facts(root, edges, fate="acked", more=()):
+    links = [[root, root, [], "spout", 1, "default", "spout", 1, ["x"]]]
+    links += [[root, edge, [root], "spout", 1, "default", "bolt", 2, [edge]] for edge in edges]
+    executions = [[root, edge, "bolt", 2, 5, 0.5, 1, fate, ""] for edge in edges]
+    return {"links": links, "executions": executions, "more": list(more)}
+
+
+def test_a_second_run_of_a_micro_batch_adds_nothing():
+    store = TraceStore(IN_MEMORY)
+    seen = []
+    for _ in range(2):
+        store.add_facts(3, 7, [("0/0", facts(11, range(100, 120), more=[[11, "bolt", 5]]))])
+        store.add_verdicts([("ACKED", 9, None, None, None, 11)])
+        trace = Traces(store).get(11)
+        seen.append((store.count(), trace))
+    assert seen[0] == seen[1]
+    assert (seen[0][0], len(seen[0][1].tuples), seen[0][1].more) == (1, 21, {"bolt": 5})
+
+
+def test_a_message_keeps_its_first_tuples_all_that_failed_and_the_number_of_the_others():
+    store = TraceStore(IN_MEMORY)
+    told = facts(1, range(10, 10 + MOST_TUPLES + 50))
+    told["executions"][-1][7] = "failed"
+    for _ in range(2):
+        store.add_facts(1, 1, [("0/0", told)])
+        trace = Traces(store).get(1)
+        assert [each.edge for each in trace.failed] == [10 + MOST_TUPLES + 49]
+        assert sum(trace.more.values()) + len(trace.tuples) == MOST_TUPLES + 50 + 1
+
+
+@pytest.mark.parametrize("failing", [20, 80])
+def test_the_oldest_acked_messages_go_first_and_failed_ones_have_at_most_half(failing):
+    store = TraceStore(IN_MEMORY, most_messages=100)
+    store.add_messages([(root, "s", 1, "default", None, 1, None, root) for root in range(200)])
+    failed = [("FAILED", 1, "why", "b", None, root) for root in range(failing)]
+    store.add_verdicts([*failed, *(("ACKED", 1, None, None, None, root) for root in range(failing, 200))])
+    store.trim()
+    left = Traces(store).find(limit=1000)
+    verdicts = [message.verdict for message in left]
+    assert len(left) == 90
+    assert verdicts.count("FAILED") == min(failing, 45)
+    assert max(message.root for message in left) == 199
+    assert store.trim() == 0
+
+
+def test_a_store_that_is_too_large_in_bytes_is_cut():
+    store = TraceStore(IN_MEMORY, most_bytes=1 << 20)
+    for root in range(400):
+        store.add_facts(root, root, [("0/0", facts(root, range(1000, 1040)))])
+    assert store.used_bytes > 1 << 20
+    for _ in range(10):
+        store.trim()
+    assert store.used_bytes <= 1 << 20
+    assert 0 < store.count() < 400
+
+
+def test_a_held_tuple_is_executed_in_one_micro_batch_and_acked_in_a_later_one():
+    store = TraceStore(IN_MEMORY)
+    store.add_facts(1, 1, [("0/0", facts(1, [50], fate="held"))])
+    store.add_facts(
+        4,
+        9,
+        [("0/0", {"links": [], "executions": [[1, 50, "bolt", 2, 99, None, 1, "acked", ""]], "more": []})],
+    )
+    held = Traces(store).get(1).tuples[1]
+    assert (held.fate, held.batch_id, held.fate_batch_id, held.began_ms, held.took_ms) == (
+        "acked",
+        1,
+        4,
+        5,
+        0.5,
+    )
+
+
+def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
+    file = tmp_path / "traces.sqlite"
+    file.write_bytes(b"something else" * 100)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        TraceStore(file)
+    assert file.read_bytes() == b"something else" * 100
+
+
+def test_the_file_is_the_users_alone(tmp_path):
+    TraceStore(tmp_path / "traces.sqlite").add_messages([(1, "s", 1, "default", None, 1, None, 1)])
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}

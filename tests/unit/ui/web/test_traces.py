@@ -1,0 +1,59 @@
+"""Traces by REST: pages of messages, a tree in slices, and the order to trace more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.traces.facts import record
+
+MINE = "/api/acktree/v1/topologies"
+
+
+@pytest.fixture(scope="module")
+def root(running):
+    return str(record(running.run.traces))
+
+
+def test_a_failed_message_is_found_with_its_tree(page, topology_id, root):
+    found = page.json(f"{MINE}/{topology_id}/traces?verdict=FAILED&component=double&reason=no%20word")
+    assert [message["root"] for message in found["messages"]] == [root]
+    whole = page.json(f"{MINE}/{topology_id}/traces/{root}")
+    assert whole["message"]["verdict"] == "FAILED"
+    assert [line["alike"] for line in whole["tree"]["lines"]] == [1, 3]
+    edge = whole["tree"]["edge"]
+    assert page.json(f"{MINE}/{topology_id}/traces/{root}?edge={edge}")["tree"] == whole["tree"]
+
+
+def test_pages_of_messages_follow_by_key(page, topology_id, root):
+    seen, after = [], ""
+    while after is not None:
+        part = page.json(f"{MINE}/{topology_id}/traces?limit=3&after={after}")
+        seen += [message["root"] for message in part["messages"]]
+        after = part["after"]
+    assert len(seen) == len(set(seen)) == 10
+    assert root in seen
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/1", 404),
+        ("/x", 404),
+        ("?root=x", 400),
+        ("?verdict=LOST", 400),
+        ("?after=1", 400),
+        ("?since=" + "9" * 30, 400),
+    ],
+)
+def test_what_there_is_not_and_what_cannot_be_asked_is_refused(page, topology_id, path, status):
+    assert page.ask(f"{MINE}/{topology_id}/traces{path}")[0] == status
+
+
+def test_the_rate_is_an_order(page, topology_id, running):
+    def order(body):
+        return page.ask(f"{MINE}/{topology_id}/trace", "POST", body, X_Acktree="1")[0]
+
+    assert order('{"rate": 0.5}') == 200
+    assert running.handle.traces.rate == 0.5
+    assert order('{"rate": 7}') == 400
+    assert order('{"rate": "x"}') == 400
