@@ -85,6 +85,7 @@ from acktree.topology import (
 )
 
 if TYPE_CHECKING:
+    from acktree.core.state.column_state import ColumnState
     from acktree.core.stats.histograms import Histogram
     from acktree.core.stats.statistics import (
         ComponentStats,
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from acktree.spark.submit import submit
 
 _LAZY: Final = {
+    "ColumnState": "acktree.core.state.column_state",
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
@@ -137,6 +139,7 @@ __all__ = [
     "BoltExecuteInfo",
     "BoltFailInfo",
     "CheckpointError",
+    "ColumnState",
     "Component",
     "ComponentStats",
     "Config",

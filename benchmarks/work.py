@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acktree import ArrowBolt, BasicBolt, KeyValueState, Spout, Topology, TopologyBuilder, bolt
+from acktree import ArrowBolt, BasicBolt, ColumnState, KeyValueState, Spout, Topology, TopologyBuilder, bolt
 from acktree.bolt import AnyBolt, ArrowOutputCollector, BasicOutputCollector
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
@@ -181,9 +181,12 @@ class ArrowCount(ArrowBolt):
         self.memory = memory
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.counts = counts_in(self.memory)
+        self.counts = ColumnState(str, int) if self.memory == "columns" else counts_in(self.memory)
 
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        if isinstance(self.counts, ColumnState):
+            self.counts.add_many(batch["word"])
+            return
         counted = pc.value_counts(batch["word"])
         words, more = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
         if isinstance(self.counts, KeyValueState):
@@ -219,7 +222,7 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
 }
 """The split, the count, and its replacement without memory."""
-MEMORIES: Final = ("state", "dict", "none")
+MEMORIES: Final = ("state", "columns", "dict", "none")
 """A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
 PROTECTIONS: Final = ("usual", "all", "none")
 """The default: execution marks, and a watchdog for each call of ``execute``; the same with a limit of dead
