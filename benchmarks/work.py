@@ -149,9 +149,7 @@ class ArrowSplit(ArrowBolt):
         collector.emit_batch(out, parents=pc.list_parent_indices(words))
 
 
-def counts_in(memory: str) -> MutableMapping[str, int]:
-    """The memory of a count: a KeyValueState, saved by changed key, or a plain dict, saved whole."""
-    return {} if memory == "dict" else KeyValueState()
+"""The split, the count, and its replacement without memory."""
 
 
 class BasicCount(BasicBolt):
@@ -181,7 +179,7 @@ class ArrowCount(ArrowBolt):
         self.memory = memory
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.counts = ColumnState(str, int) if self.memory == "columns" else counts_in(self.memory)
+        self.counts = counts_in(self.memory, columns=True)
 
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
         if isinstance(self.counts, ColumnState):
@@ -222,8 +220,9 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
 }
 """The split, the count, and its replacement without memory."""
-MEMORIES: Final = ("state", "columns", "dict", "none")
-"""A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
+MEMORIES: Final = ("state", "key-value", "dict", "none")
+"""A ColumnState for Arrow bolts and a KeyValueState for others, saved by bucket; a KeyValueState for both; a
+dict, saved whole; nothing between micro-batches."""
 PROTECTIONS: Final = ("usual", "all", "none")
 """The default: execution marks, and a watchdog for each call of ``execute``; the same with a limit of dead
 letters; neither, which is not available to users."""

@@ -283,7 +283,7 @@ class ColumnState(StoredState[K, Any]):
 
     def _columns_of(self, values: Any, count: int) -> dict[str, Numbers]:  # noqa: ANN401
         """Numbers by field, each of shape (count,)."""
-        given = {_ONLY: values} if self._single else by_name(values)
+        given: dict[str, Any] = {_ONLY: values} if self._single else by_name(values)
         if not given or not given.keys() <= self._fields.keys():
             raise refused(
                 f"numbers for {[*given]}, of a state with the fields {[*self._fields]}",
