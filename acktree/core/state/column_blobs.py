@@ -2,11 +2,12 @@
 
 Layout, by ``core/packing.py``::
 
-    head       JSON: {"version": 1, "count": n, "keys": type, "values": [type, ...]}
+    head       JSON: {"version": 1, "count": n, "keys": type, "texts": codec, "values": [type, ...]}
     texts      the length of each key, then the bytes of all of them        (keys are texts or bytes)
     integers   the keys                                                     (keys are integers)
     values     a column for each field, in the order of the fields
 
+The *codec* is "zstd", or null where the bytes are as they are.
 A *type* is numpy's name of a little-endian number, such as ``<u2``. Integers are stored in the narrowest type
 that holds all of the bucket, so that a count of 200 takes one byte. The order of keys means nothing.
 """
@@ -33,6 +34,9 @@ Numbers = npt.NDArray[Any]
 """A column of int64 or float64."""
 
 _VERSION: Final = 1
+_ZSTD: Final = pa.Codec("zstd", compression_level=1)
+_LEAST_BYTES: Final = 512
+"""Shorter texts are not compressed: a call costs more than it saves."""
 _WIDTHS: Final = tuple(np.dtype(name) for name in ("<u1", "<i1", "<u2", "<i2", "<u4", "<i4"))
 
 
@@ -44,11 +48,13 @@ class StoredKeys:
         count: How many.
         kind: The type of the keys, or of their lengths.
         parts: One part of integers; or the lengths and the bytes of texts.
+        codec: How the bytes of texts are compressed; None if they are not.
     """
 
     count: int
     kind: str
     parts: tuple[Buffer, ...]
+    codec: str | None = None
 
     @classmethod
     def of(cls, column: pa.Array) -> StoredKeys:
@@ -58,7 +64,11 @@ class StoredKeys:
             return cls(len(column), keys.dtype.str, (keys.tobytes(),))
         ends, content = text_buffers(column)
         lengths = _narrow(np.diff(ends))
-        return cls(len(column), lengths.dtype.str, (lengths.tobytes(), content.tobytes()))
+        plain = content.tobytes()
+        packed = _ZSTD.compress(plain, asbytes=True) if len(plain) >= _LEAST_BYTES else plain
+        if len(packed) >= len(plain):
+            return cls(len(column), lengths.dtype.str, (lengths.tobytes(), plain))
+        return cls(len(column), lengths.dtype.str, (lengths.tobytes(), packed), "zstd")
 
     def column(self, kind: pa.DataType) -> pa.Array:
         """The keys, as a column of this type."""
@@ -67,9 +77,10 @@ class StoredKeys:
             return pa.array(numbers.astype(np.int64))
         ends: Int64s = np.zeros(self.count + 1, dtype=np.int64)
         np.cumsum(numbers, out=ends[1:])
-        return pa.Array.from_buffers(
-            kind, self.count, [None, pa.py_buffer(ends), pa.py_buffer(self.parts[1])]
-        )
+        content = pa.py_buffer(self.parts[1])
+        if self.codec is not None:
+            content = pa.decompress(content, int(ends[-1]), codec=self.codec)
+        return pa.Array.from_buffers(kind, self.count, [None, pa.py_buffer(ends), content])
 
 
 def encoded(keys: StoredKeys, values: Sequence[Numbers]) -> bytes:
@@ -79,6 +90,7 @@ def encoded(keys: StoredKeys, values: Sequence[Numbers]) -> bytes:
         "version": _VERSION,
         "count": keys.count,
         "keys": keys.kind,
+        "texts": keys.codec,
         "values": [column.dtype.str for column in columns],
     }
     return pack(json.dumps(head).encode(), *keys.parts, *(column.tobytes() for column in columns))
@@ -101,7 +113,7 @@ def decoded(blob: bytes) -> tuple[StoredKeys, list[Numbers]]:
     kinds = head["values"]
     at = len(parts) - len(kinds)
     values = [np.frombuffer(part, dtype=kind) for part, kind in zip(parts[at:], kinds, strict=True)]
-    return StoredKeys(head["count"], head["keys"], tuple(parts[:at])), values
+    return StoredKeys(head["count"], head["keys"], tuple(parts[:at]), head["texts"]), values
 
 
 def _narrow(values: Numbers) -> Numbers:

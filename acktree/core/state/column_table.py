@@ -37,6 +37,7 @@ KEYS_PER_BUCKET: Final = 1024
 """There are so many buckets that they have at most this number of keys on average when they are saved."""
 
 _BATCH_ROWS: Final = 1 << 16
+_READ_AT_ONCE: Final = 64
 _REPEATED: Final = 1 << 13
 """So many rows of a long column are looked at: if most repeat a key, each different key is looked up once."""
 _DENSE: Final = 4
@@ -250,9 +251,14 @@ class ColumnTable:
         return slots if indices is None else slots[indices]
 
     def _read(self, numbers: Int64s) -> None:
-        """Read buckets that were not read."""
-        if not len(numbers):
-            return
+        """Read buckets that were not read, some at a time, so that they stay in the processor's cache."""
+        if len(numbers) > _READ_AT_ONCE:
+            is_unread = np.count_nonzero(~self._extent.is_read)
+            self._keys.reserve(self._extent.slots, self._extent.unread * len(numbers) // int(is_unread))
+        for first in range(0, len(numbers), _READ_AT_ONCE):
+            self._read_some(numbers[first : first + _READ_AT_ONCE])
+
+    def _read_some(self, numbers: Int64s) -> None:
         extent, spans, keys, columns = self._extent, {}, [], []
         first = extent.slots
         for number in numbers.tolist():

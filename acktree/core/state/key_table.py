@@ -190,6 +190,13 @@ class KeyTable:
             place = (place + 1) & mask
         return -1
 
+    def reserve(self, count: int, more: int) -> None:
+        """Make room in the index for ``more`` keys beside the first ``count``, so that it grows once."""
+        if 2 * (self._entries + more) > len(self._index):
+            index = np.zeros(max(_LEAST, 1 << (2 * (count + more)).bit_length()), dtype=np.uint64)
+            _enter(index, self._hashes[:count], 0)
+            self._index, self._entries = index, count
+
     def append(self, column: pa.Array, first: int) -> int:
         """Add keys to the slots from ``first`` on; how many slots there are then.
 
@@ -202,14 +209,9 @@ class KeyTable:
         hashes = grown(self._hashes, count)
         hashes[first:count] = hash_column(column)
         self._hashes = hashes
-        if 2 * (self._entries + len(column)) > len(self._index):
-            size = max(_LEAST, 1 << (3 * count).bit_length())
-            index = np.zeros(size, dtype=np.uint64)
-            _enter(index, hashes[:count], 0)
-            self._index, self._entries = index, count
-        else:
-            self._entries += len(column)
-            _enter(self._index, hashes[first:count], first)
+        self.reserve(first, len(column))
+        self._entries += len(column)
+        _enter(self._index, hashes[first:count], first)
         return count
 
 
