@@ -149,7 +149,11 @@ class ArrowSplit(ArrowBolt):
         collector.emit_batch(out, parents=pc.list_parent_indices(words))
 
 
-"""The split, the count, and its replacement without memory."""
+def counts_in(memory: str, *, columns: bool = False) -> MutableMapping[str, int]:
+    """The memory of a count; ``columns``: whether it takes whole batches."""
+    if memory == "dict":
+        return {}
+    return ColumnState(str, int) if columns and memory == "state" else KeyValueState()
 
 
 class BasicCount(BasicBolt):
