@@ -85,6 +85,7 @@ from acktree.topology import (
 )
 
 if TYPE_CHECKING:
+    from acktree.core.state.column_state import ColumnState
     from acktree.core.stats.histograms import Histogram
     from acktree.core.stats.statistics import (
         ComponentStats,
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from acktree.traces.traces import Traces
 
 _LAZY: Final = {
+    "ColumnState": "acktree.core.state.column_state",
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
@@ -146,6 +148,7 @@ __all__ = [
     "BoltExecuteInfo",
     "BoltFailInfo",
     "CheckpointError",
+    "ColumnState",
     "Component",
     "ComponentStats",
     "Config",

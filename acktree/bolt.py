@@ -61,8 +61,8 @@ class AnyBolt:
 
     remembers: Sequence[str] = ()
     """Attributes that are kept between micro-batches, crashes and restarts. They are saved with the
-    micro-batch, so a restart restores exactly the committed values. Of a ``KeyValueState`` only changed keys
-    are saved, any other attribute as a whole."""
+    micro-batch, so a restart restores exactly the committed values. Of a ``KeyValueState`` and a
+    ``ColumnState`` only what changed is saved, any other attribute as a whole."""
 
     def cleanup(self) -> None:
         """Release the resources that ``prepare`` acquired.

@@ -13,6 +13,7 @@ BENCHMARKS: Final = {
     "cluster": "what tracking costs with 10 or 100 partitions: driver, executors, bytes",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
+    "many_keys": "a bolt that remembers up to ten million keys: time against keys touched, bytes a key",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acktree import ArrowBolt, BasicBolt, KeyValueState, Spout, Topology, TopologyBuilder, bolt
+from acktree import ArrowBolt, BasicBolt, ColumnState, KeyValueState, Spout, Topology, TopologyBuilder, bolt
 from acktree.bolt import AnyBolt, ArrowOutputCollector, BasicOutputCollector
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
@@ -149,9 +149,11 @@ class ArrowSplit(ArrowBolt):
         collector.emit_batch(out, parents=pc.list_parent_indices(words))
 
 
-def counts_in(memory: str) -> MutableMapping[str, int]:
-    """The memory of a count: a KeyValueState, saved by changed key, or a plain dict, saved whole."""
-    return {} if memory == "dict" else KeyValueState()
+def counts_in(memory: str, *, columns: bool = False) -> MutableMapping[str, int]:
+    """The memory of a count; ``columns``: whether it takes whole batches."""
+    if memory == "dict":
+        return {}
+    return ColumnState(str, int) if columns and memory == "state" else KeyValueState()
 
 
 class BasicCount(BasicBolt):
@@ -181,9 +183,12 @@ class ArrowCount(ArrowBolt):
         self.memory = memory
 
     def prepare(self, config: Config, context: TaskContext) -> None:
-        self.counts = counts_in(self.memory)
+        self.counts = counts_in(self.memory, columns=True)
 
     def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        if isinstance(self.counts, ColumnState):
+            self.counts.add_many(batch["word"])
+            return
         counted = pc.value_counts(batch["word"])
         words, more = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
         if isinstance(self.counts, KeyValueState):
@@ -219,8 +224,9 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | ArrowCount], AnyBolt]
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
 }
 """The split, the count, and its replacement without memory."""
-MEMORIES: Final = ("state", "dict", "none")
-"""A KeyValueState, saved by changed key; a dict, saved whole; nothing between micro-batches."""
+MEMORIES: Final = ("state", "key-value", "dict", "none")
+"""A ColumnState for Arrow bolts and a KeyValueState for others, saved by bucket; a KeyValueState for both; a
+dict, saved whole; nothing between micro-batches."""
 PROTECTIONS: Final = ("usual", "all", "none")
 """The default: execution marks, and a watchdog for each call of ``execute``; the same with a limit of dead
 letters; neither, which is not available to users."""

@@ -18,7 +18,9 @@
     spark*/state        Spark's state store, and in it for each task:           spark/query/blobs.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
+                        of a ColumnState: buckets, count, key, fields           core/state/column_table.py
       state/A/bucket/N  packed: names of held tuples, a dict as a value         tasks/bolts/memory.py
+                        of a ColumnState: packed JSON and columns               core/state/column_blobs.py
       held/meta         JSON: bits, count                                       core/state/key_value_state.py
       held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/held_tuples.py
                         version first, names as JSON, lineage, values

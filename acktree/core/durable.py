@@ -64,6 +64,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.data.tuples": "Tuple",
     "acktree.core.spouts.open_messages": "OpenMessages",
     "acktree.core.spouts.retry": "Retry",
+    "acktree.core.state.column_state": "ColumnState",
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
     "acktree.core.stats.statistics": "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats",

@@ -19,8 +19,8 @@ def python(program: str) -> str:
 
 def test_what_a_user_imports_is_there():
     promised = """
-        ArrowBolt BasicBolt Bolt Config CustomGrouping DataFrameSpout EndOfStream IterableSpout KeyValueState
-        Retry Spout TopologyBuilder bolt submit
+        ArrowBolt BasicBolt Bolt ColumnState Config CustomGrouping DataFrameSpout EndOfStream IterableSpout
+        KeyValueState Retry Spout TopologyBuilder bolt submit
     """
     assert set(promised.split()) <= set(acktree.__all__)
     assert set(acktree.__all__) <= set(dir(acktree))

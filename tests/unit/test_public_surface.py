@@ -45,6 +45,7 @@ NOT_MADE_BY_USERS = frozenset(
 """Classes that acktree alone makes an object of: what ``__init__`` takes is its own."""
 CALLED_BY_THE_ENGINE = frozenset(
     {
+        "ColumnState.bind",
         "CounterMetric.taken",
         "GaugeMetric.taken",
         "HistogramMetric.taken",
@@ -147,6 +148,8 @@ MEMBERS = """
             shuffle_grouping
     Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
             given_up kill makes_queues misconfigured put redelivery_secs secret shortest_lease_secs start stop
+    ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
+            remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
@@ -193,7 +196,7 @@ MEMBERS = """
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
-    KeyValueState: bind clear get get_many is_bound save update_many
+    KeyValueState: bind clear emptied get get_many is_bound save update_many
     Level: bolts index stateful
     LoggingMetricsConsumer: cleanup handle_data_points prepare
     LocalCluster: advance close submit tuples

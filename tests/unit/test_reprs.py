@@ -9,7 +9,7 @@ import pydoc
 import pytest
 
 import acktree
-from acktree import Config, IterableSpout, KeyValueState, Retry, TopologyBuilder, bolt
+from acktree import ColumnState, Config, IterableSpout, KeyValueState, Retry, TopologyBuilder, bolt
 from acktree.testing import FeederSpout, LocalCluster, complete_topology
 
 LONG = "x" * 300
@@ -40,8 +40,8 @@ def objects():
         builder, spout, declarer, topology, *topology.components.values(), cluster, running, stats, numbers,
         numbers.total, *numbers.tasks.values(), *stats.errors, running.dead_letters, *running.dead_letters,
         feeder.failed[0][1], Config(), Config(debug=True), Retry(2), feeder, double, KeyValueState(),
-        IterableSpout([LONG] * 100, outputs=["n"]), running.describe(), numbers.complete_ms,
-        complete_topology(topology, {"s" * 30: [[LONG]]}), *topology.levels(2),
+        ColumnState(str, int), IterableSpout([LONG] * 100, outputs=["n"]), running.describe(),
+        numbers.complete_ms, complete_topology(topology, {"s" * 30: [[LONG]]}), *topology.levels(2),
     ]  # fmt: skip
 
 

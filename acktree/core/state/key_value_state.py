@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 
 from acktree.core.data.hashing import hash_values, stable_hash
 from acktree.core.state.store import MemoryStore, StateStore
+from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError, ProtocolError
 
 K = TypeVar("K")
@@ -61,7 +62,7 @@ _NOWHERE: Final = _Shelf(MemoryStore(), pickle.dumps, pickle.loads)
 """The store of an unbound state; it is always empty."""
 
 
-class KeyValueState(MutableMapping[K, V], Generic[K, V]):
+class KeyValueState(StoredState[K, V]):
     """A mapping for ``remembers``: make it in ``prepare``, use it as a dict.
 
     Keys are of the types that a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …);
@@ -211,6 +212,10 @@ class KeyValueState(MutableMapping[K, V], Generic[K, V]):
             self._stored_meta = meta
         self._noted.clear()
         self._new.clear()
+
+    def emptied(self) -> KeyValueState[K, V]:
+        """One without keys, not bound."""
+        return KeyValueState()
 
     def _look_for(self, key: object) -> bool:
         """Read the bucket of a key that was not read; returns whether the key exists. May refuse the key."""

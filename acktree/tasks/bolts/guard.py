@@ -26,11 +26,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from acktree.core.data.tuples import Tuple
-from acktree.core.state.key_value_state import KeyValueState
+from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 
 WATCHED_CLOSELY: Final = 64
-_CONTAINERS: Final = (list, dict, set, bytearray, deque, KeyValueState)
+_CONTAINERS: Final = (list, dict, set, bytearray, deque, StoredState)
 _DATA: Final = (
     *(type(None), bool, int, float, complex, str, bytes, tuple, frozenset, Tuple, *_CONTAINERS),
     *(Decimal, Fraction, date, time, timedelta, UUID, Enum),
@@ -167,7 +167,7 @@ def _copy(value: Any, seen: dict[int, int]) -> Any:  # noqa: ANN401  # a user's 
     if not isinstance(value, (*_CONTAINERS, tuple)) or id(value) in seen:
         return value  # no container, or a container that contains itself and equals itself
     seen[id(value)] = len(value)
-    if isinstance(value, dict | KeyValueState):
+    if isinstance(value, dict | StoredState):
         return {key: _copy(item, seen) for key, item in value.items()}
     if isinstance(value, set):
         return set(value)

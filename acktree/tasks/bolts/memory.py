@@ -29,6 +29,7 @@ from acktree.core.ids import Int64s
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
+from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.held_tuples import HeldTuples
 from acktree.tasks.bolts.rows import InboundRows, open_among
@@ -111,7 +112,7 @@ class TaskMemory:
         self._held = HeldTuples(Below(self._store, "held/"), owner)
         self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
         self._blobs: dict[str, bytes] = {}
-        self._states: dict[str, KeyValueState[Any, Any]] = {}
+        self._states: dict[str, StoredState[Any, Any]] = {}
 
     @property
     def held_count(self) -> int:
@@ -125,7 +126,7 @@ class TaskMemory:
             if blob is not None:
                 self._blobs[name] = blob
             value = _first_value(user_object, name) if blob is None else self._loads(blob)
-            if isinstance(value, KeyValueState):
+            if isinstance(value, StoredState):
                 # Its keys lie beside the attribute; the attribute's own blob only says that it is one.
                 self._bind(name, value)
             if value is not _NOTHING:
@@ -170,11 +171,12 @@ class TaskMemory:
             if state is not None and state is not value:  # something else took its place: it is forgotten
                 state.clear()
                 state.save()
-            if isinstance(value, KeyValueState):
+                Below(self._store, f"state/{name}/").delete("meta")  # another kind of state may come there
+            if isinstance(value, StoredState):
                 if state is not value:
                     self._replace(name, value)
                 value.save()
-                value = KeyValueState()
+                value = value.emptied()
             blob = self._dumps(value)
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
@@ -185,7 +187,7 @@ class TaskMemory:
         named: dict[int, str] = {}
         for name in self._names:
             value = getattr(user_object, name, None)
-            if isinstance(value, KeyValueState) or not _is_changeable(value):
+            if isinstance(value, StoredState) or not _is_changeable(value):
                 continue
             other = named.setdefault(id(value), name)
             if other != name:
@@ -196,20 +198,24 @@ class TaskMemory:
                     "give each attribute an object of its own, or remember one object that holds both",
                 )
 
-    def _bind(self, name: str, state: KeyValueState[Any, Any]) -> None:
+    def _bind(self, name: str, state: StoredState[Any, Any]) -> None:
         if state.is_bound:
+            kind = type(state).__name__
             others = [other for other, bound in self._states.items() if bound is state]
             raise MisuseError(
-                f"the remembered attributes {[*others, name]} are one KeyValueState, and would be two later",
+                f"the remembered attributes {[*others, name]} are one {kind}, and would be two later",
                 "remembers",
-                "give each attribute a KeyValueState of its own",
+                f"give each attribute a {kind} of its own",
             )
-        state.bind(_CountingStore(Below(self._store, f"state/{name}/"), self._held), self._dumps, self._loads)
+        store: StateStore = Below(self._store, f"state/{name}/")
+        if isinstance(state, KeyValueState):  # its values may be held tuples
+            store = _CountingStore(store, self._held)
+        state.bind(store, self._dumps, self._loads)
         self._states[name] = state
 
-    def _replace(self, name: str, state: KeyValueState[Any, Any]) -> None:
+    def _replace(self, name: str, state: StoredState[Any, Any]) -> None:
         """The bolt put a new state where another one was, or none."""
-        fresh = dict(state)
+        fresh = copy.copy(state)
         self._bind(name, state)
         state.update(fresh)
 

@@ -12,9 +12,14 @@ from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from acktree.core.data.hashing import hash_row
-from acktree.core.state.key_value_state import KeyValueState
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.hashing import hash_columns, hash_row
+from acktree.core.ids import Int64s
+from acktree.core.state.column_state import ColumnState
 from acktree.core.state.store import MemoryStore, StateStore
+from acktree.core.state.stored_state import StoredState
 from acktree.errors import CheckpointError, ConfigError
 from acktree.tasks.bolts.memory import TaskMemory
 
@@ -85,16 +90,35 @@ class _Bolt:
         for target in there.values():
             if not hasattr(target, attribute):
                 setattr(target, attribute, _emptied(value))
+        if isinstance(value, ColumnState) and self._key_width == 1:
+            self._share_out_columns(attribute, task, value, there)
+            return
         for key, kept in value.items():
             key_hash = self._hash(attribute, task, key)
             if self._before[key_hash % len(self._before)] != task:
-                raise ConfigError(
-                    f"key {key!r:.80} of {attribute!r} lies at task {task} of bolt {self._name!r}, and the "
-                    "bolt's fields grouping would have sent it to another: it is not what it is grouped by",
-                    f"rebalance of bolt {self._name!r}",
-                    f"this cannot be moved by key; to start afresh with it: --forget {attribute}",
-                )
+                raise self._misplaced(attribute, task, key)
             getattr(there[self._after[key_hash % len(self._after)]], attribute)[key] = kept
+
+    def _share_out_columns(
+        self, attribute: str, task: int, value: ColumnState[Any], there: Mapping[int, SimpleNamespace]
+    ) -> None:
+        """The same for keys in columns, without a Python object for a key."""
+        for batch in value.batches():
+            hashes = hash_columns([batch["key"]], batch.num_rows)
+            before: Int64s = np.array(self._before)[hashes % np.uint64(len(self._before))]
+            if (before != task).any():
+                raise self._misplaced(attribute, task, batch["key"][int(np.argmax(before != task))].as_py())
+            after: Int64s = np.array(self._after)[hashes % np.uint64(len(self._after))]
+            for target in np.unique(after).tolist():
+                getattr(there[target], attribute).put_batch(batch.filter(pa.array(after == target)))
+
+    def _misplaced(self, attribute: str, task: int, key: object) -> ConfigError:
+        return ConfigError(
+            f"key {key!r:.80} of {attribute!r} lies at task {task} of bolt {self._name!r}, and the "
+            "bolt's fields grouping would have sent it to another: it is not what it is grouped by",
+            f"rebalance of bolt {self._name!r}",
+            f"this cannot be moved by key; to start afresh with it: --forget {attribute}",
+        )
 
     def _hash(self, attribute: str, task: int, key: object) -> int:
         if self._key_width == 1:
@@ -115,8 +139,8 @@ def _opened(name: str, task: int, remembers: Sequence[str], store: StateStore) -
     try:
         memory.restore(held)
         for value in vars(held).values():
-            if isinstance(value, KeyValueState):
-                list(value.items())  # all of it, while an error can be told
+            if isinstance(value, StoredState):
+                list(value)  # all of it, while an error can be told
     except Exception as error:
         raise CheckpointError(
             f"what task {task} of bolt {name!r} remembers cannot be read: {type(error).__name__}: {error}",
@@ -134,8 +158,8 @@ def _opened(name: str, task: int, remembers: Sequence[str], store: StateStore) -
 
 def _emptied(value: MutableMapping[Any, Any]) -> MutableMapping[Any, Any]:
     """An empty one of the same kind: a ``defaultdict`` keeps its default."""
-    if isinstance(value, KeyValueState):
-        return KeyValueState()
+    if isinstance(value, StoredState):
+        return value.emptied()
     empty = copy.copy(value)
     empty.clear()
     return empty

@@ -299,6 +299,8 @@ class _Handlers:
         told = await run_in_threadpool(self._ordered, seen, "log-levels", order)
         return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
 
+    # ---- ours ---------------------------------------------------------------------------------------------
+
     def _snapshot(self, request: Request) -> Response:
         named = request.query_params.get("topology")
         seen = self._sources.all() if named is None else [self._sources.one(named)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ import acktree
 from acktree import (
     Bolt,
     CheckpointError,
+    ColumnState,
     DeadLetterLimitError,
     KeyValueState,
     MisuseError,
@@ -96,20 +97,26 @@ def remembering() -> SimpleNamespace:
     return bolt
 
 
+def columns() -> ColumnState[str]:
+    state = ColumnState(str, {"count": int, "total": float})
+    state.update_many(["a", "b", "é"], {"count": [1, 300, -1], "total": 0.5})
+    return state
+
+
 REMEMBERED = ("counts", "state", "nested", "held", "last")
 
 
-def written_memory(bolt: SimpleNamespace) -> bytes:
+def written_memory(bolt: SimpleNamespace, names: Sequence[str] = REMEMBERED) -> bytes:
     store = MemoryStore()
-    TaskMemory(REMEMBERED, store, bolt).save(bolt)
+    TaskMemory(names, store, bolt).save(bolt)
     return pack(*(part for name, blob in sorted(store.blobs.items()) for part in (name.encode(), blob)))
 
 
-def read_memory(blob: bytes) -> SimpleNamespace:
+def read_memory(blob: bytes, names: Sequence[str] = REMEMBERED) -> SimpleNamespace:
     store, parts = MemoryStore(), [bytes(part) for part in unpack(blob)]
     store.blobs = {name.decode(): part for name, part in zip(parts[::2], parts[1::2], strict=True)}
     bolt = SimpleNamespace()
-    TaskMemory(REMEMBERED, store, bolt).restore(bolt)
+    TaskMemory(names, store, bolt).restore(bolt)
     return bolt
 
 
@@ -137,6 +144,13 @@ FORMATS = {
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads
     ),
     "value-state": Format(lambda: KeyValueState({"a": 1}), dumps, loads, dict),
+    "value-columns": Format(columns, dumps, loads, dict),
+    "memory-columns": Format(
+        lambda: SimpleNamespace(columns=columns()),
+        lambda bolt: written_memory(bolt, ["columns"]),
+        lambda blob: read_memory(blob, ["columns"]),
+        lambda bolt: dict(bolt.columns),
+    ),
     "failure": Format(
         lambda: failure(MisuseError("what", "where", "fix")), Failure.to_bytes, Failure.from_bytes
     ),

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import BasicBolt, Config, KeyValueState
+from acktree import BasicBolt, ColumnState, Config, KeyValueState
 from acktree.core.state.store import Below, MemoryStore
+from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.memory import TaskMemory
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
@@ -207,8 +208,15 @@ def test_two_states_that_change_places_are_refused_and_nothing_is_lost():
         assert running.tuples("b0")[-1] == ([1, 3], [])
 
 
+def columns(**numbers):
+    state = ColumnState(str, int)
+    state.update(numbers)
+    return state
+
+
 @pytest.mark.parametrize(
-    "replacement", [lambda: {"plain": 1}, lambda: KeyValueState({"fresh": 2}), lambda: None]
+    "replacement",
+    [lambda: {"plain": 1}, lambda: KeyValueState({"fresh": 2}), lambda: columns(fresh=2), lambda: None],
 )
 def test_a_state_that_is_replaced_is_forgotten_with_what_it_held(replacement):
     store = MemoryStore()
@@ -224,11 +232,28 @@ def test_a_state_that_is_replaced_is_forgotten_with_what_it_held(replacement):
         memory.save(remembering)
     expected = replacement()
     found = remembering.state
-    assert (dict(found) if isinstance(found, KeyValueState) else found) == (
-        dict(expected) if isinstance(expected, KeyValueState) else expected
+    assert type(found) is type(expected)
+    assert (dict(found) if isinstance(found, StoredState) else found) == (
+        dict(expected) if isinstance(expected, StoredState) else expected
     )
     buckets = [name for name in store.blobs if name.startswith("state/state/bucket")]
-    assert len(buckets) == (1 if isinstance(expected, KeyValueState) else 0)
+    assert len(buckets) == (1 if isinstance(expected, StoredState) else 0)
+
+
+@pytest.mark.parametrize("other", [KeyValueState, dict, lambda given: list(given.items())])
+def test_columns_take_the_place_of_another_kind_and_give_it_back(other):
+    store, expected = MemoryStore(), {f"word {number}": number for number in range(2000)}
+    for make in (other, None, columns, None, other, None, columns, None):
+        remembering = SimpleNamespace()
+        memory = TaskMemory(["state"], store, None)
+        memory.restore(remembering)
+        if make is columns:
+            remembering.state = columns(**dict(remembering.state))
+        elif make is not None:
+            remembering.state = make(dict(getattr(remembering, "state", expected)))
+        assert dict(remembering.state) == expected
+        memory.save(remembering)
+    assert sum(name.startswith("state/") for name in store.blobs) == 3
 
 
 def test_a_plain_value_that_becomes_a_state_is_a_state_from_then_on():

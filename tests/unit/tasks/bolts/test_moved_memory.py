@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree import KeyValueState
+from acktree import ColumnState, KeyValueState
 from acktree.core.data.context import TaskContext
 from acktree.core.data.groupings import Fields, make_chooser
 from acktree.core.data.values import encode_rows
@@ -84,6 +84,34 @@ def test_every_key_moves_with_its_value_to_the_task_that_its_tuples_go_to(counts
     for task, mine in there.items():
         assert type(mine) is make
         assert sent_to([*mine], new) == [task] * len(mine)
+
+
+@given(
+    counts=st.dictionaries(st.text(max_size=3), st.integers(0, 99), max_size=30)
+    | st.dictionaries(st.integers(-9, 9), st.integers(0, 99), max_size=30),
+    before=st.integers(1, 4),
+    after=st.integers(1, 5),
+)
+def test_columns_move_as_every_mapping_does(counts, before, after):
+    old, new = tuple(range(10, 10 + before)), tuple(range(10, 10 + after))
+    kind = type(next(iter(counts), ""))
+    stores = {}
+    for task, mine in sorted_out(counts, old).items():
+        state = ColumnState(kind, int)
+        state.update(mine)
+        stores[task] = store_of(counts=state)
+    there = {task: remembered(blobs, "counts")["counts"] for task, blobs in move(stores, tasks=new).items()}
+    assert {key: kept for mine in there.values() for key, kept in mine.items()} == counts
+    for task, mine in there.items():
+        assert type(mine) is ColumnState
+        assert sent_to([*mine], new) == [task] * len(mine)
+
+
+def test_columns_of_keys_that_lie_at_another_task_are_not_moved():
+    state = ColumnState(str, int)
+    state.add_many([f"word {number}" for number in range(20)])
+    with pytest.raises(ConfigError, match=r"key 'word .*' of 'counts' lies at task 3"):
+        move({3: store_of(counts=state), 4: store_of(counts=ColumnState(str, int))})
 
 
 def test_of_several_fields_a_key_is_the_tuple():

@@ -1,0 +1,74 @@
+"""What a ``ColumnTable`` notes of its rows, and a change to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from acktree.core.ids import Int64s
+from acktree.core.state.column_blobs import Numbers, StoredKeys
+
+__all__ = ["Change", "Extent", "Flags", "Marks", "Rows", "Span", "Where"]
+
+Flags = npt.NDArray[np.bool_]
+Where = Int64s | slice
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What is there: the number of slots, which buckets were read, and how many keys the others have."""
+
+    slots: int
+    is_read: Flags
+    unread: int
+
+    @property
+    def buckets(self) -> int:
+        return len(self.is_read)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Absolute values for some slots, and the extent afterwards."""
+
+    extent: Extent
+    values: Sequence[tuple[str, Where, Numbers | int]] = ()
+    alive: Sequence[tuple[Where, bool]] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """The slots of a bucket that was read, and its keys as they were stored."""
+
+    first: int
+    keys: StoredKeys
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The slots of given keys, of which some are new.
+
+    Attributes:
+        slots: Shape (n,).
+        fresh: The slots that are new or were deleted, ascending, each once.
+        extent: The extent with them.
+    """
+
+    slots: Int64s
+    fresh: Int64s
+    extent: Extent
+
+
+@dataclass(frozen=True)
+class Marks:
+    """By bucket: whether a value changed since it was saved, and whether keys came or went."""
+
+    changed: Flags
+    reshaped: Flags
+
+    @classmethod
+    def of(cls, buckets: int) -> Marks:
+        return cls(np.zeros(buckets, dtype=np.bool_), np.zeros(buckets, dtype=np.bool_))

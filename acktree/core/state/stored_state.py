@@ -1,0 +1,43 @@
+"""What a task asks of the keyed state that a bolt remembers, whatever its kind."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, MutableMapping
+from typing import Any, TypeVar
+
+from acktree.core.state.store import StateStore
+
+__all__ = ["StoredState"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StoredState(MutableMapping[K, V]):
+    """A mapping that reads from a store what is asked for, and writes what changed.
+
+    A copy or a pickle of it is not bound, and has all keys.
+    """
+
+    @property
+    @abstractmethod
+    def is_bound(self) -> bool:
+        """Whether it is bound to a state store."""
+
+    @abstractmethod
+    def bind(
+        self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
+    ) -> None:
+        """Attach it to a store: continue from the store's content, or from its own if the store is empty.
+
+        Called by the task between ``prepare`` and the first tuple.
+        """
+
+    @abstractmethod
+    def save(self) -> None:
+        """Write the changes since :meth:`bind`; called by the task at the end of its micro-batch."""
+
+    @abstractmethod
+    def emptied(self) -> MutableMapping[K, V]:
+        """One of the same kind without keys, not bound."""

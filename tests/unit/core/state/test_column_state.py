@@ -1,0 +1,515 @@
+"""A column state is a dict of numbers that outlives its process: both take the same random actions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from acktree import ColumnState, KeyValueState, MisuseError, ProtocolError
+from acktree.core.data.hashing import hash_column, stable_hash
+from acktree.core.ids import mix64_one
+from acktree.core.state import column_table as module
+from acktree.core.state.buckets import bucket_of, buckets_of, divided
+from acktree.core.state.column_blobs import decoded
+from acktree.core.state.key_table import KeyTable
+from acktree.core.state.store import MemoryStore
+from tests.chaos.faults import Interrupter, LateError
+from tests.unit.core.state.test_key_value_state import CountingStore
+
+_MASK = (1 << 64) - 1
+
+
+def with_one_hash(count: int) -> list[bytes]:
+    """Different keys of 16 bytes with one hash, made by undoing the last steps of the hash of a text."""
+
+    def after_first_word(word: int) -> int:
+        number = 0xBB67AE8584CAA73B ^ 16 * 0xA0761D6478BD642F & _MASK
+        return mix64_one((number + 0x9E3779B97F4A7C15 & _MASK) ^ word) + 0x9E3779B97F4A7C15 & _MASK
+
+    wanted = after_first_word(0)
+    words = [(first, after_first_word(first) ^ wanted) for first in range(count)]
+    return [first.to_bytes(8, "little") + second.to_bytes(8, "little") for first, second in words]
+
+
+ALIKE = with_one_hash(12)
+KEYS = {
+    str: ["", "a", "b", "ä", "a\0", "x" * 70, *(f"key {number}" for number in range(40))],
+    bytes: [b"", b"a", b"a\0", b"\xff" * 65, *ALIKE],
+    int: [0, 1, -1, (1 << 63) - 1, -(1 << 63), *range(2, 40)],
+}
+FIELDS = {"count": int, "total": float}
+ints = st.integers(-(1 << 40), 1 << 40) | st.sampled_from([0, 1, 255, 256, -1])
+floats = st.floats(-1e6, 1e6)
+
+
+def test_keys_with_one_hash_are_found():
+    assert len({*ALIKE}) == 12
+    assert len({stable_hash(key) for key in ALIKE}) == 1
+    assert len({*hash_column(pa.array(ALIKE, pa.large_binary())).tolist()}) == 1
+
+
+def bound_to(store, key=str, values=int):
+    state = ColumnState(key, values)
+    state.bind(store, pickle.dumps, pickle.loads)
+    return state
+
+
+@pytest.fixture
+def store():
+    return CountingStore()
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+    monkeypatch.setattr(module, "KEYS_PER_BUCKET", 2)
+
+
+class ColumnsBesideADict(RuleBasedStateMachine):
+    """A state of two fields, a dict of pairs with the same contents, and the dict as it was saved last."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(module, "KEYS_PER_BUCKET", 2)
+        self.patch.setattr(module, "_REPEATED", 4)
+        self.store, self.saved = CountingStore(), None
+
+    def teardown(self):
+        self.patch.undo()
+
+    @initialize(kind=st.sampled_from([str, bytes, int]))
+    def prepare(self, kind):
+        self.kind, self.naive = kind, {}
+        self.keys = KEYS[kind]
+        self.state = ColumnState(kind, FIELDS)
+
+    def some(self, data, least=0):
+        return data.draw(st.lists(st.sampled_from(self.keys), min_size=least, max_size=30))
+
+    def column(self, keys):
+        return pa.array(keys, {str: pa.string(), bytes: pa.binary(), int: pa.int64()}[self.kind])
+
+    def is_bound(self):
+        return self.state.is_bound
+
+    @precondition(lambda self: not self.state.is_bound)
+    @rule()
+    def bind(self):
+        self.state.bind(self.store, pickle.dumps, pickle.loads)
+
+    @rule(data=st.data())
+    def add_many(self, data):
+        keys = self.some(data)
+        counts = data.draw(st.lists(ints, min_size=len(keys), max_size=len(keys)))
+        after = self.state.add_many(self.column(keys), {"count": pa.array(counts, pa.int64())})
+        for key, count in zip(keys, counts, strict=True):
+            before = self.naive.get(key, (0, 0.0))
+            self.naive[key] = before[0] + count, before[1]
+        assert after["count"].to_pylist() == [self.naive[key][0] for key in keys]
+
+    @rule(data=st.data(), total=floats)
+    def update_many(self, data, total):
+        keys = self.some(data)
+        counts = data.draw(st.lists(ints, min_size=len(keys), max_size=len(keys)))
+        self.state.update_many(self.column(keys), {"count": counts, "total": total})
+        self.naive.update((key, (count, total)) for key, count in zip(keys, counts, strict=True))
+
+    @rule(data=st.data(), total=floats)
+    def update_one_field(self, data, total):
+        keys = self.some(data)
+        self.state.update_many(keys, {"total": total})
+        self.naive.update((key, (self.naive.get(key, (0, 0.0))[0], total)) for key in keys)
+
+    @rule(data=st.data())
+    def remove_many(self, data):
+        keys = self.some(data)
+        self.state.remove_many(self.column(keys))
+        for key in keys:
+            self.naive.pop(key, None)
+
+    @rule(data=st.data())
+    def look_at_many(self, data):
+        keys = self.some(data)
+        found = self.state.get_many(self.column(keys), -7)
+        missing = (-7, -7.0)
+        assert found["count"].to_pylist() == [self.naive.get(key, missing)[0] for key in keys]
+        assert found["total"].to_pylist() == [self.naive.get(key, missing)[1] for key in keys]
+        nulls = self.state.get_many(keys, None)["count"].to_pylist()
+        assert nulls == [self.naive.get(key, (None,))[0] for key in keys]
+        assert self.state.contains_many(keys).to_pylist() == [key in self.naive for key in keys]
+
+    @rule(data=st.data(), count=ints, total=floats)
+    def set(self, data, count, total):
+        for key in self.some(data):
+            self.state[key] = {"count": count, "total": total}
+            self.naive[key] = count, total
+
+    @rule(data=st.data())
+    def delete(self, data):
+        (key, *_) = self.some(data, 1)
+        if key in self.naive:
+            del self.state[key], self.naive[key]
+        else:
+            with pytest.raises(KeyError):
+                del self.state[key]
+
+    @rule(data=st.data())
+    def look(self, data):
+        for key in self.some(data):
+            expected = None if key not in self.naive else dict(zip(FIELDS, self.naive[key], strict=True))
+            assert self.state.get(key) == expected
+            assert (key in self.state) == (key in self.naive)
+
+    @rule()
+    def clear(self):
+        self.state.clear()
+        self.naive.clear()
+
+    @precondition(is_bound)
+    @rule()
+    def save(self):
+        self.state.save()
+        self.saved = dict(self.naive)
+
+    @precondition(is_bound)
+    @rule()
+    def next_micro_batch(self):
+        self.save()
+        self.state = bound_to(self.store, self.kind, FIELDS)
+
+    @precondition(is_bound)
+    @rule(same_object=st.booleans())
+    def crash(self, same_object):
+        """What was not saved is gone, in another process or in this one."""
+        if self.saved is None:
+            return
+        if not same_object:
+            self.state = ColumnState(self.kind, FIELDS)
+        self.state.clear()
+        self.state.bind(self.store, pickle.dumps, pickle.loads)
+        self.naive = dict(self.saved)
+
+    @precondition(is_bound)
+    @rule()
+    def lose_the_store(self):
+        """It is bound to an empty store: all that is here goes there, however little of it was read."""
+        self.store, self.saved = CountingStore(), None
+        self.state.bind(self.store, pickle.dumps, pickle.loads)
+
+    @rule()
+    def travel(self):
+        for copied in (pickle.loads(pickle.dumps(self.state)), copy.deepcopy(self.state)):
+            assert self.plain(copied) == self.naive
+            assert not copied.is_bound
+
+    @rule()
+    def read_everything(self):
+        assert self.plain(self.state) == self.naive
+        assert sorted(self.state) == sorted(self.naive)
+
+    def plain(self, state):
+        rows = [row for batch in state.batches() for row in batch.to_pylist()]
+        assert len(rows) == len({row["key"] for row in rows})
+        return {row["key"]: (row["count"], row["total"]) for row in rows}
+
+    @invariant()
+    def they_have_the_same_size(self):
+        if hasattr(self, "state"):
+            assert len(self.state) == len(self.naive)
+
+    @invariant()
+    def every_key_is_stored_once_in_the_bucket_of_its_hash(self):
+        if self.saved is None:
+            return
+        found = {name: decoded(blob) for name, blob in self.store.blobs.items() if name != "meta"}
+        assert all(keys.count for keys, _ in found.values())
+        assert sum(keys.count for keys, _ in found.values()) == len(self.saved)
+
+
+ColumnsBesideADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestColumnsBesideADict = pytest.mark.slow(ColumnsBesideADict.TestCase)
+
+
+# ---- the parts --------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, _MASK), min_size=1), st.integers(1, 300), st.integers(0, 300))
+def test_a_key_stays_in_its_bucket_or_goes_to_a_new_one_from_a_bucket_that_is_divided(hashes, before, more):
+    column = np.array(hashes, dtype=np.uint64)
+    old, new = buckets_of(column, before), buckets_of(column, before + more)
+    assert old.tolist() == [bucket_of(each, before) for each in hashes]
+    assert (old >= 0).all()
+    assert (old < before).all()
+    assert (new < before + more).all()
+    moved = old != new
+    assert (new[moved] >= before).all()
+    assert {*old[moved].tolist()} <= {*divided(before, before + more).tolist()}
+    assert (divided(before, before + more) < before).all()
+
+
+@given(st.lists(st.lists(st.sampled_from(ALIKE + KEYS[bytes]), unique=True), max_size=4))
+def test_a_table_finds_the_keys_that_were_added_and_no_others_whatever_their_hashes(parts):
+    table, slots = KeyTable(pa.large_binary()), {}
+    for part in parts:
+        new = [key for key in part if key not in slots]
+        table.append(pa.array(new, pa.large_binary()), len(slots))
+        slots.update((key, len(slots)) for key in new)
+    column = pa.array(KEYS[bytes], pa.large_binary())
+    expected = [slots.get(key, -1) for key in KEYS[bytes]]
+    assert table.find(column, hash_column(column), len(slots)).tolist() == expected
+    assert [table.find_one(key, stable_hash(key), len(slots)) for key in KEYS[bytes]] == expected
+
+
+def test_what_an_interrupted_append_left_is_not_found_and_does_no_harm():
+    table, few, many = KeyTable(pa.int64()), pa.array(range(10)), pa.array(range(10, 5000))
+    table.append(few, 0)
+    for _ in range(5):
+        table.append(many, 10)  # its slots are never said to be there
+    assert table.find(many, hash_column(many), 10).tolist() == [-1] * 4990
+    again = pa.array(range(100, 200))
+    table.append(again, 10)
+    assert table.find(again, hash_column(again), 110).tolist() == [*range(10, 110)]
+    assert table.find(few, hash_column(few), 110).tolist() == [*range(10)]
+
+
+def test_thousands_of_keys_that_come_and_go_agree_with_a_dict():
+    chance, store, naive = random.Random(5), MemoryStore(), {}
+    for _ in range(12):
+        state = bound_to(store)
+        words = [f"word {chance.randrange(40_000)}" for _ in range(30_000)]
+        more = [chance.randrange(-(10**6), 10**9) for _ in words]
+        after = state.add_many(pa.array(words), pa.array(more)).to_pylist()
+        for word, count in zip(words, more, strict=True):
+            naive[word] = naive.get(word, 0) + count
+        assert after == [naive[word] for word in words]
+        gone = words[:5000]
+        state.remove_many(pa.chunked_array([gone[:100], gone[100:]]))
+        for word in gone:
+            naive.pop(word, None)
+        state.save()
+    assert len(state) == len(naive)
+    state = bound_to(store)
+    assert {row["key"]: row["value"] for batch in state.batches() for row in batch.to_pylist()} == naive
+
+
+# ---- what is written and what is read ---------------------------------------------------------------------
+
+
+def test_one_changed_key_reads_and_writes_one_bucket(store):
+    state = bound_to(store, int)
+    state.update_many(range(20_000), 1)
+    state.save()
+    assert len(store.calls("put")) == 21
+    state = bound_to(store, int)
+    store.calls()
+    state.add_many([77])
+    assert len(store.calls("get")) == 1
+    state.save()
+    assert len(store.calls("put")) == 1
+    assert bound_to(store, int)[77] == 2
+
+
+def test_a_state_that_grows_divides_few_buckets_at_a_time(store):
+    state = bound_to(store, int)
+    state.update_many(range(64 * 1024), 1)
+    state.save()
+    for first in range(64 * 1024, 67 * 1024, 1024):
+        state = bound_to(store, int)
+        state.update_many([first], 1)
+        state._table.put(pa.array(range(first, first + 1024)), {"value": np.ones(1024, np.int64)})
+        store.calls()
+        state._table._divide()
+        assert len(store.calls("get")) <= 2
+
+
+def test_only_what_was_changed_is_written_and_what_is_looked_through_is_not_kept(store, small_buckets):
+    state = bound_to(store, int)
+    state.update_many(range(100), 5)
+    state.save()
+    state = bound_to(store, int)
+    store.calls()
+    assert sum(batch.num_rows for batch in state.batches()) == 100
+    assert state._table._extent.unread == 100
+    assert state.get_many([3, 4]).to_pylist() == [5, 5]
+    state.save()
+    assert store.calls("put", "delete") == []
+
+
+def test_what_was_deleted_leaves_nothing_behind(store, small_buckets):
+    for delete in (lambda state: state.remove_many(range(40)), lambda state: state.clear()):
+        state = bound_to(store, int)
+        state.update_many(range(40), 1)
+        state.save()
+        state = bound_to(store, int)
+        delete(state)
+        state.save()
+        assert [*store.blobs] == ["meta"]
+        assert len(bound_to(store, int)) == 0
+
+
+def test_small_numbers_and_short_texts_take_few_bytes(store):
+    state = bound_to(store)
+    state.update_many([f"{number:08}" for number in range(100_000)], 200)
+    state.save()
+    assert sum(map(len, store.blobs.values())) < 100_000 * (8 + 1 + 1 + 0.3)
+
+
+def test_numbers_of_every_width_come_back(store):
+    numbers = [0, -1, 127, -128, 255, 256, 65_535, 65_536, -40_000, 1 << 32, (1 << 63) - 1, -(1 << 63)]
+    for low, high in pairwise(numbers):
+        state = bound_to(MemoryStore(), int)
+        state.update_many([1, 2], [low, high])
+        kept, state = state._table._store, None
+        bound = ColumnState(int, int)
+        saved = ColumnState(int, int)
+        saved.bind(kept, pickle.dumps, pickle.loads)
+        saved.update_many([1, 2], [low, high])
+        saved.save()
+        bound.bind(kept, pickle.dumps, pickle.loads)
+        assert bound.get_many([1, 2]).to_pylist() == [low, high]
+
+
+# ---- what is refused, and changes nothing -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda state: state.add_many(["a", None]), "1 of 2 keys are null"),
+        (lambda state: state.add_many([1, 2]), "keys of type int64 for a ColumnState of str"),
+        (lambda state: state.add_many(["a", 2]), "keys that are no column of str"),
+        (lambda state: state.add_many(["a", "\udce9"]), "keys that are no column of str"),
+        (lambda state: state.add_many(["a", "b"], [1]), "1 values of type int64, 0 of them null, for 2 keys"),
+        (lambda state: state.add_many(["a"], [None]), "1 values of type null, 1 of them null"),
+        (lambda state: state.add_many(["a"], [0.5]), "1 values of type double"),
+        (lambda state: state.add_many(["a"], 0.5), "0.5 is no int of 64 bits"),
+        (lambda state: state.add_many(["a"], 1 << 63), "is no int of 64 bits"),
+        (lambda state: state.add_many(["a"], [1 << 63]), "numbers of field 'value'"),
+        (lambda state: state.add_many(["b", "a"], [1, (1 << 63) - 1]), "add_many.. could leave 64 bits"),
+        (lambda state: state.update_many(["b"], "x"), "values of type string"),
+        (lambda state: state.__setitem__("b", 1.5), "1.5 is no int of 64 bits"),
+        (lambda state: state.__setitem__(7, 1), "7 is no key of type str"),
+        (lambda state: state.get("\udce9"), "is no key of type str"),
+        (lambda state: state.get_many(["a"], 0.5), "0.5 is no int"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_has_changed(call, message):
+    state = ColumnState(str, int)
+    state["a"] = 1
+    with pytest.raises(MisuseError, match=message):
+        call(state)
+    assert dict(state) == {"a": 1}
+
+
+def test_fields_are_checked():
+    state = ColumnState(str, FIELDS)
+    for refused in (5, {"count": 1, "other": 2}, {}):
+        with pytest.raises(MisuseError):
+            state.update_many(["a"], refused)
+        with pytest.raises(MisuseError):
+            state["a"] = refused
+    with pytest.raises(MisuseError, match="not all fields"):
+        state["a"] = {"count": 1}
+    assert len(state) == 0
+    state.add_many(pa.array(["a"]), pa.record_batch({"count": [1], "total": [0.5]}))
+    assert state["a"] == {"count": 1, "total": 0.5}
+    for refused in ((float, int), (str, str), (str, {}), (str, {"a": bool})):
+        with pytest.raises(MisuseError, match="cannot be"):
+            ColumnState(*refused)
+    with pytest.raises(ProtocolError, match="unbound"):
+        state.save()
+
+
+def test_keys_come_in_any_column_and_go_into_another_state():
+    state = ColumnState(str, int)
+    for keys in (
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.array(["a", "b"], pa.large_string()),
+        pa.array(["a", "b"], pa.string_view()),
+        np.array(["a", "b"]),
+        ("a", "b"),
+        pa.array(["x", "a", "b"]).slice(1),
+        [],
+        pa.array([], pa.string()),
+    ):
+        state.add_many(keys)
+    assert dict(state) == {"a": 6, "b": 6}
+    numbers = ColumnState(int, float)
+    numbers.add_many(pa.array([1, 2], pa.uint8()), pa.array([1, 2], pa.int32()))
+    numbers.add_many([np.int64(1), 2], 0.5)
+    assert dict(numbers) == {1: 1.5, 2: 2.5}
+    other = ColumnState(str, int)
+    other.update(state)
+    other.update({"c": 1}, d=2)
+    assert dict(other) == {"a": 6, "b": 6, "c": 1, "d": 2}
+    plain = KeyValueState(other)
+    assert dict(plain) == dict(other)
+
+
+# ---- exceptions from outside ------------------------------------------------------------------------------
+
+
+STEPS = {
+    "add_many": (
+        lambda state: state.add_many([*range(40, 60)]),
+        lambda naive: naive.update((key, naive.get(key, 0) + 1) for key in range(40, 60)),
+    ),
+    "update_many": (
+        lambda state: state.update_many([3, 70], 9),
+        lambda naive: naive.update({3: 9, 70: 9}),
+    ),
+    "remove_many": (
+        lambda state: state.remove_many([4, 5]),
+        lambda naive: (naive.pop(4), naive.pop(5)),
+    ),
+    "set": (lambda state: state.__setitem__(8, 4), lambda naive: naive.__setitem__(8, 4)),
+    "len": (len, lambda naive: None),
+    "clear": (lambda state: state.clear(), lambda naive: naive.clear()),
+}
+"""Calls, each with what it makes of a dict."""
+
+
+STRIDE = 4
+"""Every so many opcodes; 1 tries all of them, in a minute."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_call_that_is_interrupted_has_happened_whole_or_not_at_all(step, monkeypatch):
+    monkeypatch.setattr(module, "KEYS_PER_BUCKET", 16)
+    call, naive = STEPS[step]
+    store, keys = MemoryStore(), [*range(80)]
+    saved = bound_to(store, int)
+    saved.update_many(range(48), range(48))
+    saved.save()
+    before = {key: key for key in range(48)} | {8: -8}
+    after = dict(before)
+    naive(after)
+    at = 0
+    while True:
+        at += STRIDE
+        state = bound_to(store, int)
+        state[8] = -8
+        interrupter = Interrupter(at)
+        try:
+            with interrupter:
+                call(state)
+        except LateError:
+            pass
+        found = dict(zip(keys, state.get_many(keys, -1).to_pylist(), strict=True))
+        happened = [one for one in (before, after) if found == {key: one.get(key, -1) for key in keys}]
+        assert happened
+        assert len(state) == len(happened[0])
+        if not interrupter.has_raised:
+            break
+    assert at > 50
+    assert happened == [after] * len(happened)
