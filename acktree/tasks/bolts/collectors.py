@@ -37,6 +37,9 @@ from acktree.topology.model import Component
 
 Anchors = Tuple | Iterable[Tuple] | None
 
+_NO_STREAM: Final = object()
+"""Selected while no outlet is: no argument is this object, as ``None`` may be."""
+
 _NO_TUPLE: Final = "give the Tuple that execute() received, not its values"
 _NOT_OURS: Final = "keep tuples in attributes that the bolt `remembers`, and nowhere else"
 _DONE: Final = "ack or fail a tuple once, after everything that is anchored to it was emitted"
@@ -49,25 +52,25 @@ class _Writer:
 
     def __init__(self, component: Component, task: int, outlets: Outlets, outputs: Outputs) -> None:
         self._component, self._task, self._outlets, self._outputs = component, task, outlets, outputs
-        self._stream: str | None = None
+        self._stream: object = _NO_STREAM
         self.rows = InboundRows.of_clock(0)
 
     def _turn_to(self, stream: str) -> Outlet:
         """Select and return the outlet of a stream; it stays selected: most bolts emit on one stream."""
-        self._stream = None  # no stream is selected until both attributes are set
+        self._stream = _NO_STREAM  # no stream is selected until both attributes are set
         self._outlet = self._outlets.of(stream)
         self._stream = stream
         return self._outlet
 
     def close(self) -> None:
         """From now on nothing is emitted, acked or failed: MisuseError. Called before ``cleanup``."""
-        self._stream = None
+        self._stream = _NO_STREAM
         self.rows = InboundRows.of_clock(0)
         self._outlets.close()
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
         """The tuples emitted since the last call, and those of them that cannot be encoded."""
-        self._stream = None
+        self._stream = _NO_STREAM
         return self._outlets.take()
 
     def report_error(self, exception: BaseException) -> None:

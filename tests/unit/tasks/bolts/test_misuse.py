@@ -16,6 +16,7 @@ BAD = {
         lambda c, t: c.emit([1], stream="x"),
         ["stream 'x', which is not declared (declared: 'default', 'direct')", 'outputs = {"x": [fields]}'],
     ),
+    "no stream": (lambda c, t: c.emit([1], stream=None), ["stream None, which is not declared"]),
     "too many values": (
         lambda c, t: c.emit([1, 2]),
         ["emitted [1, 2] on stream 'default', which has the fields ['value']", "emit a list of 1 values"],
