@@ -87,7 +87,9 @@ class _Missing:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, collector: object, owner: type | None = None) -> NoReturn:
+    def __get__(self, collector: object, owner: type | None = None) -> _Missing:
+        if collector is None:  # of the class
+            return self
         what = f"the collector of a BasicBolt has no {self._name!r}"
         why = "its tuple is acked when execute returns, and fails when it raises; Bolt acks by hand"
         raise AttributeError(f"{what}: {why}", name=self._name, obj=collector)
