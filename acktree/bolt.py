@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Final
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 
@@ -330,12 +330,6 @@ class BasicOutputCollector(_Collector):
     @abstractmethod
     def reset_timeout(self) -> None:
         """Restart the message timeout of the current tuple's messages, for work that takes longer than it."""
-
-    def __getattr__(self, name: str) -> Never:
-        what = f"the collector of a BasicBolt has no {name!r}"
-        if name in ("ack", "fail"):
-            what += ": its tuple is acked when execute returns, and fails when it raises; Bolt acks by hand"
-        raise AttributeError(what, name=name, obj=self)
 
 
 class ArrowOutputCollector(_Collector):

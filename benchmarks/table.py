@@ -73,6 +73,7 @@ def tables(folder: Path | None = None) -> str:
     sections = [
         ("Goals", goals(folder)),
         ("Where the time goes", profile(folder)),
+        ("The path of a tuple", floor(folder)),
         ("Complete latency", latency(folder)),
         ("Open roots", _points("acker", "open", _ACKER, folder)),
         ("Trees", _points("fan_out", "children", _FAN_OUT, folder)),
@@ -114,6 +115,21 @@ def profile(folder: Path | None = None) -> str:
         rows.append((_variant(line), "", "", "", f"{line['us_per_root']:.2f}", by_level, when(line)))
     head = ("word count", "CPU us a root", "driver", "JVM", "workers", "Python by level", "when, commit")
     return table(head, rows)
+
+
+def floor(folder: Path | None = None) -> str:
+    """What the interpreter alone takes, and how far above it acktree was first and is now."""
+    rows = []
+    for after in _latest_of_each("floor", folder):
+        same = [line for line in results.kept("floor", folder) if line["variant"] == after["variant"]]
+        bare = f"{after['floor_us_per_root']:.2f}"
+        rows.append((_variant(after), bare, _above_floor(same[0]), _above_floor(after)))
+    return table(("CPU us a sentence", "floor", "ours at first", "ours now"), rows)
+
+
+def _above_floor(line: Line) -> str:
+    ours, whole = line["ours_us_per_root"], line["us_per_root"]
+    return f"{ours:.2f}, in all {whole:.2f} ({when(line)})"
 
 
 def latency(folder: Path | None = None) -> str:

@@ -95,7 +95,7 @@ def test_consecutive_verdicts_are_one_micro_batch_and_the_cut_one_is_left_out():
 # --- what runs in this process ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bolts", ["arrow", "basic", "generator"])
+@pytest.mark.parametrize("bolts", ["arrow", "basic", "generator", "hand"])
 def test_the_python_side_acks_what_it_measures(bolts):
     tracked = Variant(bolts=bolts, batch_rows=200)
     assert set(python_side.measure(tracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1", "acker"}
@@ -109,16 +109,28 @@ def test_what_guards_cost_is_measured_in_turn_with_and_without_them():
     assert len(found["ratios"]) == 2
 
 
-@pytest.mark.parametrize("bolts", ["basic", "generator"])
+@pytest.mark.parametrize("bolts", floor.PER_TUPLE)
 def test_the_floor_is_the_work_that_the_micro_batch_does_too(bolts):
-    found = floor.measure(bolts, 400, rounds=1, batch_rows=200)
+    found = floor.of_bolts(bolts, 400, rounds=1, batch_rows=200)
     assert found["us_per_root"] > found["floor_us_per_root"] > 0
 
 
-def test_the_bare_loop_counts_every_word():
-    bare = floor.BareLoop("basic", [["a b a"], ["b"]])
+def test_the_floor_of_a_spout_is_less_than_the_task_takes():
+    found = floor.of_spout("tuple", 400, rounds=1, batch_rows=200)
+    assert found["us_per_root"] > found["floor_us_per_root"] > 0
+
+
+@pytest.mark.parametrize("bolts", ["basic", "hand"])
+def test_the_bare_loop_counts_every_word(bolts):
+    bare = floor.BareBolts(bolts, [["a b a"], ["b"]])
     bare.run()
-    assert bare.count.__self__.counts == {"a": 2, "b": 2}
+    assert bare.count.counts == {"a": 2, "b": 2}
+
+
+def test_the_bare_spout_emits_every_message():
+    bare = floor.BareSpout("tuple", 200, 400)
+    bare.run()
+    assert bare.spout.position == sum(done for _, done in bare.spout.meter.events) == 400
 
 
 @pytest.mark.parametrize("spout", ["tuple", "batch"])

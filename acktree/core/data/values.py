@@ -38,6 +38,7 @@ from acktree.errors import MisuseError
 from acktree.texts import error_text, short_repr
 
 __all__ = [
+    "ANYWHERE",
     "LOOKED_AT",
     "batch_from_bytes",
     "batch_to_bytes",
@@ -67,7 +68,7 @@ _FAITHFUL: Final[Mapping[type, pa.DataType]] = {
     bytes: pa.binary(),
 }
 """The types that Arrow returns unchanged; exactly these, no subclasses."""
-_ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
+ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
 """Types whose values can always be encoded without a schema."""
 LOOKED_AT: Final = 8 << 10
 """The longest text or bytes value that a quick look accepts; the size of a longer one must be counted."""
@@ -148,7 +149,7 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
             if kind is str or kind is bytes:
                 if len(value) > LOOKED_AT:  # type: ignore[arg-type]  # mypy does not narrow by ``kind``
                     return False
-            elif kind not in _ANYWHERE:
+            elif kind not in ANYWHERE:
                 return False
         return True
 

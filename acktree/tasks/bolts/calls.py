@@ -24,7 +24,13 @@ import numpy as np
 from acktree.bolt import BasicOutputCollector
 from acktree.core.data.tuples import Tuple
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.collectors import Anchors, BasicCollector, HandCollector, TimingCollector
+from acktree.tasks.bolts.collectors import (
+    AckedByItself,
+    Anchors,
+    BasicCollector,
+    HandCollector,
+    TimingCollector,
+)
 from acktree.tasks.bolts.outlets import Outlets
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.row_names import Names
@@ -105,7 +111,7 @@ class Unit:
         return sum(call.spent_ms for call in self.calls)
 
 
-class RecordingCollector(BasicOutputCollector):
+class RecordingCollector(AckedByItself, BasicOutputCollector):
     """The collector of one call of a ``BasicBolt``; any thread may use it until the call is over."""
 
     def __init__(self, call: Call, through: BasicCollector, outlets: Outlets, outputs: Outputs) -> None:
@@ -149,7 +155,7 @@ class RecordingCollector(BasicOutputCollector):
             )
 
 
-class LentCollector(BasicOutputCollector):
+class LentCollector(AckedByItself, BasicOutputCollector):
     """The collector of a ``BasicBolt`` in its other hooks: it is refused when the hook has ended.
 
     The collector of the task emits for the tuple that it was turned to last.

@@ -3,11 +3,14 @@
 An exception from outside may be raised between any two steps, and the spout may catch it and go on: see
 ``runs.py``. What waits is in one list from its first message on, and a run ends when another one, or none, is
 the stream's current run.
+
+``emit`` is called for each tuple, so it does all that is usual inline, without a call of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from time import monotonic
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from acktree.core.data.fields import StreamDeclaration
-from acktree.core.data.values import quick_look
+from acktree.core.data.values import ANYWHERE, LOOKED_AT, quick_look
 from acktree.core.ids import Int32s
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
@@ -30,6 +33,8 @@ from acktree.topology.model import Component
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
 _MOST_ATTEMPTS: Final = 2**31 - 1
+_NO_STREAM: Final = object()
+"""Selected while no run is: no argument is this object, as ``None`` may be."""
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -68,11 +73,19 @@ class SpoutCollector(SpoutOutputCollector):
         self._buffers: dict[str, RunBuffer] = {}
         self._direct: dict[str, RunBuffer] = {}
         self._waiting: list[RunBuffer | Run] = []
+        # The stream last emitted on, and its current run: most spouts emit on one stream.
+        self._stream: object = _NO_STREAM
+        self._run: RunBuffer
         self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
-        self.tracked_count = 0
+        self._untracked_count = 0
         self._weight = 0
+
+    @property
+    def tracked_count(self) -> int:
+        """How many of the messages that wait are tracked."""
+        return max(0, self.row_count - self._untracked_count)  # another thread may read them between changes
 
     @property
     def is_heavy(self) -> bool:
@@ -87,38 +100,60 @@ class SpoutCollector(SpoutOutputCollector):
     def pending_count(self) -> int:
         return self._open_count()
 
-    def fill(
-        self, next_tuple: Callable[[], None], enough: int, room: int, is_interrupted: Callable[[], bool]
-    ) -> None:
+    def fill(self, next_tuple: Callable[[], None], enough: int, room: int, mail: Sized, until: float) -> None:
         """Ask a spout once, and again while it emits something each time.
 
         Args:
-            enough: Until this number waits to be taken.
-            room: Until this number of tracked messages waits to be taken.
-            is_interrupted: Or until this says so; asked after each call that emitted.
+            enough: At most until this number waits to be taken.
+            room: At most until this number of tracked messages waits to be taken.
+            mail: Or until there is some; looked at after each call that emitted.
+            until: Or until then, as ``time.monotonic()`` counts; asked as often, for a spout may be slow.
 
         Raises:
             BaseException: What ``next_tuple`` raises.
         """
+        most = min(enough, room + self._untracked_count)  # the messages to come may all be tracked
         while True:
             before = self.row_count
             next_tuple()
             count = self.row_count
-            if count == before or count >= enough or self.tracked_count >= room or self.is_heavy:
+            if count == before or count >= most:
                 return
-            if is_interrupted():
+            if mail or self._weight >= CHUNK_BYTES or monotonic() >= until:
                 return
 
-    def emit(
+    def emit(  # noqa: C901  # inline, as said above
         self, values: Sequence[Any], message_id: object = None, stream: str = "default", *, attempt: int = 1
     ) -> None:
-        is_tracked = message_id is not None and self._is_tracking
-        buffer = self._buffers.get(stream)
-        if buffer is None or buffer.is_tracked is not is_tracked:
-            # Another kind of tuple begins another run, so that the order is kept.
-            declaration = self._streams.chosen_by_groupings(stream)
-            buffer = self._begin_run(self._buffers, declaration, is_tracked=is_tracked)
-        self._add(self._buffers, buffer, values, message_id, attempt)
+        run = self._run if stream is self._stream else None
+        if run is None or run.has_ids is (message_id is None):
+            run = self._turn_to(stream, has_id=message_id is not None)
+        if (type(values) is not list and type(values) is not tuple) or len(values) != run.width:
+            values = run.checked(values)
+        if run.is_typed:
+            if not run.fits(values):
+                run = self._weighed(self._buffers, run, values)
+        else:
+            for value in values:  # as run.fits
+                kind = type(value)
+                if (len(value) > LOOKED_AT) if kind is str or kind is bytes else (kind not in ANYWHERE):
+                    run = self._weighed(self._buffers, run, values)
+                    break
+        is_tracked = run.is_tracked
+        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+            refuse_unpicklable([message_id], self._where)
+        try:
+            if attempt != 1:
+                run.attempts[len(run.ids)] = _checked_attempt(attempt, self._where)
+            # Counted first: to count one that was not emitted does no harm until all are taken.
+            self.row_count += 1
+            run.cells.extend(values)
+            run.ids.append(message_id)
+        except BaseException:
+            run.take_back()
+            raise
+        if not is_tracked:
+            self._note_untracked(run, message_id)
 
     def emit_direct(
         self,
@@ -129,58 +164,55 @@ class SpoutCollector(SpoutOutputCollector):
         *,
         attempt: int = 1,
     ) -> None:
-        is_tracked = message_id is not None and self._is_tracking
         declaration = self._streams.chosen_by_emitter(stream, task_id)
-        buffer = self._direct.get(stream)
-        if buffer is None or buffer.is_tracked is not is_tracked:
-            buffer = self._begin_run(self._direct, declaration, is_tracked=is_tracked)
-        self._add(self._direct, buffer, values, message_id, attempt, task_id)
-
-    def _add(
-        self,
-        current: dict[str, RunBuffer],
-        buffer: RunBuffer,
-        values: Sequence[Any],
-        message_id: object,
-        attempt: int,
-        task_id: int | None = None,
-    ) -> None:
-        """Check one message and write it to a run. ``task_id``: its target; None when groupings choose."""
-        if message_id is None and self._must_have_ids:
-            raise self._has_no_id()
-        is_tracked = buffer.is_tracked
-        number = 1 if attempt == 1 else int(_checked_attempts([attempt], self._where)[0])
-        if (type(values) is not list and type(values) is not tuple) or len(values) != buffer.width:
-            values = buffer.checked(values)
-        if not buffer.fits(values):
-            buffer = self._weighed(current, buffer, values)
-        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+        run = self._direct.get(stream)
+        if run is None or run.has_ids is (message_id is None):
+            run = self._begin_run(self._direct, declaration, has_ids=message_id is not None)
+        values = run.checked(values)
+        if not run.fits(values):
+            run = self._weighed(self._direct, run, values)
+        if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
-        try:
-            # Counted first: to count one that was not emitted does no harm until all are taken.
-            self.row_count += 1
-            if is_tracked:
-                self.tracked_count += 1
-            if number != 1:
-                buffer.attempts[len(buffer.ids)] = number
-            buffer.cells.extend(values)
-            if task_id is not None:
-                buffer.tasks.append(task_id)
-            buffer.ids.append(message_id)
-        except BaseException:
-            buffer.take_back()
-            raise
-        if message_id is not None and not is_tracked:
-            self._unacked.append((buffer.declaration.name, message_id))
+        number = 1 if attempt == 1 else _checked_attempt(attempt, self._where)
+        self.row_count += 1
+        run.write(values, message_id, number, task_id)
+        if not run.is_tracked:
+            self._note_untracked(run, message_id)
+
+    def _note_untracked(self, run: RunBuffer, message_id: object) -> None:
+        """Count a message that is not tracked. If it has an id, there are no ackers: it is acked soon."""
+        self._untracked_count += 1
+        if message_id is not None:
+            self._unacked.append((run.declaration.name, message_id))
+
+    def _turn_to(self, stream: str, *, has_id: bool) -> RunBuffer:
+        """Select and return the run of a stream that its next message goes to, with an id or without.
+
+        Another kind of tuple begins another run, so that the order is kept.
+        """
+        run = self._buffers.get(stream)
+        if run is None or run.has_ids is not has_id:
+            declaration = self._streams.chosen_by_groupings(stream)
+            run = self._begin_run(self._buffers, declaration, has_ids=has_id)
+        self._stream = _NO_STREAM  # none is selected until both attributes are set
+        self._run = run
+        self._stream = stream
+        return run
 
     def _begin_run(
-        self, current: dict[str, RunBuffer], declaration: StreamDeclaration, *, is_tracked: bool
+        self, current: dict[str, RunBuffer], declaration: StreamDeclaration, *, has_ids: bool
     ) -> RunBuffer:
         """A run for the next messages of a stream; the current one, if any, ends with this."""
+        if self._must_have_ids and not has_ids:
+            raise self._has_no_id()
         name = declaration.name
         if name not in self._fits:
             self._fits[name] = quick_look(declaration.schema)
-        buffer = RunBuffer(declaration, self._component.id, self._fits[name], is_tracked=is_tracked)
+        is_tracked = has_ids and self._is_tracking
+        buffer = RunBuffer(
+            declaration, self._component.id, self._fits[name], has_ids=has_ids, is_tracked=is_tracked
+        )
+        self._stream = _NO_STREAM
         self._waiting.append(buffer)
         current[name] = buffer
         return buffer
@@ -193,7 +225,7 @@ class SpoutCollector(SpoutOutputCollector):
         """
         weight = buffer.batch([*values], 1).nbytes
         if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
-            buffer = self._begin_run(current, buffer.declaration, is_tracked=buffer.is_tracked)
+            buffer = self._begin_run(current, buffer.declaration, has_ids=buffer.has_ids)
         buffer.weight += weight
         self._weight += weight
         return buffer
@@ -220,13 +252,14 @@ class SpoutCollector(SpoutOutputCollector):
             return
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
+        self._stream = _NO_STREAM
         self._buffers.pop(stream, None)  # the current run ends
         is_tracked = ids is not None and self._is_tracking
         run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
         self.row_count += count
         self._weight += checked.nbytes
-        if is_tracked:
-            self.tracked_count += count
+        if not is_tracked:
+            self._untracked_count += count
         self._waiting.append(run)
         if not is_tracked and ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
@@ -249,7 +282,7 @@ class SpoutCollector(SpoutOutputCollector):
         kept = [run.those(_is_kept(run, lost)) if run.is_tracked else run for run in self._end_runs()]
         self._waiting = [run for run in kept if len(run)]
         self.row_count = sum(map(len, kept))
-        self.tracked_count = sum(len(run) for run in kept if run.is_tracked)
+        self._untracked_count = sum(len(run) for run in kept if not run.is_tracked)
         if lost is None:
             self.unfit, self._unacked = [], []
         else:
@@ -270,7 +303,7 @@ class SpoutCollector(SpoutOutputCollector):
         """All that was emitted since last taken; within a stream in the order of the emits."""
         runs = self._end_runs()
         self._waiting = []
-        self.row_count = self.tracked_count = self._weight = 0
+        self.row_count = self._untracked_count = self._weight = 0
         return runs
 
     def _end_runs(self) -> list[Run]:
@@ -278,6 +311,7 @@ class SpoutCollector(SpoutOutputCollector):
         runs: list[Run] = []
         for each in self._waiting:
             runs += each.runs(self.unfit) if isinstance(each, RunBuffer) else [each]
+        self._stream = _NO_STREAM
         self._buffers.clear()
         self._direct.clear()
         return runs
@@ -297,6 +331,10 @@ def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
         return np.zeros(len(run), dtype=np.bool_)
     ids = run.message_ids.tolist() if isinstance(run.message_ids, np.ndarray) else run.message_ids
     return np.array([message_id not in lost for message_id in ids], dtype=np.bool_)
+
+
+def _checked_attempt(attempt: int, where: str) -> int:
+    return int(_checked_attempts([attempt], where)[0])
 
 
 def _checked_attempts(attempts: Sequence[int] | npt.NDArray[Any] | pa.Array, where: str) -> Int32s:

@@ -153,12 +153,14 @@ class RunBuffer(TupleBuffer):
     Attributes:
         attempts: Place -> the number of the delivery, of those that are not the first.
         ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
+        has_ids: Whether they have ids.
         is_tracked: Whether they have ids, and there are ackers.
+        is_typed: Whether the stream declares types.
         fits: A quick look at the values of one: see :func:`~acktree.core.data.values.quick_look`.
         weight: Bytes of the large ones, about.
     """
 
-    __slots__ = ("attempts", "fits", "ids", "is_tracked", "weight")
+    __slots__ = ("attempts", "fits", "has_ids", "ids", "is_tracked", "is_typed", "weight")
 
     def __init__(
         self,
@@ -166,14 +168,28 @@ class RunBuffer(TupleBuffer):
         component: str,
         fits: Callable[[Sequence[object]], bool],
         *,
+        has_ids: bool,
         is_tracked: bool,
     ) -> None:
         super().__init__(declaration, component)
         self.ids: list[object] = []
         self.attempts: dict[int, int] = {}
-        self.is_tracked = is_tracked
+        self.has_ids, self.is_tracked = has_ids, is_tracked
+        self.is_typed = declaration.schema is not None
         self.fits = fits
         self.weight = 0
+
+    def write(self, values: Sequence[object], message_id: object, number: int, task: int) -> None:
+        """Write down one tuple for a task, or nothing if an exception comes. Others are written inline."""
+        try:
+            if number != 1:
+                self.attempts[len(self.ids)] = number
+            self.cells.extend(values)
+            self.tasks.append(task)
+            self.ids.append(message_id)
+        except BaseException:
+            self.take_back()
+            raise
 
     def take_back(self) -> None:
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""

@@ -6,9 +6,11 @@ import inspect
 
 import pytest
 
-from acktree import BasicOutputCollector, Config, OutputCollector, Tuple
+from acktree import BasicOutputCollector, Config, KeyValueState, OutputCollector, Tuple
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
+from acktree.tasks.bolts.collectors import BasicCollector, HandCollector
+from acktree.tasks.spouts.collector import SpoutCollector
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 BAD = {
@@ -16,6 +18,7 @@ BAD = {
         lambda c, t: c.emit([1], stream="x"),
         ["stream 'x', which is not declared (declared: 'default', 'direct')", 'outputs = {"x": [fields]}'],
     ),
+    "no stream": (lambda c, t: c.emit([1], stream=None), ["stream None, which is not declared"]),
     "too many values": (
         lambda c, t: c.emit([1, 2]),
         ["emitted [1, 2] on stream 'default', which has the fields ['value']", "emit a list of 1 values"],
@@ -186,3 +189,9 @@ def test_a_tuple_that_the_bolt_made_itself_is_refused_and_stops_nothing():
         running.feed(1)
         assert running.failures[1].cause is FailureCause.MISUSE
         assert "acktree did not make" in running.failures[1].reason
+
+
+@pytest.mark.parametrize("kind", [BasicCollector, HandCollector, SpoutCollector, Tuple, KeyValueState])
+def test_what_is_called_for_each_tuple_has_attributes_that_python_looks_up_in_a_cache(kind):
+    assert not hasattr(kind, "__getattr__")
+    assert kind.__getattribute__ is object.__getattribute__

@@ -132,7 +132,8 @@ def test_children_that_outnumber_a_frame_are_one_tree(monkeypatch):
 
 
 def test_large_messages_are_handed_over_at_once_and_in_chunks_of_limited_weight(monkeypatch):
-    monkeypatch.setattr(codec, "LOOKED_AT", 10)
+    for module in (codec, spout_collector):
+        monkeypatch.setattr(module, "LOOKED_AT", 10)
     for module in (spout_collector, runs):
         monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     harness = Harness(Source(emits(*((bytes(300), n) for n in range(10)), (bytes(5000), 10), (b"small", 11))))
@@ -144,7 +145,8 @@ def test_large_messages_are_handed_over_at_once_and_in_chunks_of_limited_weight(
 
 
 def test_a_step_that_asks_again_stops_when_it_has_enough(monkeypatch):
-    monkeypatch.setattr(codec, "LOOKED_AT", 10)
+    for module in (codec, spout_collector):
+        monkeypatch.setattr(module, "LOOKED_AT", 10)
     for module in (spout_collector, runs):
         monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     harness = Harness(Source(*(emits((bytes(300), n)) for n in range(10))))

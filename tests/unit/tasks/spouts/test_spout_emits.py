@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acktree import Config, Retry
 from acktree.core.data.values import decode_rows
@@ -16,6 +18,7 @@ from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
 
 MISUSE = {
     "an unknown stream": (lambda c: c.emit([1], stream="x"), "declared: 'default', 'typed', 'direct'"),
+    "no stream": (lambda c: c.emit([1], "id", None), "emitted on stream None, which is not declared"),
     "too many values": (lambda c: c.emit([1, 2], "id"), "which has the fields ['value']"),
     "too few values": (lambda c: c.emit([], "id"), "emit a list of 1 values"),
     "a string for a list": (lambda c: c.emit("x"), "emitted 'x' on stream 'default'"),
@@ -176,3 +179,67 @@ def test_sequences_are_reserved_before_a_message_wears_one():
     harness.run()
     assert harness.reserved == [100, 110, 120]
     assert harness.chunk(0).sequences.tolist() == [*range(100, 125)]
+
+
+HOW = {
+    "emit": lambda c, n: c.emit([n], n),
+    "emit without an id": lambda c, n: c.emit([n]),
+    "another attempt": lambda c, n: c.emit((n,), n, attempt=n + 2),
+    "a value to be pickled": lambda c, n: c.emit([complex(n)], n),
+    "a value that is an iterable": lambda c, n: c.emit(iter([n]), n),
+    "typed": lambda c, n: c.emit([n], n, "typed"),
+    "typed without an id": lambda c, n: c.emit([n], None, "typed"),
+    "a stream by an equal name": lambda c, n: c.emit([n], n, str(b"typed", "ascii")),
+    "direct": lambda c, n: c.emit_direct(c_task(c), [n], n, "direct", attempt=n + 2),
+    "direct without an id": lambda c, n: c.emit_direct(c_task(c), [n], None, "direct"),
+    "a batch": lambda c, n: c.emit_batch(pa.record_batch({"value": [n]}), [n]),
+    "a batch without ids": lambda c, n: c.emit_batch(pa.record_batch({"value": [n]})),
+}
+
+
+@pytest.mark.parametrize("ackers", [None, 0])
+@given(given=st.lists(st.sampled_from([*HOW, *MISUSE, "lost", "taken"]), max_size=25))
+def test_a_collector_has_what_a_naive_list_has(ackers, given):
+    harness = Harness(Source(), build=reads_directly, config=Config(acker_executors=ackers))
+    collector = harness.spout.collector
+    model = []  # (stream, number, attempt, whether it is tracked)
+    unacked = []
+    for number, name in enumerate(given):
+        if name in HOW:
+            HOW[name](collector, number)
+            stream = next((known for known in ("typed", "direct") if known in name), "default")
+            stream = "typed" if "equal" in name else stream
+            attempt = number + 2 if name in {"another attempt", "direct"} else 1
+            has_id = "without" not in name
+            model.append((stream, number, attempt, has_id and ackers is None))
+            unacked += [number] if has_id and ackers == 0 else []
+        elif name in MISUSE:
+            with pytest.raises(MisuseError):
+                MISUSE[name][0](collector)
+        elif name == "lost":
+            gone = {number - 1, number - 2, number - 3}
+            collector.lost(gone)
+            model = [each for each in model if not (each[3] and each[1] in gone)]
+            unacked = [each for each in unacked if each not in gone]
+        else:
+            assert sorted(taken(collector)) == sorted(model)
+            model = []
+        assert collector.row_count == len(model)
+        assert collector.tracked_count == sum(tracked for *_, tracked in model)
+        assert sorted(collector.waiting_ids()) == [n for _, n, _, tracked in model if tracked]
+    rest = taken(collector)
+    for stream in ("default", "typed", "direct"):
+        assert [each for each in rest if each[0] == stream] == [each for each in model if each[0] == stream]
+    assert sorted(number for ids in collector.take_unacked().values() for number in ids) == unacked
+
+
+def taken(collector):
+    """What waits, as (stream, number, attempt, whether it is tracked)."""
+    found = []
+    for run in collector.take_runs():
+        numbers = [int(value.real) for (value,) in decode_rows(run.values)]
+        attempts = [1] * len(run) if run.attempts is None else run.attempts.tolist()
+        assert not run.is_tracked or [*run.message_ids] == numbers
+        assert (run.tasks is not None) == (run.stream == "direct")
+        found += [(run.stream, *each, run.is_tracked) for each in zip(numbers, attempts, strict=True)]
+    return found
