@@ -61,6 +61,11 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.data.context": "TaskContext",
     "acktree.core.data.fields": "StreamDeclaration",
     "acktree.core.data.groupings": "CustomGrouping Grouping",
+    "acktree.core.data.hooks": (
+        "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook "
+        "WorkerContext WorkerHook"
+    ),
+    "acktree.core.data.instruments": "CounterMetric GaugeMetric HistogramMetric MeterMetric TimerMetric",
     "acktree.core.data.tuples": "Tuple",
     "acktree.core.spouts.open_messages": "OpenMessages",
     "acktree.core.spouts.retry": "Retry",
@@ -68,7 +73,9 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
     "acktree.core.stats.statistics": "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats",
+    "acktree.core.stats.user_metrics": "UserMetric",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
+    "acktree.dataframe_spout": "DataFrameSpout",
     "acktree.dead_letters.letter": "DeadLetter Pickled",
     "acktree.dead_letters.store": "DeadLetters",
     "acktree.dead_letters.table": "Filters",
@@ -77,12 +84,15 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.driver.signals": "StoppedByCtrlC StoppedBySignal",
     "acktree.errors": (
         "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
-        "ExecuteTimeoutError KilledWorkerError MisuseError ProtocolError SpoutError TopologyError"
+        "ExecuteTimeoutError HookError KilledWorkerError MisuseError ProtocolError SpoutError "
+        "TopologyError"
     ),
-    "acktree.receiver": "Receiver",
-    "acktree.dataframe_spout": "DataFrameSpout",
     "acktree.function_bolt": "FunctionBolt",
     "acktree.iterable_spout": "IterableSpout",
+    "acktree.metrics_consumer": (
+        "DataPoint JsonLinesMetricsConsumer LoggingMetricsConsumer MetricsConsumer TaskInfo"
+    ),
+    "acktree.receiver": "Receiver",
     "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
     "acktree.tasks.spouts.retries": "Redriven",
     "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",
@@ -90,6 +100,9 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.topology.describe": "Description",
     "acktree.topology.levels": "Level",
     "acktree.topology.model": "Topology",
+    "acktree.traces.events": "Event EventLogger",
+    "acktree.traces.trace": "Trace TracedMessage TracedTuple",
+    "acktree.traces.traces": "Traces",
 }
 """Module -> the classes in it that may be in a user's value, as their first tags call them."""
 

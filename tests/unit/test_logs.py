@@ -79,10 +79,11 @@ def test_every_logger_of_the_package_is_made_here():
         for file in folder.rglob("*.py")
         if re.search(r"getLogger|^import logging|^from logging", file.read_text(), re.MULTILINE)
     }
-    # Three connectors silence or pass on their client's own logger; a worker prints what user code logs.
+    # Three connectors silence or pass on their client's own logger; a worker prints what user code logs, and
+    # the levels of users' loggers can be set.
     assert users == {
-        "logs.py", "connectors/kafka/client.py", "connectors/rabbitmq.py", "connectors/sql.py",
-        "spark/worker/printing.py",
+        "log_levels.py", "logs.py", "connectors/kafka/client.py", "connectors/rabbitmq.py",
+        "connectors/sql.py", "spark/worker/printing.py",
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ class Extent:
 
     @property
     def buckets(self) -> int:
+        """How many buckets there are."""
         return len(self.is_read)
 
 
@@ -71,4 +72,5 @@ class Marks:
 
     @classmethod
     def of(cls, buckets: int) -> Marks:
+        """No mark on any bucket."""
         return cls(np.zeros(buckets, dtype=np.bool_), np.zeros(buckets, dtype=np.bool_))
