@@ -33,12 +33,15 @@ from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.held_tuples import HeldTuples
 from acktree.tasks.bolts.rows import InboundRows, open_among
+from acktree.texts import bounded, error_text
 
 __all__ = ["TaskMemory"]
 
 _NOTHING: Final = object()
 _NO_NAMES: Final = np.zeros(0, dtype=np.int64)
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+_MOST_SHOWN: Final = 300
+"""Characters of an error that are repeated in ours."""
 """Exactly these types are pickled the same by every pickler, and hold no tuples."""
 
 
@@ -162,7 +165,8 @@ class TaskMemory:
         """Find out what changed since :meth:`restore`, as bytes; the store is given nothing yet.
 
         Raises:
-            Exception: Something remembered does not pickle.
+            MisuseError: An attribute does not pickle, or two are one object.
+            Exception: A value in a state does not pickle.
         """
         self._refuse_aliases(user_object)
         for name in self._names:
@@ -177,10 +181,20 @@ class TaskMemory:
                     self._replace(name, value)
                 value.save()
                 value = value.emptied()
-            blob = self._dumps(value)
+            blob = self._saved(name, value)
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
         self._held.save()
+
+    def _saved(self, name: str, value: object) -> bytes:
+        try:
+            return self._dumps(value)
+        except Exception as error:
+            raise MisuseError(
+                f"what is remembered as {name!r} cannot be saved: {bounded(error_text(error), _MOST_SHOWN)}",
+                "remembers",
+                "remember plain data; make connections, locks and files in prepare()",
+            ) from error
 
     def _refuse_aliases(self, user_object: object) -> None:
         """Each attribute is saved by itself: of one object under two names two would be restored."""

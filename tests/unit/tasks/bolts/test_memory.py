@@ -313,7 +313,9 @@ def test_a_memory_that_does_not_pickle_fails_the_tuples_of_its_micro_batch_and_s
         for batch in ((1,), (2, 3), (4,)):
             running.feed(*batch)
         assert running.acked == [1, 4]
-        assert "cannot pickle '_thread.lock'" in running.failures[2].reason
+        assert "what is remembered as 'bad' cannot be saved: TypeError: cannot pickle '_thread.lock'" in (
+            running.failures[2].reason
+        )
         assert running.failures[3].component == "b0"
         assert running.tuples("b0")[-1] == ([1, 4], [1, 4])
 
