@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pprint
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -137,9 +138,25 @@ _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.Schema | None) -> pa.Table:
     values = [[row[name] for row in rows] for name in names]
     if schema is None:
-        return pa.table({name: pa.array(column) for name, column in zip(names, values, strict=True)})
+        return pa.table({name: _inferred(column) for name, column in zip(names, values, strict=True)})
     columns = [_as_column(column, schema.field(name)) for name, column in zip(names, values, strict=True)]
     return pa.table(columns, schema=schema)
+
+
+def _inferred(values: Sequence[object]) -> pa.Array:
+    """A column of the type that Arrow infers. Raises one of _UNFIT.
+
+    Arrow follows a list that contains itself until the process dies, so such a value is refused first.
+    """
+    for value in values:
+        if isinstance(value, list | tuple | dict):
+            try:
+                is_loop = pprint.isrecursive(value)
+            except Exception as error:  # the repr of something in it
+                raise ValueError(f"a {type(value).__name__} cannot be looked into: {error!s:.100}") from error
+            if is_loop:
+                raise ValueError(f"a {type(value).__name__} contains itself")
+    return pa.array(values)
 
 
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
@@ -166,7 +183,7 @@ def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:
     """The type of a column's first value that Arrow has a type for."""
     for row in rows:
         with suppress(*_UNFIT):
-            found = pa.array([row[name]]).type
+            found = _inferred([row[name]]).type
             if not pa.types.is_null(found):
                 return found
     return pa.null()

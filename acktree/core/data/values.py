@@ -32,6 +32,7 @@ import pyarrow as pa
 from acktree.core import durable
 from acktree.core.data.batches import alone
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
+from acktree.core.data.inferring import array_of
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
@@ -375,7 +376,7 @@ def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
         return field, column
     values = _unpickled(field, column)
     try:
-        array = pa.array(values)
+        array = array_of(values)
     except Exception as cause:
         raise MisuseError(
             f"Arrow finds no common type for the values of field {field.name!r}: {error_text(cause)}",

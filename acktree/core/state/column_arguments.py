@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.inferring import array_of
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 
@@ -133,7 +134,7 @@ def _column(values: Any) -> pa.Array:  # noqa: ANN401
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     elif not isinstance(values, pa.Array):
-        values = pa.array(values if isinstance(values, np.ndarray) else list(values))
+        values = pa.array(values) if isinstance(values, np.ndarray) else array_of(list(values))
     return values.dictionary_decode() if isinstance(values.type, pa.DictionaryType) else values
 
 

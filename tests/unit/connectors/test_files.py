@@ -362,10 +362,12 @@ SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 @pytest.mark.parametrize("schema", [SCHEMA, None])
 def test_a_tuple_that_does_not_fit_fails_alone(cluster, tmp_path: Path, schema) -> None:
     sink = Sink(cluster, ParquetSink(tmp_path, schema=schema))
-    sink.write((1, "one"), ("two", "two"), (3, "three"), (4, object), (5, "\ud800"))
+    loop: list[object] = []
+    loop.append(loop)  # Arrow would follow it until the process dies
+    sink.write((1, "one"), ("two", "two"), (3, "three"), (4, object), (5, "\ud800"), (6, loop))
     assert sink.rows() == [(1, "one"), (3, "three")]
     assert sink.feeder.acked == [0, 2]
-    assert [message_id for message_id, _ in sink.feeder.failed] == [1, 3, 4]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1, 3, 4, 5]
     assert all("do not fit" in failure.reason for _, failure in sink.feeder.failed)
     if schema:
         assert pq.read_schema(next(tmp_path.iterdir())) == schema

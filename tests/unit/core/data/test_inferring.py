@@ -1,0 +1,97 @@
+"""Arrow's inference of a type, and the values that would end the process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import ArrowBolt, ColumnState, TopologyBuilder
+from acktree.core.data.inferring import array_of
+from acktree.testing import FeederSpout, LocalCluster
+
+plain = st.recursive(
+    st.one_of(st.none(), st.integers(-5, 5), st.text(max_size=3)),
+    lambda below: st.one_of(
+        st.lists(below, max_size=3), st.dictionaries(st.text(max_size=2), below, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def a_list():
+    value = [1]
+    value.append(value)
+    return value
+
+
+def a_dict():
+    value = {"a": [1]}
+    value["a"].append(value)
+    return value
+
+
+def a_tuple():
+    value = ([],)
+    value[0].append(value)
+    return value
+
+
+def an_array():
+    value = np.empty(1, dtype=object)
+    value[0] = [value]
+    return value
+
+
+LOOPS = {"list": a_list, "dict": a_dict, "tuple": a_tuple, "array": an_array}
+
+
+@given(st.lists(plain, max_size=4))
+def test_other_values_are_as_arrow_has_them(values):
+    try:
+        expected = pa.array(values)
+    except pa.ArrowException as refused:
+        with pytest.raises(type(refused)):
+            array_of(values)
+    else:
+        assert array_of(values).equals(expected)
+
+
+@pytest.mark.parametrize("make", LOOPS.values(), ids=LOOPS.keys())
+def test_what_contains_itself_is_refused_and_the_process_goes_on(make):
+    with pytest.raises(ValueError, match="contains itself"):
+        array_of([1, make()])
+
+
+def test_a_value_that_is_met_twice_and_not_in_itself_is_no_loop():
+    shared = [1]
+    assert array_of([[shared, shared], [shared]]).to_pylist() == [[[1], [1]], [[1]]]
+
+
+def test_an_arrow_bolt_fails_a_message_with_a_loop_alone():
+    class Passes(ArrowBolt):
+        outputs = []
+
+        def execute_batch(self, batch, collector):
+            pass
+
+    feeder = FeederSpout(["value"])
+    builder = TopologyBuilder("loops")
+    builder.set_spout("values", feeder)
+    builder.set_bolt("passes", Passes()).shuffle_grouping("values")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        feeder.feed([[1]], message_id="fine")
+        feeder.feed([a_list()], message_id="loop")
+        cluster.advance()
+    assert feeder.acked == ["fine"]
+    [(message_id, failure)] = feeder.failed
+    assert message_id == "loop"
+    assert "a list contains itself" in failure.reason
+
+
+def test_keys_that_contain_themselves_are_refused():
+    with pytest.raises(Exception, match="contains itself"):
+        ColumnState(str, int).get_many([a_list()])
