@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK_TESTS = Path(__file__).parent / "tests" / "spark"
 

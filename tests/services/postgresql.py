@@ -10,13 +10,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from tests.services.servers import free_port
 
 try:
     import psycopg
@@ -50,7 +51,7 @@ class PostgreSQL:
         if self.user is not None:
             self.folder.chmod(0o711)
             os.chown(self.folder, self.user.pw_uid, self.user.pw_gid)
-        self.port = _free_port()
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
@@ -147,9 +148,3 @@ class PostgreSQL:
             else {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
         )
         return {**who, "cwd": self.folder}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

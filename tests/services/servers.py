@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,18 +24,26 @@ _READY_SECS = 90
 _STOP_SECS = 30
 
 
-def free_port(partner: int = 0) -> int:
-    """A port of the loopback interface that nobody uses; nor, if it matters, the port this much above it."""
-    for candidate in (0, *range(20001 + os.getpid() % 5000, 65536 - partner, 7)):
-        with socket.socket() as probe, socket.socket() as other:
-            try:
-                probe.bind(("127.0.0.1", candidate))
-                port = int(probe.getsockname()[1])
-                other.bind(("127.0.0.1", port + partner if partner else 0))
-            except (OSError, OverflowError):
-                continue
+def _ports() -> Iterator[int]:
+    """Ports from 12,000 to 32,000, in an order that differs between processes."""
+    first = os.getpid() * 211 % 20_000
+    while True:
+        yield from (12_000 + (first + 7 * step) % 20_000 for step in range(20_000))
+
+
+_candidates = _ports()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses, another one each time.
+
+    Below 32768, where Linux takes no port for a connection: a server that restarts finds its port free.
+    """
+    for port in _candidates:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError("no free port")
+    raise AssertionError("candidates have no end")
 
 
 class Server:
@@ -148,8 +158,6 @@ class RabbitMQ(Server):
 
     name = "rabbitmq"
     _SCRIPT = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-    _DISTRIBUTION = 20000
-    """The port at which nodes speak to each other is this much above the one for clients."""
 
     def __init__(self, **settings: str) -> None:
         self._settings = settings
@@ -160,8 +168,7 @@ class RabbitMQ(Server):
         return "" if Path(cls._SCRIPT).exists() else "no RabbitMQ (Debian: apt-get install rabbitmq-server)"
 
     def prepare(self) -> None:
-        self.port = free_port(self._DISTRIBUTION)
-        self.epmd_port = free_port()
+        self._distribution_port, self.epmd_port = free_port(), free_port()
         (self.folder / "enabled_plugins").write_text("[].")
         settings = {
             "disk_free_limit.absolute": "50MB", "vm_memory_high_watermark.absolute": "512MB",
@@ -182,7 +189,7 @@ class RabbitMQ(Server):
             "RABBITMQ_NODENAME": f"rmq{self.port}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(self.port + self._DISTRIBUTION),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
