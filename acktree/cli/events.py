@@ -58,10 +58,15 @@ def _debug(given: Namespace) -> Answer:
 def _events(given: Namespace) -> Iterator[Answer]:
     found = find(given.topology)
     before: Counter[str] = Counter()
+    wanted, is_first = max(1, min(_MOST, given.limit)), True
+    if given.follow:  # all that may be asked for is known from the first read on
+        given.limit = _MOST
     while True:
         events = _read(found, given)
         lines = Counter(each.to_json() for each in events)
         fresh = lines - before
+        if is_first:
+            events, is_first = events[-wanted:], False
         for event in events:
             line = event.to_json()
             if fresh[line]:
@@ -70,7 +75,6 @@ def _events(given: Namespace) -> Iterator[Answer]:
         before = lines
         if not given.follow:
             return
-        given.limit = _MOST
         time.sleep(_LOOK_SECS)
 
 

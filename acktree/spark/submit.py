@@ -298,10 +298,10 @@ def _start(
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     if inbox.has_watch:  # what operators wanted to see of the last run
         inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
+    _redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)
-    _redrive_ordered(held, letters)
     if door is not None:
         door.open(running, run, query.batch_ms)
     if run.consumers is not None:
@@ -433,16 +433,22 @@ def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[
 
 
 def _redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
-    """Send the dead letters again that an operator chose while nobody ran the topology."""
+    """Send the dead letters again that an operator chose while nobody ran the topology.
+
+    Raises:
+        ConnectorError: The store is away. The order stays for the next run.
+    """
     ordered = held.letters_to_redrive
     if not ordered:
         return
-    try:
-        there = [letter.id for letter in letters.find(ids=ordered) if letter.id is not None]
-        count = letters.redrive(there)
-        log.info("dead letters: %d are sent again, of %d that were ordered", count, len(ordered))
-    except MisuseError as refused:  # of another topology, for example: no reason not to run this one
-        log.warning("dead letters %s are not sent again: %s", ordered, refused)
+    there = [letter.id for letter in letters.find(ids=ordered) if letter.id is not None]
+    sent = 0
+    for number in there:
+        try:
+            sent += letters.redrive([number])
+        except MisuseError as refused:  # a letter of another topology, for example
+            log.warning("dead letter %d is not sent again: %s", number, refused)
+    log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
     held.order_redrive(())
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,8 @@ __all__ = ["TraceRecorder"]
 _MOST_MARKED: Final = 100_000
 """How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
 _TRIM_EVERY: Final = 200
+_TRIM_BYTES: Final = 16 << 20
+"""The store is looked at after this number of bytes was given, or that number of works."""
 _MOST_IDS: Final = 1000
 """How many messages of one chunk are recorded at most."""
 
@@ -65,7 +68,8 @@ class TraceRecorder:
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
-        self._written = 0
+        self._written = self._untrimmed = 0
+        self._put(self._mark_open)  # messages of earlier runs have their verdicts in this one
 
     @property
     def rate(self) -> float:
@@ -133,12 +137,14 @@ class TraceRecorder:
 
     def _put(self, work: Callable[[TraceStore], None], size: int = 64) -> None:
         if self.store is not None:
-            self._writer.put(partial(self._do, self.store, work), size)
+            self._writer.put(partial(self._do, self.store, work, size), size)
 
-    def _do(self, store: TraceStore, work: Callable[[TraceStore], None]) -> None:
+    def _do(self, store: TraceStore, work: Callable[[TraceStore], None], size: int) -> None:
         work(store)
         self._written += 1
-        if self._written % _TRIM_EVERY == 0:
+        self._untrimmed += size
+        if self._written % _TRIM_EVERY == 0 or self._untrimmed > _TRIM_BYTES:
+            self._untrimmed = 0
             store.trim()
 
     # ---- what is queued -------------------------------------------------------------------------------
@@ -196,7 +202,20 @@ class TraceRecorder:
 def shown_id(one: MessageIds) -> str:
     """A message id, in a list or array of its own, as it is searched: as ``acktree open`` shows it."""
     (message_id,) = one.tolist() if isinstance(one, np.ndarray) else one
-    return short_repr(message_id)
+    return searched_id(message_id)
+
+
+def searched_id(message_id: object) -> str:
+    """A message id as ``acktree open`` shows it; a shortened one has a digest, which tells it from others."""
+    shown = short_repr(message_id)
+    if "..." not in shown:  # nothing was left out
+        return shown
+    try:
+        whole = repr(message_id)
+    except Exception:  # noqa: BLE001  # an id's own repr
+        return shown
+    digest = blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return shown if " ".join(whole.split()) == shown else f"{shown} {digest}"
 
 
 def _failed(root: int, failure: Failure, now_ms: int) -> tuple[Any, ...]:

@@ -114,6 +114,13 @@ _MORE: Final = (
 Row = tuple[Any, ...]
 
 
+def _clean(row: Row) -> Row:
+    """A row that SQLite takes: of a text with a lone surrogate, which is no UTF-8, the escape."""
+    return tuple(
+        each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each for each in row
+    )
+
+
 class TraceStore:
     """Stored traces. Any thread may call any method.
 
@@ -186,7 +193,7 @@ class TraceStore:
     def add_verdicts(self, rows: Iterable[Row]) -> None:
         """Store the verdicts of known messages: verdict, at (ms), reason, component, traceback, root."""
         with self._writing() as connection:
-            connection.executemany(_VERDICT, rows)
+            connection.executemany(_VERDICT, map(_clean, rows))
 
     def add_facts(self, batch_id: int, clock_ms: int, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Store what levels recorded in a micro-batch.
@@ -222,7 +229,10 @@ class TraceStore:
             connection, [(each[0], each[3], each[4], each[5], None, 1, None, clock_ms) for each in messages]
         )
         rows: list[Row] = []
+        stored = self._stored_among(connection, (each[0] for each in links))
         for root, edge, parents, source, source_task, stream, component, task, shown in links:
+            if root not in stored:
+                continue
             edges = self._edges(connection, known, root)
             if edge not in edges and len(edges) >= MOST_TUPLES:
                 continue
@@ -231,7 +241,7 @@ class TraceStore:
                 root, edge, json.dumps(parents), source, source_task, stream, component, task,
                 json.dumps(shown), batch_id,
             ))  # fmt: skip
-        connection.executemany(_LINK, rows)
+        connection.executemany(_LINK, map(_clean, rows))
 
     def _add_executions(
         self,
@@ -242,7 +252,14 @@ class TraceStore:
         more: dict[tuple[int, str], int],
     ) -> None:
         rows: list[Row] = []
+        roots = (*(each[0] for each in executions), *(root for root, _ in more))
+        stored = self._stored_among(connection, roots)
+        for root, component in [*more]:
+            if root not in stored:
+                del more[root, component]
         for root, edge, component, task, began_ms, took_ms, together, fate, reason in executions:
+            if root not in stored:
+                continue
             edges = self._edges(connection, known, root)
             if edge not in edges and len(edges) >= MOST_TUPLES and fate != "failed":
                 more[root, component] = more.get((root, component), 0) + 1
@@ -252,7 +269,7 @@ class TraceStore:
             rows.append(
                 (root, edge, component, task, began_ms, took_ms, together, fate, reason, batch_id, decided)
             )
-        connection.executemany(_EXECUTION, rows)
+        connection.executemany(_EXECUTION, map(_clean, rows))
 
     def _edges(self, connection: sqlite3.Connection, known: dict[int, set[int]], root: int) -> set[int]:
         """The edges that are stored of a message."""
@@ -261,8 +278,14 @@ class TraceStore:
             known[root] = {edge for (edge,) in found}
         return known[root]
 
+    @staticmethod
+    def _stored_among(connection: sqlite3.Connection, roots: Iterable[int]) -> set[int]:
+        """Which of these messages are stored. Facts of others are left out: they could never be trimmed."""
+        query = "SELECT 1 FROM messages WHERE root = ?"
+        return {root for root in {*roots} if connection.execute(query, (root,)).fetchone() is not None}
+
     def _insert_messages(self, connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
-        connection.executemany(_MESSAGE, rows)
+        connection.executemany(_MESSAGE, map(_clean, rows))
 
     def trim(self) -> int:
         """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from acktree.core.tracking.verdicts import Verdict
 from acktree.errors import MisuseError
-from acktree.texts import short_repr
+from acktree.traces.recorder import searched_id
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple
 
@@ -162,7 +162,7 @@ def _tests(
     found: list[tuple[str, Sequence[object]]] = []
     if message_id is not None:
         texts = [message_id] if isinstance(message_id, str) else []
-        found.append(("message_id IN (?, ?)", [short_repr(message_id), *texts, short_repr(message_id)][:2]))
+        found.append(("message_id IN (?, ?)", [searched_id(message_id), *texts, searched_id(message_id)][:2]))
     if root is not None:
         found.append(("m.root = ?", [root]))
     if verdict is not None:

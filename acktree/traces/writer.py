@@ -35,9 +35,10 @@ class Writer:
         self.dropped = 0
         self._name, self._is_threaded = name, is_threaded
         self._queue: deque[tuple[Work, int]] = deque()
+        self._given = self._done = 0
         self._queued_bytes = 0
         self._change = threading.Condition()
-        self._is_closed = self._is_writing = self._has_failed = False
+        self._is_closed = self._has_failed = False
         self._thread: threading.Thread | None = None
 
     def put(self, work: Work, size: int = 64) -> None:
@@ -51,6 +52,7 @@ class Writer:
                 self.dropped += 1
                 return
             self._queue.append((work, size))
+            self._given += 1
             self._queued_bytes += size
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name=f"acktree {self._name}", daemon=True)
@@ -60,7 +62,8 @@ class Writer:
     def settle(self, timeout_secs: float = 10.0) -> bool:
         """Wait until all work that was given is done. False when the time is over first."""
         with self._change:
-            return self._change.wait_for(lambda: not self._queue and not self._is_writing, timeout_secs)
+            wanted = self._given  # what is given from now on is not waited for
+            return self._change.wait_for(lambda: self._done >= wanted, timeout_secs)
 
     def close(self) -> None:
         """Do what is queued, and end the thread."""
@@ -74,20 +77,19 @@ class Writer:
         """The thread's target."""
         while True:
             with self._change:
-                self._is_writing = False
                 self._change.notify_all()
                 self._change.wait_for(lambda: self._queue or self._is_closed)
                 if not self._queue:
                     return
                 work, size = self._queue.popleft()
                 self._queued_bytes -= size
-                self._is_writing = True
             self._do(work)
+            self._done += 1
 
     def _do(self, work: Work) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001  # a full disk, or a user's logger: the topology runs all the same
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a full disk, or a user's logger
             self.dropped += 1
             if not self._has_failed:
                 log.warning("%s cannot be written: %s", self._name, error)

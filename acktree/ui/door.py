@@ -32,7 +32,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.supervisor import Run
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, ConfigError
 from acktree.forks import close_in_children, note_closed
 from acktree.log_levels import FILE as LOG_LEVELS
 from acktree.logs import logger
@@ -266,10 +266,12 @@ class _Desk:
                 self._running.debug(
                     on=given.get("on") is not False,
                     component=None if component is None else str(component),
-                    percent=float(given.get("percent") or 0),
+                    percent=float(given.get("percent") or 10),
                 )
             case "/v1/trace":
-                self._running.traces.rate = float(given.get("rate") or 0)
+                if given.get("rate") is None:
+                    raise ConfigError("the order has no rate", "trace", 'name it: {"rate": 0.01}')
+                self._running.traces.rate = float(given["rate"])
                 return {"done": True, "rate": self._running.traces.rate}
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)

@@ -34,6 +34,7 @@ MetricKind = Literal["counter", "gauge", "meter", "timer", "histogram"]
 MOST_SERIES: Final = 1000
 """The most metrics of a topology: one name in ten tasks is ten of them."""
 _MOST_NAME: Final = 200
+_MOST: Final = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -67,9 +68,11 @@ class _Instrument:
         return f"{type(self).__name__}({self.name!r:.60})"
 
     def _whole(self, given: object, what: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= _MOST:
+            is_huge = isinstance(given, int) and given > _MOST
+            shown = "a number above 2**63" if is_huge else f"{given!r:.60}"
             raise MisuseError(
-                f"{what} of {given!r:.60}, which is no whole number from 0 on",
+                f"{what} of {shown}, which is no whole number from 0 to 2**63 - 1",
                 f"metric {self.name!r}",
                 "give a whole number; a gauge takes any number, and may fall",
             )
@@ -127,9 +130,12 @@ class GaugeMetric(_Instrument):
 
     def set(self, value: float) -> None:
         """Set the value. MisuseError if it is no number."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        given: object = value
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not is_number or (isinstance(given, int) and abs(given) > _MOST):
+            shown = "a number above 2**63" if is_number else f"{given!r:.60}"
             raise MisuseError(
-                f"a gauge was set to {value!r:.60}, which is no number",
+                f"a gauge was set to {shown}, which is no number of 64 bits",
                 f"metric {self.name!r}",
                 "give an int or a float",
             )
@@ -165,7 +171,14 @@ class TimerMetric(_Instrument):
 
     def update(self, ms: float) -> None:
         """Add a duration in milliseconds; it is rounded to a microsecond, and a negative one counts as 0."""
-        self._add(max(0, round(ms * 1000)))
+        given: object = ms
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given <= _MOST // 1000:
+            raise MisuseError(
+                f"a timer was given {type(ms).__name__}, or more than it holds",
+                f"metric {self.name!r}",
+                "give milliseconds, as an int or a float",
+            )
+        self._add(max(0, round(max(ms, 0) * 1000)))
 
     @contextmanager
     def time(self) -> Iterator[None]:

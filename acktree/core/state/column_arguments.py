@@ -52,6 +52,16 @@ def encoded_key(kind: type, key: object) -> int | bytes:
     raise refused(f"{key!r:.80} is no key of type {kind.__name__} that Arrow holds", _FIX_KEYS)
 
 
+def plain_key(kind: type, key: Any) -> Any:  # noqa: ANN401  # as the table gives it back
+    """One key as an object of the table's own type: 1 for True and for numpy's, the text of a subclass.
+
+    Raises:
+        MisuseError: It is not of this type, or Arrow cannot hold it.
+    """
+    encoded = encoded_key(kind, key)
+    return encoded.decode() if kind is str and isinstance(encoded, bytes) else encoded
+
+
 def key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
     """Keys as a column of the type that the table has; without nulls.
 

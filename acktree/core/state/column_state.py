@@ -29,6 +29,7 @@ from acktree.core.state.column_arguments import (
     key_column,
     number,
     numbers,
+    plain_key,
     refused,
 )
 from acktree.core.state.column_blobs import Numbers
@@ -78,6 +79,12 @@ class ColumnState(StoredState[K, Any]):
                 f"ColumnState({key!r}, {values!r}) cannot be",
                 "ColumnState",
                 "keys are str, bytes or int; values int, float, or a dict of field names with one of these",
+            )
+        if "key" in fields:
+            raise MisuseError(
+                "a field of the state is named 'key', as the column of keys is",
+                "ColumnState",
+                "name it otherwise",
             )
         self._key: type[Any] = key
         self._given_values, self._fields = values, fields
@@ -175,7 +182,7 @@ class ColumnState(StoredState[K, Any]):
         return found[0] if self._single else dict(zip(self._fields, found, strict=True))
 
     def __setitem__(self, key: K, value: Any) -> None:  # noqa: ANN401
-        encoded_key(self._key, key)
+        key = plain_key(self._key, key)
         if self._single:
             self._set[key] = (number(value, self._fields[_ONLY]),)
             return
@@ -186,7 +193,7 @@ class ColumnState(StoredState[K, Any]):
     def __delitem__(self, key: K) -> None:
         if self._look_up(key) is None:
             raise KeyError(key)
-        self._set[key] = None
+        self._set[plain_key(self._key, key)] = None
 
     def __contains__(self, key: object) -> bool:
         return self._look_up(key) is not None

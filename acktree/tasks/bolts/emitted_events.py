@@ -17,7 +17,7 @@ from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.core.tracking.lineage import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.rows import InboundRows, account_of
-from acktree.tasks.bolts.tracing import previews
+from acktree.tasks.bolts.tracing import previews, recording
 from acktree.tasks.watch_order import WatchOrder
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class EmittedEvents:
         self._events: list[Sequence[object]] = []
         self._dropped = self._unrooted = 0
 
+    @recording
     def note(self, component: str, task: int, emission: Emission, rows: InboundRows) -> None:
         """Note what a task emitted over some rows. Called while there is an order."""
         share = 0.0 if self.order is None else self.order.logs(component)

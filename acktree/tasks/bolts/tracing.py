@@ -18,9 +18,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from math import isfinite
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import pyarrow as pa
 
@@ -30,12 +31,15 @@ from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s
 from acktree.core.tracking.sampling import sampled_pairs
 from acktree.core.tracking.verdicts import Failure
+from acktree.logs import logger
 from acktree.tasks.bolts.rows import FATES, InboundRows, account_of
 from acktree.tasks.bolts.traced_rows import TracedRow, TracedRows
 from acktree.tasks.watch_order import WatchOrder
-from acktree.texts import bounded, short_repr
+from acktree.texts import bounded, error_text, short_repr
 
-__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "previews"]
+__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "previews", "recording"]
+
+log = logger("acktree")
 
 MOST_TUPLES: Final = 1000
 """The most tuples of a message that are recorded; the others are counted by component."""
@@ -48,6 +52,22 @@ _MOST_TEXT: Final = 80
 _MOST_REASON: Final = 500
 _EXACT: Final = 1 << 53
 """Larger integers are shown as text: JSON's readers in browsers round them."""
+
+
+Given = ParamSpec("Given")
+
+
+def recording(method: Callable[Given, None]) -> Callable[Given, None]:
+    """Let a method fail nothing: what is only recorded must not stop a level. The error is logged."""
+
+    @wraps(method)
+    def guarded(*given: Given.args, **named: Given.kwargs) -> None:
+        try:
+            method(*given, **named)
+        except Exception as error:  # noqa: BLE001  # values that Python or Arrow cannot represent, for example
+            log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
+
+    return guarded
 
 
 class Tracer:
@@ -81,6 +101,7 @@ class Tracer:
         if self.is_tracking:
             self.rate = order.trace_rate
 
+    @recording
     def watch(self, rows: InboundRows, component: str, task: int) -> None:
         """Note which rows of a frame are traced, before its tuples are executed."""
         if self.rate <= 0:
@@ -98,6 +119,7 @@ class Tracer:
         rows.traced = TracedRows(pairs, surplus, len(rows.lineage))
         self._accounts.append((component, task, rows))
 
+    @recording
     def watch_messages(self, rows: InboundRows, component: str, values: pa.RecordBatch) -> None:
         """Note which messages of a spout are traced, before they are routed; each is the root of its tree."""
         self.watch(rows, component, -1)
@@ -111,6 +133,7 @@ class Tracer:
                 json.dumps((root, edge, [], component, task, rows.stream, component, task, each))
             )
 
+    @recording
     def link(
         self,
         frame: Frame,
@@ -148,6 +171,7 @@ class Tracer:
         shown = map(json.dumps, previews(frame.values, found))
         self._links += [f"{fact[:-1]}, {values}]" for fact, values in zip(facts, shown, strict=True)]
 
+    @recording
     def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:
         """Record the fates of all rows that were noted, when the tasks of a bolt are done with them.
 
@@ -189,7 +213,7 @@ class Tracer:
             if _fate_of(rows, pair.row) == "failed" and failed[pair.root] < _MOST_FAILED:
                 failed[pair.root] += 1
                 self._execution(component, task, rows, traced, pair)
-            else:
+            elif len(self._more) < _MOST_FACTS or (pair.root, component) in self._more:
                 self._more[pair.root, component] += 1
 
     def _at_ms(self, moment: float) -> int:
@@ -228,11 +252,22 @@ def previews(
         return
     taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
     columns = [
-        [_shown(value, most_text, is_hidden=name in hidden) for value in column.to_pylist()]
+        [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
         for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
     ]
     for row in zip(*columns, strict=True):
         yield list(row)
+
+
+def _python_values(column: pa.Array) -> Sequence[Any]:
+    """The values of a column; a text in the place of each that Python cannot represent."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
+        if len(column) > 1:
+            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
+        return [f"<{column.type}, not representable>"]
+    return values
 
 
 def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
