@@ -1,0 +1,169 @@
+"""What is recorded of messages never changes what becomes of them, and is found again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
+from acktree.core.micro_batch import MicroBatch
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.testing import FeederSpout, LocalCluster
+from acktree.traces.recorder import TraceRecorder, searched_id
+from acktree.traces.store import IN_MEMORY, TraceStore
+from acktree.traces.traces import Traces
+from acktree.traces.writer import Writer
+from tests.generated.hostile import COLUMNS
+
+CHUNK = Chunk("spout", 1, "default", True, 0, 1, pa.record_batch({"n": [1, 2, 3]}))  # noqa: FBT003
+BEYOND = {
+    "date": lambda: pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+    "time": lambda: pa.array([10**15], pa.int64()).cast(pa.timestamp("s")),
+    "zone": lambda: pa.array([1], pa.timestamp("s", "Nowhere/Bad")),
+    "duration": lambda: pa.array([2**62], pa.duration("s")),
+}
+
+
+@pytest.mark.parametrize("make", [*BEYOND.values(), *COLUMNS.values()], ids=[*BEYOND, *COLUMNS])
+@pytest.mark.parametrize("debug", [False, True])
+def test_values_that_python_cannot_represent_are_recorded_and_acked(make, debug):
+    values = make()[:1]
+
+    class Emits(ArrowBolt):
+        outputs = pa.schema([("value", values.type)])
+
+        def execute_batch(self, batch, collector):
+            collector.emit_batch(pa.record_batch([values], names=["value"]), parents=[0])
+
+    class Ends(ArrowBolt):
+        outputs = []
+
+        def execute_batch(self, batch, collector):
+            pass
+
+    def verdicts(rate):
+        feeder = FeederSpout(["n"])
+        builder = TopologyBuilder("values")
+        builder.set_spout("source", feeder)
+        builder.set_bolt("emits", Emits()).shuffle_grouping("source")
+        builder.set_bolt("ends", Ends(), parallelism=2).all_grouping("emits")
+        with LocalCluster() as cluster:
+            running = cluster.submit(builder.create_topology(), config=Config(trace_sample_rate=rate))
+            if debug and rate:
+                running.debug(percent=100)
+            feeder.feed([1], message_id="one")
+            cluster.advance()
+            tuples = sum(len(running.traces.get(each.root).tuples) for each in running.traces.find())
+        return feeder.acked, [message_id for message_id, _ in feeder.failed], tuples
+
+    acked, failed, _ = verdicts(0)
+    assert (acked, failed) == verdicts(1)[:2]
+    assert verdicts(1)[2] > 0
+
+
+def test_a_lone_surrogate_hides_no_neighbour():
+    class Fails(BasicBolt):
+        outputs = []
+
+        def execute(self, tup, collector):
+            if tup["n"] == 1:
+                raise ValueError("bad \ud800")
+
+    feeder = FeederSpout(["n"])
+    builder = TopologyBuilder("surrogates")
+    builder.set_spout("source", feeder)
+    builder.set_bolt("fails", Fails()).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(trace_sample_rate=1))
+        for n in range(4):
+            feeder.feed([n], message_id=f"\ud800{n}")
+        cluster.advance()
+        found = {each.message_id: each.verdict for each in running.traces.find()}
+    assert sorted(found.values()) == ["ACKED", "ACKED", "ACKED", "FAILED"]
+    assert len(found) == 4
+
+
+def test_facts_of_messages_that_are_not_stored_are_left_out():
+    store = TraceStore(IN_MEMORY)
+    facts = {
+        "links": [[7, 8, [7], "s", 1, "default", "b", 2, []]],
+        "executions": [[7, 8, "b", 2, 1, 1.0, 1, "acked", ""]],
+        "more": [[7, "b", 5]],
+    }
+    store.add_facts(1, 1, [("0/0", facts)])
+    for table in ("messages", "tuples", "more"):
+        assert store.select(f"SELECT * FROM {table}") == []
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.0001])
+def test_messages_of_an_earlier_run_get_the_verdicts_that_this_one_gives(tmp_path, rate):
+    file = tmp_path / "traces.sqlite"
+    store = TraceStore(file)
+    TraceRecorder(store, 1.0, 5, lambda: 9, is_threaded=False).emitted(CHUNK, ["a", "b", "c"])
+    store.close()
+    store = TraceStore(file)
+    later = TraceRecorder(store, rate, 5, lambda: 9, is_threaded=False)
+    later.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(3))})
+    assert [each.verdict for each in Traces(store).find()] == ["ACKED"] * 3
+
+
+def test_attempts_of_an_earlier_run_are_closed_too(tmp_path):
+    file, count = tmp_path / "traces.sqlite", 20_000
+    batch = pa.record_batch({"n": range(count)})
+    chunk = replace(CHUNK, values=batch, attempts=np.full(count, 2, dtype=np.int32))
+    store = TraceStore(file)
+    TraceRecorder(store, 0.001, 5, lambda: 9, is_threaded=False).emitted(chunk, [*map(str, range(count))])
+    assert store.count() > 100
+    store.close()
+    store = TraceStore(file)
+    later = TraceRecorder(store, 0.001, 5, lambda: 9, is_threaded=False)
+    later.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(count))})
+    assert Traces(store).find(verdict="OPEN") == []
+
+
+def test_ids_that_differ_where_they_are_shortened_are_told_apart():
+    ids = [f"{'a' * 60}{middle}{'z' * 60}" for middle in "123"]
+    ids += [(*range(9), last) for last in (1, 2)]
+    assert len({*map(searched_id, ids)}) == 5
+    store = TraceStore(IN_MEMORY)
+    TraceRecorder(store, 1.0, 5, lambda: 9, is_threaded=False).emitted(CHUNK, ids[:3])
+    (found,) = Traces(store).find(message_id=ids[1])
+    assert found.message_id == searched_id(ids[1])
+
+
+def test_waiting_for_what_was_given_does_not_wait_for_what_is_given_later():
+    writer = Writer("test")
+    over = threading.Event()
+
+    def give():
+        while not over.wait(0.001):
+            writer.put(lambda: over.wait(0.002))
+
+    giver = threading.Thread(target=give)
+    giver.start()
+    try:
+        over.wait(0.1)
+        assert writer.settle(20)
+    finally:
+        over.set()
+        giver.join()
+        writer.close()
+
+
+def test_a_writer_outlives_what_leaves_a_users_logger():
+    writer, done = Writer("test"), []
+
+    def leave():
+        raise SystemExit(1)
+
+    writer.put(leave)
+    writer.put(lambda: done.append(1))
+    assert writer.settle()
+    writer.close()
+    assert done == [1]
+    assert writer.dropped == 1
