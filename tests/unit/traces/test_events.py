@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
+from itertools import islice
 
 import pytest
 
 from acktree import Config, EventLogger
+from acktree.cli.events import _events
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.errors import ConfigError, MisuseError
@@ -139,3 +142,17 @@ def test_the_command_line_gives_the_order_and_shows_the_events(tmp_path, capsys,
     assert main(["events", str(tmp_path / "cp"), "--limit", "1"]) == 0
     assert "split,3,default,-4611686018427387906,('word 2', None, 1.5)" in capsys.readouterr().out
     assert main(["debug", str(tmp_path / "cp"), "on"]) == 3
+
+
+def test_following_begins_with_the_last_events_and_goes_on_with_new_ones_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with started(tmp_path / "cp"):
+        pass
+    files = EventFiles(tmp_path / "cp" / "events")
+    files.log([event(number) for number in range(30)])
+    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None)
+    printed = (answer.text for answer in islice(_events(given), 5))
+    assert [next(printed).split("word ")[1].split("'")[0] for _ in range(3)] == ["27", "28", "29"]
+    files.log([event(30), event(31)])
+    assert ["word 30" in next(printed), "word 31" in next(printed)] == [True, True]
+    files.close()

@@ -513,3 +513,20 @@ def test_a_call_that_is_interrupted_has_happened_whole_or_not_at_all(step, monke
             break
     assert at > 50
     assert happened == [after] * len(happened)
+
+
+def test_a_field_may_not_be_named_as_the_column_of_keys():
+    with pytest.raises(MisuseError, match="named 'key'"):
+        ColumnState(int, {"key": int, "n": int})
+
+
+@pytest.mark.parametrize("key", [True, np.int64(1), np.uint64(1)])
+def test_a_key_set_alone_is_kept_as_the_tables_own_type(key):
+    state = ColumnState(int, int)
+    state[7] = 1
+    state[key] = 2
+    state[np.int64(9)] = 3
+    assert dict(state) == {7: 1, 1: 2, 9: 3}
+    assert state.get_many([1]).to_pylist() == [2]
+    del state[key]
+    assert sorted(state) == [7, 9]

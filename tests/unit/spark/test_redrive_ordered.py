@@ -1,0 +1,51 @@
+"""Dead letters that the next run is to send again: one by one, and the order outlives an outage."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from acktree import Config, ConnectorError, IterableSpout, MisuseError, TopologyBuilder
+from acktree.checkpoint.folder import Checkpoint
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.spark.submit import _redrive_ordered
+from tests.unit.dead_letters.letters import LETTER
+
+
+@pytest.fixture
+def held(tmp_path):
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("numbers", IterableSpout(range(3), outputs=["n"]))
+    with closing(Checkpoint(tmp_path / "cp")) as checkpoint:
+        checkpoint.begin_run(builder.create_topology(), Config(), 1)
+        checkpoint.order_redrive([1, 2, 3, 99])
+        yield checkpoint
+
+
+def store_of(send):
+    letters = DeadLetters(IN_MEMORY, send=send)
+    letters.put([replace(LETTER, root=root) for root in range(1, 4)])
+    return letters
+
+
+def test_one_letter_that_is_refused_keeps_no_other_back(held):
+    sent = []
+
+    def send(letters):
+        if letters[0].id == 2:
+            raise MisuseError("another topology's", "letter 2", "none")
+        sent.extend(letter.id for letter in letters)
+
+    _redrive_ordered(held, store_of(send))
+    assert sent == [1, 3]
+    assert held.letters_to_redrive == []
+
+
+def test_an_order_stays_where_the_store_is_away(held, monkeypatch):
+    letters = store_of(lambda _: None)
+    letters.close()
+    with pytest.raises(ConnectorError):
+        _redrive_ordered(held, letters)
+    assert held.letters_to_redrive == [1, 2, 3, 99]
