@@ -33,9 +33,13 @@ def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -
         report: Takes what the ``read`` of a gauge raised.
     """
     for gauge in services.instruments.gauges():
+        had_raised, gauge.has_raised = gauge.has_raised, False
         try:
             gauge.look()
         except Exception as error:  # noqa: BLE001  # user code
+            gauge.has_raised = True
+            if had_raised:
+                continue
             report(
                 HookError(
                     f"the read of gauge {gauge.name!r} raised: {error_text(error)}",

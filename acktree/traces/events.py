@@ -164,9 +164,13 @@ class EventLog:
 
     def close(self) -> None:
         """Log what is queued, and close the logger."""
-        if self._is_open and self._logger is not None:
-            self._writer.put(self._logger.close)
+        if self._logger is not None:
+            self._writer.put(self._close_logger)
         self._writer.close()
+
+    def _close_logger(self) -> None:
+        if self._is_open and self._logger is not None:
+            self._logger.close()
 
     def _log(self, bodies: Sequence[bytes]) -> None:
         events: list[Event] = []

@@ -164,7 +164,8 @@ def _tests(
         texts = [message_id] if isinstance(message_id, str) else []
         found.append(("message_id IN (?, ?)", [searched_id(message_id), *texts, searched_id(message_id)][:2]))
     if root is not None:
-        found.append(("m.root = ?", [root]))
+        is_one = -(1 << 63) <= root < 1 << 63  # SQLite takes no larger number
+        found.append(("m.root = ?", [root]) if is_one else ("0", []))
     if verdict is not None:
         known = {*(each.value for each in Verdict), "OPEN"}
         if str(verdict) not in known:

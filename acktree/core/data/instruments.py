@@ -127,6 +127,8 @@ class GaugeMetric(_Instrument):
     ) -> None:
         super().__init__(name, lock)
         self._read = read
+        self.has_raised = False
+        """Whether ``read`` raised when it was last called: it is reported once, until it succeeds."""
 
     def set(self, value: float) -> None:
         """Set the value. MisuseError if it is no number."""
