@@ -54,6 +54,11 @@ class Increment:
     value: float | None = None
     buckets: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not self.count and self.value is None
+
 
 class _Instrument:
     """What all of them have in common."""
@@ -211,6 +216,7 @@ class Instruments:
         """
         self._stopwatch, self._lock = stopwatch, lock or nullcontext()
         self._by_name: dict[str, _Instrument] = {}
+        self._known: frozenset[str] = frozenset()
 
     def counter(self, name: str) -> CounterMetric:
         """The counter of this name."""
@@ -237,8 +243,10 @@ class Instruments:
         return [each for each in list(self._by_name.values()) if isinstance(each, GaugeMetric)]
 
     def taken(self) -> dict[str, Increment]:
-        """What each grew by since this was asked last."""
-        return {name: each.taken() for name, each in list(self._by_name.items())}
+        """What each grew by since this was asked last; one that did not is there the first time alone."""
+        grown = {name: each.taken() for name, each in list(self._by_name.items())}
+        known, self._known = self._known, frozenset(grown)
+        return {name: each for name, each in grown.items() if name not in known or not each.is_empty}
 
     def _registered(self, name: object, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
         found = self._by_name.get(name) if isinstance(name, str) else None

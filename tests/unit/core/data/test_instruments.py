@@ -12,6 +12,7 @@ from acktree.core.data.instruments import (
     CounterMetric,
     GaugeMetric,
     HistogramMetric,
+    Instruments,
     MeterMetric,
     TimerMetric,
 )
@@ -39,3 +40,14 @@ def test_a_gauge_refuses_what_no_float_holds(value):
 def test_a_timer_refuses_what_is_no_duration(value):
     with pytest.raises(MisuseError, match="a timer was given"):
         TimerMetric("n", nullcontext(), lambda: 0.0).update(value)
+
+
+def test_what_did_not_grow_is_taken_the_first_time_alone():
+    instruments = Instruments(lambda: 0.0, nullcontext())
+    calls, level = instruments.counter("calls"), instruments.gauge("level", None)
+    assert set(instruments.taken()) == {"calls", "level"}
+    assert instruments.taken() == {}
+    calls.inc()
+    assert set(instruments.taken()) == {"calls"}
+    level.set(0)
+    assert set(instruments.taken()) == {"level"}
