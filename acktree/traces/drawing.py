@@ -33,7 +33,7 @@ def folded(trace: Trace, edge: int) -> list[Folded]:
     """The tuples below one, alike ones folded; failed and unacked ones first."""
     groups: dict[object, list[TracedTuple]] = {}
     for each in trace.children[edge]:
-        key: object = (each.component, each.stream, each.fate, each.reason)
+        key: object = (each.component, each.task_id, each.stream, each.fate, each.reason)
         groups.setdefault(each.edge if trace.children[each.edge] else key, []).append(each)
     found = [Folded(alike[0], len(alike)) for alike in groups.values()]
     return sorted(found, key=lambda each: (each.first.fate == "acked", each.first.fate != "failed"))
@@ -45,7 +45,7 @@ def drawn(trace: Trace) -> str:
     lines = [_title(trace)]
     if message.reason:
         lines.append(f"  reason: {printable(message.reason)}")
-    lines += [f"    {line}" for line in (message.traceback or "").rstrip().splitlines()]
+    lines += [f"    {printable(line)}" for line in (message.traceback or "").rstrip().splitlines()]
     root = next((each for each in trace.tuples if each.edge == message.root), None)
     values = message.values if root is None else root.values
     lines.append(f"{message.spout}{_task(message.task_id)} emitted {_shown(values)}")

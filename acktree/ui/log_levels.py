@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from threading import Lock, Timer
 from typing import Any, Final
 
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, MisuseError
 from acktree.log_levels import LevelSetter, level_number
 from acktree.logs import logger
 
@@ -63,11 +63,16 @@ class LogLevels:
 
         Raises:
             ConfigError: A level or a time is none; then nothing is changed.
+            MisuseError: The run is over.
         """
         now = time.time()
         named = dict(given.get("set") or {})
         wanted = {str(name): _wanted(str(name), each, now) for name, each in named.items()}
         with self._lock:
+            if self._is_closed:
+                raise MisuseError(
+                    "the topology is stopping", "set-log-level", "set the levels of its next run"
+                )
             changed = {name: each for name, each in self._set.items() if name not in given.get("reset", ())}
             changed |= wanted
             if len(changed) > _MOST_LOGGERS:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from acktree.cli.main import main
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, MisuseError
 from acktree.log_levels import LevelSetter
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.ui.client import DoorError, find
@@ -140,3 +140,11 @@ def test_the_command_orders_it_through_the_door(running, capsys):
         with pytest.raises(DoorError) as refused:
             find("numbers").door.order("log-levels", wrong)
         assert refused.value.status == 400
+
+
+def test_an_order_after_the_end_of_the_run_is_refused():
+    levels = LogLevels(None)
+    levels.close()
+    with pytest.raises(MisuseError, match="is stopping"):
+        levels.change({"set": {"late": {"level": "DEBUG"}}})
+    assert levels.shown()["namedLoggerLevels"] == {}
