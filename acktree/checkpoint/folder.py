@@ -34,7 +34,7 @@ import json
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -225,12 +225,17 @@ class Checkpoint:
         return bool(self._facts.get("ended"))
 
     @property
-    def letters_to_redrive(self) -> list[int]:
-        """The ids of the dead letters that the next run sends again: ordered while nobody ran it."""
-        return list(self._facts.get("redrive", ()))
+    def is_over(self) -> bool:
+        """Whether another run has nothing to do: it has ended, and no dead letter is to be sent again."""
+        return self.has_ended and not self.letters_to_redrive
 
-    def order_redrive(self, ids: Iterable[int]) -> None:
-        """Note dead letters that the next run is to send again; with no ids, that they were sent.
+    @property
+    def letters_to_redrive(self) -> dict[int, int]:
+        """The dead letters that a run is to send again: id -> when that was ordered, in milliseconds."""
+        return {int(number): at_ms for number, at_ms in self._facts.get("redrive", {}).items()}
+
+    def order_redrive(self, ids: Iterable[int], now_ms: int) -> None:
+        """Order dead letters to be sent again by the next run. Durable when this returns.
 
         Raises:
             CheckpointError: No topology was run on this checkpoint.
@@ -239,11 +244,16 @@ class Checkpoint:
             raise CheckpointError(
                 "no topology was run on this checkpoint", str(self.place), "name the one that gave them up"
             )
-        asked = sorted({*ids})
+        self._write_redrive(self.letters_to_redrive | dict.fromkeys(ids, now_ms))
+
+    def keep_redrive(self, ids: Iterable[int]) -> None:
+        """Let these orders stand, and drop the others: their letters have their verdicts, or are gone."""
+        kept = {*ids}
+        self._write_redrive({each: at for each, at in self.letters_to_redrive.items() if each in kept})
+
+    def _write_redrive(self, ordered: Mapping[int, int]) -> None:
         with self._changing:
-            self._write(
-                {**self._facts, "redrive": sorted({*self.letters_to_redrive, *asked}) if asked else []}
-            )
+            self._write({**self._facts, "redrive": {str(each): at for each, at in sorted(ordered.items())}})
 
     @property
     def first_batch(self) -> int:
@@ -303,7 +313,7 @@ class Checkpoint:
             )  # fmt: skip
         now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
         self._write({
-            **self._facts, "ended": self.has_ended and not self.letters_to_redrive,
+            **self._facts,
             "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
         })  # fmt: skip
         return topology
@@ -373,7 +383,7 @@ class Checkpoint:
     def mark_ended(self) -> None:
         """Note that the topology has ended."""
         with self._changing:
-            self._write({**self._facts, "ended": True})
+            self._write({**self._facts, "ended": True, "redrive": {}})
 
     def admitted(self) -> int:
         """The last inbox number that a logged micro-batch runs over; -1 for none."""

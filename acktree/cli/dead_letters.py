@@ -8,6 +8,7 @@ refused where it has changed.
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -130,7 +131,7 @@ def _redrive_by_next_run(given: Namespace, found: Found, folder: Path) -> Answer
         ids = letters.ordered(store, order)
     held = Checkpoint(folder)
     try:
-        held.order_redrive(ids)
+        held.order_redrive(ids, time.time_ns() // 1_000_000)
     finally:
         held.close()
     text = f"{len(ids):,} are sent again when the topology runs next on {folder}"

@@ -82,7 +82,7 @@ class SubmittedTopology(RunningTopology):
     @property
     def has_ended(self) -> bool:
         """Whether every spout has ended and every message has its verdict, in this run or an earlier one."""
-        return self._run.checkpoint.has_ended
+        return self._run.checkpoint.is_over
 
     @property
     def message_timeout_secs(self) -> float:

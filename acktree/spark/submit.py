@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import secrets
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -29,9 +28,6 @@ from acktree.checkpoint.location import location_of, refuse_letters_beside
 from acktree.checkpoint.metrics_log import FileMetricsLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
-from acktree.core.stats.statistics import ReportedError
-from acktree.core.tracking.verdicts import Failure
-from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
@@ -43,15 +39,16 @@ from acktree.driver.importing import refuse_submit_by_import
 from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
-from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
+from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.errors import AcktreeError, MisuseError, naming_keywords
+from acktree.errors import AcktreeError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.sink import Sink
+from acktree.spark.resume import add_spouts, dataframe_task, recover, redrive_ordered, send
 from acktree.spark.session.settings import (
     lend_session,
     lent_partitions,
@@ -63,10 +60,6 @@ from acktree.spark.session.settings import (
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.dataframe import DataFrameTask
-from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.task import SpoutTask
-from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces import store as traces_store
@@ -143,7 +136,7 @@ def _submit_in(
     with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
-        if held.has_ended and not held.letters_to_redrive:
+        if held.is_over:
             running = _ended(topology, held, config, _nothing)
         else:
             session, give_back = _session(topology, spark)
@@ -170,7 +163,7 @@ def _submit_at(
         files = Mirror.open(HadoopFolder.of_session(session, url), (parent or "").split(",")[0] or None)
         held = Checkpoint(files.folder, files)
         given_up.callback(held.close)
-        if held.has_ended and not held.letters_to_redrive:
+        if held.is_over:
             running = _ended(topology, held, config, give_back)
         else:
             running = _start(session, give_back, topology, held, config, began, event_logger)
@@ -256,7 +249,7 @@ def _start(
     run_log = RunLog(topology.name, began)
     errors, threads, change, ended = ErrorLog(config, run_log.errors), Threads(), Event(), Event()
     letters = _letters(
-        held, config, topology, partial(_send, topology, threads, ended), threads.has_open_letter
+        held, config, topology, partial(send, topology, threads, ended), threads.has_open_letter
     )
     recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
@@ -288,17 +281,17 @@ def _start(
         events=events,
         traces=traces,
     )
-    _add_spouts(topology, run, recorder)
-    _recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
+    add_spouts(topology, run, recorder)
+    recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     if acker is not None:
         for task_id, message_ids in acker.open_row_ids():
-            _dataframe_task(threads, task_id).note_open(message_ids)
+            dataframe_task(threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
     run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     if inbox.has_watch:  # what operators wanted to see of the last run
         inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
-    _redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
+    redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
     query = SparkQuery(_query(session, topology, run), held)
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)
@@ -313,29 +306,6 @@ def _start(
 def _door(held: Checkpoint) -> Door:
     """The run's door for operators, not open yet."""
     return Door(held.files.disk if held.files.is_seen else None, own_version())
-
-
-def _add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:
-    """Make the thread of each spout task; none is started."""
-    plan, held, config = run.plan, run.checkpoint, run.plan.config
-    spout_host = SpoutHost(
-        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
-        recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
-        run.traces.emitted,
-    )  # fmt: skip
-    for spout in topology.spouts:
-        bare = plan.topology.components[spout.id]
-        for task_id in spout.task_ids:
-            if spout.is_dataframe:
-                mine = spout.user_object  # Spark's, and never called
-                task: SpoutTask = DataFrameTask(
-                    mine, bare, task_id, plan, spout_host, held.first_sequence, run.inbox
-                )
-            else:
-                mine = copy.deepcopy(spout.user_object)
-                task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
-            run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
-            run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
 
 
 def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuery:
@@ -422,91 +392,3 @@ def _traces(held: Checkpoint, plan: Plan) -> TraceRecorder:
     except (AcktreeError, OSError, sqlite3.Error) as error:
         log.warning("topology=%s records no traces: %s", plan.topology.name, error)
     return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms)
-
-
-def _send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
-    """Let dead letters go back to the tasks that gave them up."""
-    refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
-    for letter in letters:
-        threads.by_task[letter.task_id].task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
-    threads.wake()
-
-
-def _redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
-    """Send the dead letters again that an operator chose while nobody ran the topology.
-
-    Raises:
-        ConnectorError: The store is away. The order stays for the next run.
-    """
-    ordered = held.letters_to_redrive
-    if not ordered:
-        return
-    there = [letter.id for letter in letters.find(ids=ordered) if letter.id is not None]
-    sent = 0
-    for number in there:
-        try:
-            sent += letters.redrive([number])
-        except MisuseError as refused:  # a letter of another topology, for example
-            log.warning("dead letter %d is not sent again: %s", number, refused)
-    log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
-    held.order_redrive(())
-
-
-def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
-    def report(component: str, task: int, failure: Failure) -> None:
-        errors.add(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
-
-    return report
-
-
-def _recover(
-    plan: Plan,
-    inbox: FileInbox,
-    journal: Journal | None,
-    threads: Threads,
-    last_committed: int,
-    lost_through: int = -1,
-) -> None:
-    """Take up what an earlier run left: positions, and messages that no queue brings back."""
-    keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
-    for number, chunk in inbox.recovered():
-        thread = keeping.get(chunk.task)
-        if chunk.position and chunk.task in threads.by_task:  # a queue's spout may remember something too
-            inbox.has_position(chunk.task, number)
-            threads.by_task[chunk.task].position = chunk.position
-        if thread is not None and chunk.is_tracked:
-            thread.task.recovery.reopen(number, chunk)
-        else:
-            inbox.release(number)
-    for number, chunk in inbox.recovered(ChunkKind.PARK):
-        _dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
-    if journal is not None:
-        _settle(plan, inbox, journal, keeping, last_committed)
-    for thread in keeping.values():
-        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # behind the verdicts that there are
-    for thread in threads.by_task.values():
-        thread.dispatch(None, last_committed)  # its mail is through with the first step
-
-
-def _dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
-    task = threads.by_task[task_id].task
-    assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked, or have no sequence"
-    return task
-
-
-def _settle(
-    plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread], last_committed: int
-) -> None:
-    """Give recovered messages the verdicts that they have already."""
-    for kind in (ChunkKind.DATA, ChunkKind.PARK):
-        for number, chunk in inbox.recovered(kind):
-            if chunk.task in keeping:
-                keeping[chunk.task].task.recovery.must_outlive(number, chunk)
-    for was_told, verdicts, payloads in journal.earlier(last_committed):
-        late = timed_out(plan.timeout_ms)
-        verdict_batch = verdict_batches_of(
-            verdicts, plan.run_salt, late, payloads, ids=payloads.ids, timeout_of=plan.timeout_of
-        )
-        for task_id, letters in verdict_batch.items():
-            if task_id in keeping:
-                keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)

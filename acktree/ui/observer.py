@@ -247,7 +247,7 @@ def _status(run: Run) -> Status:
 def _final_status(run: Run, stopped_by: BaseException | None) -> Status:
     if stopped_by is not None:
         return "FAILED"
-    return "ENDED" if run.checkpoint.has_ended else "STOPPED"
+    return "ENDED" if run.checkpoint.is_over else "STOPPED"
 
 
 def _steady_ms() -> int:

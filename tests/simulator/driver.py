@@ -45,7 +45,7 @@ from acktree.errors import ConnectorError
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
-from acktree.spark.submit import _recover
+from acktree.spark.resume import recover
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
@@ -118,7 +118,7 @@ class Driver:
             spout = (QueueSpout if source.redelivers else PositionSpout)(world, source)
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
-        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)

@@ -14,7 +14,17 @@ from acktree.ui.client import NobodyRunsError, find
 PROGRAM = """
 from pathlib import Path
 
-from acktree import BasicBolt, IterableSpout, Retry, TopologyBuilder
+from acktree import BasicBolt, EndOfStream, Retry, Spout, TopologyBuilder
+
+class Nine(Spout):  # remembers no position: asked anew, it would emit all again
+    outputs = ["n"]
+    def open(self, config, context, collector):
+        self.left, self.collector = list(range(9)), collector
+    def next_tuple(self):
+        if not self.left:
+            raise EndOfStream
+        n = self.left.pop(0)
+        self.collector.emit([n], message_id=n)
 
 class Third(BasicBolt):
     outputs = ["n"]
@@ -25,7 +35,7 @@ class Third(BasicBolt):
 
 def made():
     builder = TopologyBuilder("thirds")
-    builder.set_spout("numbers", IterableSpout(range(9), outputs=["n"]), retry=Retry(max_attempts=1))
+    builder.set_spout("numbers", Nine(), retry=Retry(max_attempts=1))
     builder.set_bolt("third", Third()).shuffle_grouping("numbers")
     return builder
 """

@@ -43,7 +43,7 @@ from acktree.spark.query.operators import _carried_by
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
-from acktree.spark.submit import _recover
+from acktree.spark.resume import recover
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.retries import GivenUpRecord
@@ -314,7 +314,7 @@ class Driver:
         self.task = SpoutTask(spout, bare, task_id, self.plan, spout_host, self.held.first_sequence)
         self.thread = SpoutThread(self.task, config, lambda: None)
         self.threads.by_task[task_id] = self.thread
-        _recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})

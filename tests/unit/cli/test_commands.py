@@ -131,7 +131,7 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     assert main(["dead-letters", "redrive", "numbers", "999", "--yes"]) == 1
     assert "there is no dead letter 999" in capsys.readouterr().err
     held = Checkpoint(tmp_path / "cp")
-    assert held.letters_to_redrive == [2]
+    assert [*held.letters_to_redrive] == [2]
     held.close()
     assert said(capsys, "dead-letters", "list", "numbers")["count"] == 3
     assert said(capsys, "dead-letters", "show", "numbers", "2")["traceback"]

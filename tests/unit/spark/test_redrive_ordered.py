@@ -10,8 +10,10 @@ import pytest
 from acktree import Config, ConnectorError, IterableSpout, MisuseError, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.spark.submit import _redrive_ordered
+from acktree.spark.resume import redrive_ordered
 from tests.unit.dead_letters.letters import LETTER
+
+ORDERED_MS = 1_800_000_000_000
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def held(tmp_path):
     builder.set_spout("numbers", IterableSpout(range(3), outputs=["n"]))
     with closing(Checkpoint(tmp_path / "cp")) as checkpoint:
         checkpoint.begin_run(builder.create_topology(), Config(), 1)
-        checkpoint.order_redrive([1, 2, 3, 99])
+        checkpoint.order_redrive([1, 2, 3, 99], ORDERED_MS)
         yield checkpoint
 
 
@@ -38,14 +40,38 @@ def test_one_letter_that_is_refused_keeps_no_other_back(held):
             raise MisuseError("another topology's", "letter 2", "none")
         sent.extend(letter.id for letter in letters)
 
-    _redrive_ordered(held, store_of(send))
+    redrive_ordered(held, store_of(send))
     assert sent == [1, 3]
-    assert held.letters_to_redrive == []
+    assert [*held.letters_to_redrive] == [1, 2, 3]  # 99 is gone
 
 
 def test_an_order_stays_where_the_store_is_away(held, monkeypatch):
     letters = store_of(lambda _: None)
     letters.close()
     with pytest.raises(ConnectorError):
-        _redrive_ordered(held, letters)
-    assert held.letters_to_redrive == [1, 2, 3, 99]
+        redrive_ordered(held, letters)
+    assert [*held.letters_to_redrive] == [1, 2, 3, 99]
+
+
+def test_an_order_stands_until_its_letter_has_a_verdict_that_is_younger(held):
+    sent = []
+    letters = store_of(lambda given: sent.extend(letter.id for letter in given))
+    letters.mark_settled([1], ORDERED_MS - 1)  # the verdict of an earlier redrive
+    letters.mark_settled([2], ORDERED_MS)
+    redrive_ordered(held, letters)
+    assert sent == [1, 3]
+    redrive_ordered(held, letters)  # the next driver, after this one died
+    assert sent == [1, 3, 1, 3]
+    letters.mark_settled([1, 3], ORDERED_MS + 5)
+    redrive_ordered(held, letters)
+    assert sent == [1, 3, 1, 3]
+    assert not held.letters_to_redrive
+
+
+def test_a_topology_that_ended_is_over_again_when_its_letters_have_their_verdicts(held):
+    held.mark_ended()
+    assert held.is_over
+    held.order_redrive([1], ORDERED_MS)
+    assert (held.has_ended, held.is_over) == (True, False)
+    held.mark_ended()
+    assert held.is_over

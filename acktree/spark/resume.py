@@ -1,0 +1,156 @@
+"""The spout tasks of a run, with what earlier runs left: positions, open messages, ordered dead letters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.checkpoint.journal import Journal
+from acktree.core.stats.statistics import ReportedError
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
+from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
+from acktree.driver.supervisor import Run
+from acktree.errors import MisuseError
+from acktree.logs import logger
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.dataframe import DataFrameTask
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.topology.model import Topology
+
+__all__ = ["add_spouts", "dataframe_task", "recover", "redrive_ordered", "send"]
+
+log = logger("acktree")
+
+
+def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:
+    """Make the thread of each spout task; none is started."""
+    plan, held, config = run.plan, run.checkpoint, run.plan.config
+    spout_host = SpoutHost(
+        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
+        recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
+        run.traces.emitted,
+    )  # fmt: skip
+    for spout in topology.spouts:
+        bare = plan.topology.components[spout.id]
+        for task_id in spout.task_ids:
+            if spout.is_dataframe:
+                mine = spout.user_object  # Spark's, and never called
+                task: SpoutTask = DataFrameTask(
+                    mine, bare, task_id, plan, spout_host, held.first_sequence, run.inbox
+                )
+            else:
+                mine = copy.deepcopy(spout.user_object)
+                task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+                task.has_ended = held.has_ended  # then it runs for its dead letters alone
+            run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
+            run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
+
+
+def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
+    """Let dead letters go back to the tasks that gave them up."""
+    refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
+    for letter in letters:
+        threads.by_task[letter.task_id].task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+    threads.wake()
+
+
+def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
+    """Send the dead letters again that an operator chose while nobody ran the topology.
+
+    An order stands until its letter has its verdict: a driver that dies before that leaves it to the next.
+
+    Raises:
+        ConnectorError: The store is away. All orders stand.
+    """
+    ordered = held.letters_to_redrive
+    if not ordered:
+        return
+    found = {each.id: each for each in letters.find(ids=list(ordered)) if each.id is not None}
+    waiting = [
+        each for each, at_ms in ordered.items() if each in found and not _is_settled(found[each], at_ms)
+    ]
+    sent = 0
+    for number in waiting:
+        try:
+            sent += letters.redrive([number])
+        except MisuseError as refused:  # a letter of another topology, for example
+            log.warning("dead letter %d is not sent again: %s", number, refused)
+    log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
+    held.keep_redrive(waiting)
+
+
+def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:
+    """Whether the message of a letter had its verdict after that was ordered."""
+    return letter.settled_ms is not None and letter.settled_ms >= ordered_ms
+
+
+def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
+    def report(component: str, task: int, failure: Failure) -> None:
+        errors.add(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
+
+    return report
+
+
+def recover(
+    plan: Plan,
+    inbox: FileInbox,
+    journal: Journal | None,
+    threads: Threads,
+    last_committed: int,
+    lost_through: int = -1,
+) -> None:
+    """Take up what an earlier run left: positions, and messages that no queue brings back."""
+    keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
+    for number, chunk in inbox.recovered():
+        thread = keeping.get(chunk.task)
+        if chunk.position and chunk.task in threads.by_task:  # a queue's spout may remember something too
+            inbox.has_position(chunk.task, number)
+            threads.by_task[chunk.task].position = chunk.position
+        if thread is not None and chunk.is_tracked:
+            thread.task.recovery.reopen(number, chunk)
+        else:
+            inbox.release(number)
+    for number, chunk in inbox.recovered(ChunkKind.PARK):
+        dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
+    if journal is not None:
+        _settle(plan, inbox, journal, keeping, last_committed)
+    for thread in keeping.values():
+        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # behind the verdicts that there are
+    for thread in threads.by_task.values():
+        thread.dispatch(None, last_committed)  # its mail is through with the first step
+
+
+def dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
+    """The task of a DataFrame's spout."""
+    task = threads.by_task[task_id].task
+    assert isinstance(task, DataFrameTask), "only rows of a DataFrame are parked, or have no sequence"
+    return task
+
+
+def _settle(
+    plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread], last_committed: int
+) -> None:
+    """Give recovered messages the verdicts that they have already."""
+    for kind in (ChunkKind.DATA, ChunkKind.PARK):
+        for number, chunk in inbox.recovered(kind):
+            if chunk.task in keeping:
+                keeping[chunk.task].task.recovery.must_outlive(number, chunk)
+    for was_told, verdicts, payloads in journal.earlier(last_committed):
+        late = timed_out(plan.timeout_ms)
+        verdict_batch = verdict_batches_of(
+            verdicts, plan.run_salt, late, payloads, ids=payloads.ids, timeout_of=plan.timeout_of
+        )
+        for task_id, letters in verdict_batch.items():
+            if task_id in keeping:
+                keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)
