@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--guards", action="store_true", help="with and without them, in turn: their cost")
     parser.add_argument("--sentences", type=int, default=200_000, help="messages in the micro-batch")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--top", type=int, default=0, help="print so many functions of a profiled round")
+    parser.add_argument("--top", type=int, default=0, help="how many functions of a profiled round to print")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = variant_of(args)

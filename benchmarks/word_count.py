@@ -53,7 +53,7 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--memory", choices=MEMORIES, default=default.memory, help="what count remembers in")
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids")
-    parser.add_argument("--cores", type=int, default=default.cores, help="pins the run to so many")
+    parser.add_argument("--cores", type=int, default=default.cores, help="how many cores it is pinned to")
     parser.add_argument("--batch-rows", type=int, default=default.batch_rows, help="sentences in one emit")
     parser.add_argument(
         "--protection", choices=PROTECTIONS, default=default.protection, help="marks, watchdog, breaker"

@@ -22,6 +22,7 @@ from typing import Final
 from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
 from acktree.errors import CheckpointError, ConnectorError
 from acktree.private_files import make_private_file, make_private_folder
+from acktree.sqlite_files import transaction
 
 __all__ = ["IN_MEMORY", "SqliteTable"]
 
@@ -195,7 +196,7 @@ class SqliteTable(Table):
         self._connection.execute("PRAGMA journal_mode = WAL")  # readers do not block writers, nor vice versa
         self._connection.execute("PRAGMA synchronous = FULL")  # WAL's usual NORMAL may lose the last commits
         self._connection.execute("PRAGMA secure_delete = ON")  # purged payloads are overwritten
-        with self._begun() as connection:
+        with transaction(self._connection) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
                 # Not executescript: it commits the transaction; two processes may create the file at once.
                 for table in filter(str.strip, _TABLES.split(";\n")):
@@ -218,18 +219,8 @@ class SqliteTable(Table):
         ]
 
     @contextmanager
-    def _begun(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._connection
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._connector_errors(doing), self._begun() as connection:
+        with self._lock, self._connector_errors(doing), transaction(self._connection) as connection:
             yield connection
 
     @contextmanager

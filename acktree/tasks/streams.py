@@ -57,7 +57,7 @@ class TupleBuffer:
         )
 
     def batch(self, cells: list[Any], count: int) -> pa.RecordBatch:
-        """So many tuples as a batch. MisuseError when a value does not fit its type, or does not pickle.
+        """Tuples as a batch. MisuseError when a value does not fit its type, or does not pickle.
 
         Whatever else is raised, by code of the values, becomes one.
         """
@@ -78,7 +78,7 @@ class TupleBuffer:
     def batches(
         self, cells: list[Any], count: int, first: int = 0
     ) -> Iterator[tuple[int, int, pa.RecordBatch | MisuseError]]:
-        """So many tuples in as few batches as halving finds.
+        """Tuples in as few batches as halving finds.
 
         Yields:
             First tuple, the one after the last, and their batch; of a tuple that does not go even alone, why.

@@ -65,7 +65,7 @@ class FeederSpout(Spout):
         """
         if self._width.get(stream) != len(values):
             raise MisuseError(
-                f"fed {values!r:.80} on stream {stream!r}; the streams have so many fields: {self._width}",
+                f"fed {values!r:.80} on stream {stream!r}; fields by stream: {self._width}",
                 "FeederSpout.feed()",
                 "give a list with one value for each field of a stream in its outputs",
             )

@@ -214,8 +214,7 @@ def searched_id(message_id: object) -> str:
         whole = repr(message_id)
     except Exception:  # noqa: BLE001  # an id's own repr
         return shown
-    digest = blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return shown if " ".join(whole.split()) == shown else f"{shown} {digest}"
+    return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
 
 def _failed(root: int, failure: Failure, now_ms: int) -> tuple[Any, ...]:

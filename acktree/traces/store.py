@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file
+from acktree.sqlite_files import transaction
 from acktree.tasks.bolts.tracing import MOST_TUPLES
 
 __all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
@@ -343,11 +344,5 @@ class TraceStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+        with self._lock, transaction(self._connection) as connection:
+            yield connection

@@ -161,8 +161,7 @@ def _tests(
     """Conditions in SQL, and the values of their placeholders."""
     found: list[tuple[str, Sequence[object]]] = []
     if message_id is not None:
-        texts = [message_id] if isinstance(message_id, str) else []
-        found.append(("message_id IN (?, ?)", [searched_id(message_id), *texts, searched_id(message_id)][:2]))
+        found.append(_is_named(message_id))
     if root is not None:
         is_one = -(1 << 63) <= root < 1 << 63  # SQLite takes no larger number
         found.append(("m.root = ?", [root]) if is_one else ("0", []))
@@ -186,6 +185,20 @@ def _tests(
     if after is not None:
         found.append(("(emitted_ms, m.root) < (?, ?)", after))
     return [test for test, _ in found], [value for _, values in found for value in values]
+
+
+def _is_named(message_id: object) -> tuple[str, Sequence[object]]:
+    """The test of a message id: the id itself, or a text that a command or page shows for it.
+
+    A shortened text may stand for several ids; what is stored has a digest behind it: see ``searched_id``.
+    """
+    if not isinstance(message_id, str):
+        return "message_id = ?", [searched_id(message_id)]
+    start = f"{message_id} "
+    return (
+        "(message_id IN (?, ?) OR (instr(?, '...') AND substr(message_id, 1, ?) = ?))",
+        [searched_id(message_id), message_id, message_id, len(start), start],
+    )
 
 
 def _message(row: Mapping[str, Any]) -> TracedMessage:

@@ -228,7 +228,7 @@ def flights_topology(files: Files, limit: int = DEPARTURES) -> Topology:
 
 
 CONFIG = Config(max_spout_pending=20_000)
-"""So many messages are open at a time, which is also about what a micro-batch takes."""
+"""The most messages that are open at a time, which is also about what a micro-batch takes."""
 
 
 # 5. Run it, and render the account.

@@ -34,14 +34,14 @@ from acktree.errors import MisuseError
 __all__ = ["KEYS_PER_BUCKET", "ColumnTable"]
 
 KEYS_PER_BUCKET: Final = 1024
-"""There are so many buckets that they have at most this number of keys on average when they are saved."""
+"""The most keys of a bucket on average, when a state is saved."""
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_AT_ONCE: Final = 64
 _REPEATED: Final = 1 << 13
-"""So many rows of a long column are looked at: if most repeat a key, each different key is looked up once."""
+"""The rows of a long column that are sampled: if most repeat a key, each different key is looked up once."""
 _DENSE: Final = 4
-"""Where so many times the added rows are more than all rows, a sum for every row costs less than sorting."""
+"""If the added rows times this are more than all rows, a sum for every row costs less than sorting."""
 
 
 class ColumnTable:

@@ -54,7 +54,7 @@ class UserMetric:
         return self.sum / self.count if self.spread is not None and self.count else None
 
     def percentile(self, percent: float) -> float | None:
-        """The value that so many percent do not exceed, at most 3 % too large; of a timer in milliseconds."""
+        """The value that this share of values does not exceed, at most 3 % too large; of a timer in ms."""
         found = None if self.spread is None else self.spread.percentile(percent)
         return found / 1000 if found is not None and self.kind == "timer" else found
 

@@ -35,7 +35,7 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component
 
 _AT_ONCE: Final = 10_000
-"""So many rows that are given up are recorded together: each holds its values in memory until then."""
+"""The most rows that are given up and recorded together: each holds its values in memory until then."""
 
 
 class ParkingInbox(Protocol):

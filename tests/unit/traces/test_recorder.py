@@ -14,6 +14,7 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
+from acktree.texts import short_repr
 from acktree.traces.recorder import TraceRecorder, searched_id
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.traces import Traces
@@ -134,6 +135,9 @@ def test_ids_that_differ_where_they_are_shortened_are_told_apart():
     TraceRecorder(store, 1.0, 5, lambda: 9, is_threaded=False).emitted(CHUNK, ids[:3])
     (found,) = Traces(store).find(message_id=ids[1])
     assert found.message_id == searched_id(ids[1])
+    assert Traces(store).attempts(found) == [found]
+    assert len(Traces(store).find(message_id=short_repr(ids[1]))) == 3  # as `acktree open` shows all of them
+    assert Traces(store).find(message_id="'aaa") == []
 
 
 def test_waiting_for_what_was_given_does_not_wait_for_what_is_given_later():

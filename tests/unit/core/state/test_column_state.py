@@ -479,7 +479,7 @@ STEPS = {
 
 
 STRIDE = 4
-"""Every so many opcodes; 1 tries all of them, in a minute."""
+"""The step between the opcodes that are tried; 1 tries all of them, in a minute."""
 
 
 @pytest.mark.slow
