@@ -13,7 +13,7 @@ from typing import Any, Final
 from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
 from acktree.errors import CheckpointError, ConfigError, nearest
-from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies
+from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS, Snapshot, plain
 
@@ -71,9 +71,7 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         return None
     with suppress(NobodyRunsError, DoorError, TimeoutError):
         snapshot = found.snapshot()
-    status: str = "UNKNOWN" if snapshot is None else snapshot.status
-    if not found.is_running and (snapshot is None or snapshot.is_running or snapshot.id != entry.id):
-        status = "DIED"
+    status = status_of(entry, snapshot, is_running=found.is_running)
     components = {} if snapshot is None else snapshot.graph["components"]
     return {
         "topology": entry.topology,
@@ -114,7 +112,7 @@ def _as_of(found: Found, snapshot: Snapshot) -> str:
         return f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
     if found.entry is not None and found.entry.id != snapshot.id:
         return f"{found.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
-    status = "DIED" if snapshot.is_running else snapshot.status
+    status = status_of(found.entry, snapshot, is_running=False)
     return f"{snapshot.id}  {status}  nobody runs it; the last numbers, of {at}"
 
 
@@ -154,7 +152,7 @@ def _stats(given: Namespace) -> Answer:
     data = {
         "topology": snapshot.topology,
         "id": snapshot.id,
-        "status": snapshot.status if found.is_running or not snapshot.is_running else "DIED",
+        "status": status_of(found.entry, snapshot, is_running=found.is_running),
         "taken_ms": snapshot.taken_ms,
         "window": given.window,
         "secs": window.secs,

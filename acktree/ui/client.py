@@ -19,7 +19,7 @@ from acktree.errors import AcktreeError, ConfigError, nearest
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["DoorClient", "DoorError", "Found", "NobodyRunsError", "find", "found_topologies"]
+__all__ = ["DoorClient", "DoorError", "Found", "NobodyRunsError", "find", "found_topologies", "status_of"]
 
 _MOST_ANSWER: Final = 256 << 20
 
@@ -182,6 +182,20 @@ class Found:
             with suppress(NobodyRunsError):  # it has just stopped
                 return self.door.snapshot()
         return self.last_snapshot()
+
+
+def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: bool) -> str:
+    """Storm's word for a topology. DIED: its driver was killed. UNKNOWN: a driver that does not say.
+
+    Args:
+        entry: What the last driver wrote when it began; None where there is none.
+        snapshot: The last one; of an earlier run, if the last run was killed before it left one.
+        is_running: Whether a driver answers.
+    """
+    if snapshot is None:
+        return "DIED" if entry is not None and not is_running else "UNKNOWN"
+    is_earlier = entry is not None and entry.id != snapshot.id
+    return "DIED" if not is_running and (is_earlier or snapshot.is_running) else snapshot.status
 
 
 def found_topologies() -> Iterator[Found]:

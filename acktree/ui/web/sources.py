@@ -9,7 +9,7 @@ from threading import Lock
 
 from acktree.errors import AcktreeError, MisuseError
 from acktree.logs import logger
-from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies
+from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.snapshot import Snapshot
 
 __all__ = ["Seen", "Sources", "UnknownTopologyError"]
@@ -44,7 +44,7 @@ class Seen:
         """Storm's word; DIED for a driver that was killed, UNKNOWN for one that does not answer."""
         if self.is_silent:
             return "UNKNOWN"
-        return "DIED" if not self.is_running and self.snapshot.is_running else self.snapshot.status
+        return status_of(self.found.entry, self.snapshot, is_running=self.is_running)
 
 
 class Sources:

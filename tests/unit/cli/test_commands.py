@@ -21,6 +21,7 @@ from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.dead_letters.store import DeadLetters
 from acktree.private_files import Disk
 from acktree.ui.places import entries
+from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
 
@@ -265,6 +266,9 @@ os.kill(os.getpid(), signal.SIGKILL)
     head = capsys.readouterr().out.splitlines()[0]
     assert head.startswith("numbers-2-")
     assert "DIED  it left no numbers; those of numbers-1-" in head
+    assert said(capsys, "list")["topologies"][0]["status"] == "DIED"
+    assert said(capsys, "stats", "numbers")["status"] == "DIED"
+    assert Sources().one("numbers").status == "DIED"
 
 
 @pytest.mark.parametrize(
