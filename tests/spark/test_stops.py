@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,3 +80,41 @@ def test_what_a_failing_sink_left_unsaid_is_said_after_a_restart_and_a_stop_from
     with pytest.raises(AcktreeError, match="stopped from outside"):
         running.await_termination(timeout_secs=60)
     running.kill()  # it is over: nothing to do
+
+
+class Blocking(FeederSpout):
+    """Its ``next_tuple`` returns when it is let go."""
+
+    def __init__(self):
+        super().__init__(["n"])
+        self.blocks, self.lets_go = Event(), Event()
+
+    def next_tuple(self):
+        self.blocks.set()
+        self.lets_go.wait(60)
+
+
+class LetsGo(logging.Handler):
+    """Lets a spout go once its topology has said that it waits for it."""
+
+    def __init__(self, spout: Blocking):
+        super().__init__()
+        self.spout = spout
+
+    def emit(self, record):
+        if "a call of the spout has not returned" in record.getMessage():
+            self.spout.lets_go.set()
+
+
+def test_a_stop_says_that_it_waits_for_a_call_of_a_spout(spark: SparkSession, tmp_path: Path) -> None:
+    spout = Blocking()
+    handler = LetsGo(spout)
+    logging.getLogger("acktree").addHandler(handler)
+    try:
+        running = submit(topology_of(spout), checkpoint=tmp_path / "checkpoint", spark=spark)
+        assert spout.blocks.wait(120)
+        running.kill(wait_secs=0)
+        assert running.await_termination(30)
+    finally:
+        logging.getLogger("acktree").removeHandler(handler)
+    assert spout.lets_go.is_set()

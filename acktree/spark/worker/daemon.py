@@ -43,7 +43,7 @@ def preload() -> None:
     gc.freeze()
 
 
-def _worker_without_trace(
+def without_trace(
     worker: Callable[[socket.socket, bool], int],
 ) -> Callable[[socket.socket, bool], int]:
     """A worker that ends in silence when Spark closes its connection: so it ends one that is idle."""
@@ -61,5 +61,5 @@ if __name__ == "__main__":
     from pyspark import daemon
 
     preload()
-    vars(daemon)["worker"] = _worker_without_trace(daemon.worker)
+    vars(daemon)["worker"] = without_trace(daemon.worker)
     daemon.manager()

@@ -303,3 +303,19 @@ def test_another_topology_is_refused_by_its_name_or_by_its_components(tmp_path: 
         run_once(tmp_path, other("orders", "verdict_batch", "send"))
     assert "a checkpoint of its own; or give its components the ids" in strange.value.fix
     run_once(tmp_path, other("orders", "in", "send"))
+
+
+def test_a_folder_that_holds_other_files_is_warned_of_before_its_first_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    for _ in range(2):
+        begun(tmp_path).close()
+    warned = [each for each in caplog.messages if "holds other files" in each]
+    assert len(warned) == 1, "a checkpoint of our own is not warned of"
+    assert "holiday.jpg" in warned[0]
+
+
+def test_a_new_folder_is_no_reason_for_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    begun(tmp_path / "new").close()
+    assert "other files" not in caplog.text

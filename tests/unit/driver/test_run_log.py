@@ -91,7 +91,9 @@ def test_a_progress_line_is_due_ten_seconds_after_the_start_then_every_minute(mo
 
 def test_a_run_begins_new_or_resumed(log):
     RunLog("a").begins(1, 0, "/tmp/a")
-    RunLog("a").begins(3, 156, "/tmp/a")
+    resumed = RunLog("a")
+    resumed.begins(3, 156, "/tmp/a")
+    assert resumed.open_at_start == 156
     assert "new run=1 open=0" in log.messages[0]
     assert "resumed run=3 open=156" in log.messages[1]
 

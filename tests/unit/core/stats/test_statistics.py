@@ -241,3 +241,9 @@ def test_a_topology_that_warms_up_says_so_above_its_table():
     assert stats.table().startswith("warming up for 3.2 s")
     assert "warming up for 3 s" in repr(stats)
     assert "warming" not in repr(Stats.of(Counters()))
+
+
+def test_the_messages_that_earlier_runs_left_open_are_above_the_table():
+    table = Stats.of(Counters(), open_at_start=1156).table()
+    assert table.startswith("1,156 messages were open when this run began")
+    assert "were open" not in Stats.of(Counters()).table()

@@ -21,3 +21,16 @@ def test_a_module_that_cannot_be_imported_is_left_to_the_worker(raised, tmp_path
     finally:
         gc.unfreeze()
     assert f"fit_{raised}" in sys.modules
+
+
+def test_a_worker_whose_connection_is_closed_ends_without_a_traceback():
+    def closed(connection, authenticated):
+        raise BrokenPipeError
+
+    def broken(connection, authenticated):
+        raise OSError("no such device")
+
+    assert daemon.without_trace(closed)(None, authenticated=True) == 1
+    with pytest.raises(OSError, match="no such device"):
+        daemon.without_trace(broken)(None, authenticated=True)
+    assert daemon.without_trace(lambda connection, authenticated: 0)(None, authenticated=True) == 0

@@ -1,0 +1,23 @@
+"""The metrics of a task are read when something is over; a gauge that raises is reported once."""
+
+from __future__ import annotations
+
+from acktree.tasks.own_metrics import grown_metrics, task_services
+
+
+def test_a_gauge_whose_read_raises_is_reported_once_until_it_can_be_read_again():
+    services, answers, reported = task_services(), [ValueError("a"), ValueError("b"), 5, ValueError("c")], []
+
+    def read():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    services.instruments.gauge("depth", read)
+    counts = []
+    while answers:
+        grown_metrics(services, reported.append)
+        counts.append(len(reported))
+    assert counts == [1, 1, 1, 2]
+    assert "gauge 'depth' raised: ValueError: a" in str(reported[0])
