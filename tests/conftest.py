@@ -10,4 +10,5 @@ from hypothesis import settings
 # so that a red build is the change's doing; at home each run looks at new ones.
 settings.register_profile("home", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("long", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")

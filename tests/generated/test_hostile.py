@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, Retry, Spout, TopologyBuilder
@@ -158,7 +158,6 @@ def drawn_emits(drawn) -> list[tuple[int, Emit]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(lines, messages)
 def test_a_message_gets_the_verdict_it_gets_alone_whatever_its_neighbours_are(line, drawn):
     emits = [*drawn_emits(drawn), (100, one(100, lambda: 1)), (101, one(101, lambda: "text"))]
@@ -168,7 +167,6 @@ def test_a_message_gets_the_verdict_it_gets_alone_whatever_its_neighbours_are(li
     assert verdicts_of(line, emits) == alone
 
 
-@settings(max_examples=60, deadline=None)
 @given(lines, st.lists(columns, min_size=1, max_size=4))
 def test_a_row_of_a_batch_gets_the_verdict_it_gets_alone(line, names):
     alone: dict[int, str] = {}
