@@ -62,7 +62,7 @@ def explained(error: BaseException, *folders: Path) -> BaseException:
 
 
 @contextmanager
-def telling(*folders: Path) -> Iterator[None]:
+def explaining(*folders: Path) -> Iterator[None]:
     """Raise what the body raises as :func:`explained` returns it."""
     try:
         yield

@@ -211,16 +211,16 @@ class ArrowBoltTask(BoltTask):
 
 
 def _watched(execute: Callable[..., None], watch: BoltWatch, rows: InboundRows) -> Callable[..., None]:
-    """``execute``, telling task hooks of each call when it has returned or raised."""
+    """``execute``; task hooks are called after each call has returned or raised."""
 
-    def telling(tup: Tuple, *given: object) -> None:
+    def executed(tup: Tuple, *given: object) -> None:
         row, began = tup._row, perf_counter()  # noqa: SLF001
         try:
             execute(tup, *given)
         finally:
             watch.executed(rows, row, (perf_counter() - began) * 1000)
 
-    return telling
+    return executed
 
 
 def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tuple], None]:

@@ -4,7 +4,7 @@ Rules of this file
 ------------------
 1. User code is only called here (bolts) and in ``spout_task`` (spouts), and whatever it raises is data: the
    tuples at hand fail with it, the others go on.
-2. What was emitted, acked or remembered before an exception stands; FAILED wins over an ack before it.
+2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
 4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
 
@@ -118,7 +118,7 @@ class BoltTask(ABC):
         clock = Clock(outputs.clock_ms)
         self.context = self.plan.context(component, task, clock, self.services)
         self.watch: BoltWatch | None = watch_of(self.plan, self.context, self._report, acks=self.acks)
-        """Tells task hooks; None without hooks."""
+        """Calls task hooks; None without hooks."""
         if self.broken is None:
             self.broken = self._raised_in("prepare", lambda: self._begin(store))
         else:
@@ -176,7 +176,7 @@ class BoltTask(ABC):
 
     @abstractmethod
     def call_flush(self, rows: InboundRows) -> None:
-        """Call the bolt's own ``flush``. ``rows``: stand for the frame at hand, and belong to no message."""
+        """Call the bolt's own ``flush``. ``rows`` replace a frame's rows and belong to no message."""
 
     def call_cleanup(self) -> None:
         """Call the bolt's own ``cleanup``."""
@@ -244,9 +244,9 @@ class BoltTask(ABC):
 
     def _with_place(self, error: MisuseError, frame: Frame) -> MisuseError:
         where = f"tuples of {frame.component!r}, stream {frame.stream!r}, for {self.component.id!r}"
-        told = MisuseError(error.what, f"{error.where}, {where}", error.fix)
-        told.__cause__ = error
-        return told
+        reported = MisuseError(error.what, f"{error.where}, {where}", error.fix)
+        reported.__cause__ = error
+        return reported
 
     def _run_part(self, frame: Frame, columns: Sequence[Column], names: Names) -> None:  # noqa: ARG002  # marked before
         """Run a frame that can be given to the bolt."""
@@ -351,12 +351,12 @@ class BoltTask(ABC):
         if memory is not None:
             error = self.unsavable or self._raised_by(lambda: memory.draft(self.bolt))
             if error is None:
-                self._tell_forgotten(memory.forgotten(self.left_open))
+                self._report_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
             else:
                 self._fail_unsaved(memory, error)
         elif self.left_open:
-            self._tell_forgotten((rows, open_among(rows)) for rows in self.left_open)
+            self._report_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
         self._raised_in("cleanup", self.call_cleanup)
 
@@ -364,7 +364,7 @@ class BoltTask(ABC):
         """Tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
         return () if self.memory is None else self.memory.moved_tuples()
 
-    def _tell_forgotten(self, left: Iterable[Left]) -> None:
+    def _report_forgotten(self, left: Iterable[Left]) -> None:
         """Report tuples that nobody can ack any more; fail them if the configuration says so."""
         forgotten = [*tracked_among(left)]
         if not forgotten:
@@ -404,7 +404,7 @@ class BoltTask(ABC):
         """What was emitted since last asked, and what of it cannot travel."""
 
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
-        """Route what was emitted over these rows, then tell the acker what was acked.
+        """Route what was emitted over these rows, then report to the acker what was acked.
 
         Returns:
             What could not be sent; what it was anchored to has failed.
@@ -432,9 +432,9 @@ class BoltTask(ABC):
         return unfit
 
     def report_acked(self, rows: InboundRows) -> None:
-        """Tell the acker which rows were acked since it was told last."""
+        """Report to the acker which rows were acked since the last report."""
         if self.watch is not None:
-            self.watch.settled(rows)
+            self.watch.report(rows)
         acked = rows.fate.count(ACKED)
         if acked and rows.component != "__system":
             source = f"{rows.component}:{rows.stream}"
@@ -488,16 +488,16 @@ class BoltTask(ABC):
         error = self._raised_by(call)
         self.outputs.monitor.end()
         if error is None or isinstance(error, AcktreeError):  # ours say where already
-            told = error
+            reported = error
         else:
-            told = BoltError(
+            reported = BoltError(
                 f"bolt {self.component.id!r} raised in {hook}(): {error_text(error)}",
                 f"task {self.task}",
                 "mend what the exception says; the topology goes on, and the hook is called again",
             )
-            told.__cause__ = error
-        if told is not None:
-            self._report(told)
+            reported.__cause__ = error
+        if reported is not None:
+            self._report(reported)
         return error
 
     def _raised_by(self, call: Callable[[], None]) -> Exception | None:

@@ -7,7 +7,7 @@ Rules of this file
 2. ``emit`` never blocks and never refuses for lack of room: whether there is room is asked before
    ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from what empties it: verdicts.
 3. A message leaves the pending table once, with its verdict; with a retry policy it then waits for its next
-   attempt, or is a dead letter, durably, before its source is told.
+   attempt, or is a dead letter, durably, before the spout's ``fail`` is called.
 
 Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl``.
 """
@@ -165,7 +165,7 @@ class SpoutTask:
             self._hooks.call(self.spout.activate)
 
     def _begin_watch(self, context: TaskContext, services: TaskServices) -> None:
-        """Before ``open``: begin to tell task hooks, and let ``open`` add some."""
+        """Before ``open``: begin to call task hooks, and let ``open`` add some."""
         calls = HookCalls(self.plan.config, context, self._report, self.plan.reported)
 
         def add(hook: TaskHook) -> None:
@@ -231,9 +231,12 @@ class SpoutTask:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is open and nothing waits to be handed over or told."""
+        """Whether nothing is open, and nothing waits to be handed over or delivered."""
         return not (
-            self.open_count or self._collector.row_count or self._verdict_batches or self._hooks.has_untold
+            self.open_count
+            or self._collector.row_count
+            or self._verdict_batches
+            or self._hooks.has_undelivered
         )
 
     @property
@@ -242,9 +245,9 @@ class SpoutTask:
         return bool(self._verdict_batches)
 
     @property
-    def is_settled(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether dead letters, and what ``ack`` and ``fail`` emitted, are durable."""
-        return not (self._collector.row_count or self._retries.has_records or self._hooks.has_untold)
+        return not (self._collector.row_count or self._retries.has_records or self._hooks.has_undelivered)
 
     @property
     def buffered_count(self) -> int:
@@ -281,11 +284,11 @@ class SpoutTask:
         return min((due for due in dues if due is not None), default=None)
 
     def step(self, now_ms: int, *, enough: int = 1, until: float = 0.0) -> bool:
-        """Take the mail, send due retries, ask the spout if it may emit. True if anything happened.
+        """Take verdicts, send due retries, ask the spout if it may emit. True if anything happened.
 
         Args:
             enough: While the spout emits something each time, it is asked again until this number of
-                messages waits to be handed over, or no more may be open, or mail comes.
+                messages waits to be handed over, or no more may be open, or verdicts come.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
         self._hooks.now_ms = self._clock.now_ms = now_ms
@@ -376,7 +379,7 @@ class SpoutTask:
         return self._pending.items()
 
     def _lose(self, lost: frozenset[object] | None) -> None:
-        """The queue brings these messages back (None: all): forget them, and tell nobody of them."""
+        """The queue brings these messages back (None: all): forget them, and deliver no verdict."""
 
         def is_lost(message_id: object) -> bool:
             return not isinstance(message_id, Redriven) and (lost is None or message_id in lost)
@@ -431,7 +434,7 @@ class SpoutTask:
         taken = self._collector.take_runs()
         if self.component.retry is not None and self.spout.redelivers:
             taken = without_spent(taken, self.component.retry.max_attempts, partial(self._spend, now_ms))
-        self._tell_unfit()
+        self._fail_unfit()
         runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
             return False
@@ -455,7 +458,7 @@ class SpoutTask:
             self._watch.emitted(chunks)
         return True
 
-    def _tell_unfit(self) -> None:
+    def _fail_unfit(self) -> None:
         """Fail the messages whose values were changed after their emit so that they cannot travel.
 
         Nothing is left to be tried again or kept in a dead letter.
@@ -503,7 +506,7 @@ class SpoutTask:
         if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
             mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
             if len(mine) < count:
-                self._settle(closed.message_ids, now_ms)
+                self._mark_settled(closed.message_ids, now_ms)
         if mine:
             self._hooks.ack(mine)
         if self._watch is not None:
@@ -515,13 +518,13 @@ class SpoutTask:
         self._count(stream, what, len(closed.message_ids))
         self._note_failed(len(closed.message_ids), _named(closed), failure)
         if self.component.retry is None:
-            told = [
+            failures = [
                 (message_id, replace(failure, attempt=int(attempt)))
                 for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
                 if not isinstance(message_id, Redriven)
             ]
-            if told:
-                self._hooks.fail(told)
+            if failures:
+                self._hooks.fail(failures)
         if self._watch is not None:
             self._watch.failed(closed, failure, now_ms)
         self.recovery.decide(closed, failure, now_ms)
@@ -532,7 +535,7 @@ class SpoutTask:
         self._host.note_failed(self.component.id, count, named, failure, most)
 
     def _record(self, now_ms: int) -> None:
-        """Make dead letters of what was given up; only then tell the spout. Tried again after a pause."""
+        """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
         letters = self._retries.take_records(self.component.id, self.task, now_ms, self._host.inbox.read)
         if self.spout.own_dead_letters:  # but for what is a letter of ours already
             letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
@@ -548,19 +551,19 @@ class SpoutTask:
             return
         given_up = self._retries.records
         chunks = self._retries.record()
-        self._settle([place.message_id for place, _, _ in given_up], now_ms)
-        told = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
-        if told:
-            self._hooks.fail(told)
+        self._mark_settled([place.message_id for place, _, _ in given_up], now_ms)
+        failures = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
+        if failures:
+            self._hooks.fail(failures)
         self._chunks.release_unneeded(chunks)
 
-    def _settle(self, message_ids: Iterable[object], now_ms: int) -> None:
-        """Of messages that came to their end, note so at those that were redriven."""
+    def _mark_settled(self, message_ids: Iterable[object], now_ms: int) -> None:
+        """Mark the dead letters of redriven messages that have a final verdict."""
         letters = redriven_ids(message_ids)
         if letters:
             self._sent_letters.difference_update(letters)
             self.recovery.letters.difference_update(letters)
-            self._call(self._host.settle, letters, now_ms)
+            self._call(self._host.mark_settled, letters, now_ms)
 
     def _retry(self, now_ms: int) -> bool:
         """Emit again what is due, as new attempts with roots of their own."""

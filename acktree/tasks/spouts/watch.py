@@ -1,4 +1,4 @@
-"""What task hooks are told of one spout task. All of it happens on the task's thread.
+"""The calls of task hooks for one spout task. All of them are made on the task's thread.
 
 Rows of a DataFrame are not seen: Spark reads them, and the driver counts their verdicts.
 """

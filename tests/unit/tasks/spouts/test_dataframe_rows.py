@@ -118,7 +118,7 @@ class Line:
             self.counters.merge(Counters.from_bytes(row.body))
         verdict_batch = VerdictBatch()
         if self.acker is not None:
-            verdicts, payloads = self.acker.settle(
+            verdicts, payloads = self.acker.judge(
                 MicroBatch(self.batch_id, self.now_ms),
                 told[Kind.DELTAS],
                 payloads_in_rows(told[Kind.PAYLOADS]),
@@ -249,7 +249,7 @@ def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_
     line = Line(CallsByHand(judges), Retry(max_attempts=1), message_id=message_id)
     line.refusal = DeadLetterLimitError("too many", "here", "mend it")
     line.feed(0, 1, 3, 4)
-    assert (line.letters, line.task.is_settled, line.task.open_count) == ([], True, 2)
+    assert (line.letters, line.task.is_durable, line.task.open_count) == ([], True, 2)
     number = max(line.inbox.chunks)
     chunk = Chunk.from_bytes(line.inbox.chunks[number])
     assert decode_rows(chunk.values) == [(1, "k1"), (4, "k4")]
@@ -273,7 +273,7 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_other
     line.feed(0, 1, 3, 4)
     assert len(roots) == 2
     assert [message_id for message_id, _ in told] == ["k1"]
-    assert (line.task.open_count, line.task.is_settled) == (1, True)
+    assert (line.task.open_count, line.task.is_durable) == (1, True)
     assert decode_rows(Chunk.from_bytes(line.inbox.chunks[max(line.inbox.chunks)]).values) == [(4, "k4")]
 
 
@@ -282,7 +282,9 @@ def test_a_row_that_an_earlier_run_recorded_is_not_parked_though_the_policy_woul
     line.task.recovery._letters_among = lambda roots: frozenset(roots[:1])
     roots, values = np.array([11, 12]), encode_rows(["value", "key"], [[1, "k1"], [4, "k4"]])
     failed = [(roots, failure_of(ValueError("as before"), "judge"))]
-    line.task.recovery.settle(VerdictBatch(failed_rows=failed, payloads=[(roots, values)]), 0, was_told=False)
+    line.task.recovery.apply_journalled(
+        VerdictBatch(failed_rows=failed, payloads=[(roots, values)]), 0, were_delivered=False
+    )
     line.task.step(0)
     assert [letter.root for letter in line.letters] == [11]
     assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[12]]

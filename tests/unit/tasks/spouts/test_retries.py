@@ -116,7 +116,7 @@ def test_of_what_the_limit_refuses_letters_are_told_and_only_the_others_tried_an
     )
     assert harness.verdict(failed=[0, 1, 2]) == [[("x",), ("z",)]]
     assert harness.spout.told() == [("fail", "b", "ValueError: broken", 1, True)]
-    assert (harness.task.open_count, harness.task.is_settled, harness.reports) == (2, True, [])
+    assert (harness.task.open_count, harness.task.is_durable, harness.reports) == (2, True, [])
     chunk = harness.chunk(1)
     assert (chunk.attempts.tolist(), chunk.retry_of.tolist()) == ([1, 1], [0, 2])
     assert harness.inbox.released == [0]
