@@ -21,7 +21,8 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
-from acktree.tasks.spouts.task import OpenMessage, SpoutTask
+from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192

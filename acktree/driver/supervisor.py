@@ -34,7 +34,7 @@ from acktree.driver.watch import Watch
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.task import OpenMessage
+from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.topology.describe import Description
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder

@@ -2,7 +2,7 @@
 
 Rules of this file
 ------------------
-1. User code is only called here (bolts) and in ``spout_task`` (spouts), and whatever it raises is data: the
+1. User code is only called here (bolts) and in ``tasks/spouts`` (spouts), and whatever it raises is data: the
    tuples at hand fail with it, the others go on.
 2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.

@@ -112,12 +112,12 @@ class DataFrameTask(SpoutTask):
         if self._acknowledger is not None:
             self._deliver_to_acknowledger(verdict_batch)
         if verdict_batch.acked_rows:
-            self._count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
+            self._parts.reporter.count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
             self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
         for roots, failure in verdict_batch.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-            self._count(DEFAULT_STREAM, what, len(roots))
-            self._note_failed(len(roots), (), failure)
+            self._parts.reporter.count(DEFAULT_STREAM, what, len(roots))
+            self._delivery.note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(
                 self._to_park(verdict_batch, self.component.retry, now_ms), lambda one: one.values.nbytes
@@ -157,7 +157,7 @@ class DataFrameTask(SpoutTask):
                 place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
                 self._retries.give_up(place, replace(failure, final=True), root)
                 if len(self._retries.records) >= _AT_ONCE and self._retries.may_record(now_ms):
-                    self._record(now_ms)
+                    self._given_up.record(now_ms)
 
     def _park(self, parked: list[_Parked], now_ms: int) -> None:
         try:
@@ -167,7 +167,7 @@ class DataFrameTask(SpoutTask):
             self._park(parked[:middle], now_ms)
             self._park(parked[middle:], now_ms)
             return
-        first = self._sequences(len(parked))
+        first = self._hand_over.sequences(len(parked))
         chunk = Chunk(
             self.component.id,
             self.task,

@@ -46,8 +46,9 @@ from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
-from acktree.tasks.spouts.task import SpoutHost, SpoutTask
+from acktree.tasks.spouts.task import SpoutTask
 
 
 class DriverDied(BaseException):

@@ -387,7 +387,7 @@ def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) 
         run.task.recovery.must_outlive(number, chunk)
     run.inbox.committed(1)
     failed = timed_out(1)
-    run.task.recovery.apply_journalled(VerdictBatch(failed=[(np.array([0]), failed)]), 0, was_told=True)
+    run.task.recovery.apply_journalled(VerdictBatch(failed=[(np.array([0]), failed)]), 0, were_delivered=True)
     run.task.dispatch(run.acked(2))
     run.task.step(0)
     assert run.inbox.oldest_kept == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -32,7 +31,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
-from tests.unit.tasks.spouts.spout_harness import Inbox
+from tests.unit.tasks.spouts.spout_harness import Inbox, replace_in_host
 
 
 class Frame:
@@ -232,10 +231,8 @@ def test_failed_rows_are_parked_and_recorded_in_parts_however_many_fail_at_once(
     monkeypatch.setattr(dataframe_task, "_AT_ONCE", 4)
     given_up = Line(CallsByHand(judges), Retry(max_attempts=1))
     recorded = []
-    spout_host = given_up.task._host
-    given_up.task._host = replace(
-        spout_host, record=lambda records: (recorded.append(len(records)), spout_host.record(records))
-    )
+    record = given_up.task._host.record
+    replace_in_host(given_up.task, record=lambda records: (recorded.append(len(records)), record(records)))
     given_up.feed(*range(1, 31, 3), places=3)
     assert (recorded, len(given_up.letters), given_up.task.is_idle) == ([4, 4, 2], 10, True)
     monkeypatch.setattr(chunk, "CHUNK_BYTES", 1)
@@ -267,7 +264,7 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_other
         roots.extend(record.root for record in records)
         raise DeadLetterLimitError("too many", "here", "mend it", recorded=frozenset(roots[:1]))
 
-    line.task._host = replace(line.task._host, record=refuse)
+    replace_in_host(line.task, record=refuse)
     told = []
     line.task.spout.fail_batch = told.extend
     line.feed(0, 1, 3, 4)
@@ -293,7 +290,7 @@ def test_a_row_that_an_earlier_run_recorded_is_not_parked_though_the_policy_woul
 def test_acked_rows_are_told_to_the_limit_of_dead_letters():
     told = []
     line = Line(CallsByHand(judges))
-    line.task._host = replace(line.task._host, note_acked=lambda *acked: told.append(acked))
+    replace_in_host(line.task, note_acked=lambda *acked: told.append(acked))
     line.now_ms = 7
     line.feed(0, 3, 1)
     assert told == [("source", 2, 7)]

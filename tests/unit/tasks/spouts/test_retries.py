@@ -14,7 +14,7 @@ from acktree.dead_letters.conversion import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.retries import Retries
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
+from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits, replace_in_host
 
 
 def test_after_a_clock_was_set_back_a_retry_waits_no_longer_than_its_pause():
@@ -220,7 +220,7 @@ def record_of(value):
     """The will of a message of some earlier run."""
     harness = Harness(Source(emits((value, "old"))), Retry(max_attempts=1))
     records = []
-    harness.task._host = replace(harness.task._host, record=records.extend)
+    replace_in_host(harness.task, record=records.extend)
     harness.run()
     harness.verdict(failed=[0])
     return records[0]
