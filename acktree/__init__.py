@@ -1,6 +1,6 @@
 """Storm topologies in Python on Spark Structured Streaming, with a verdict for every message.
 
-What a user needs stands here; ``acktree.testing`` has what a user's tests need.
+What a user needs is here; ``acktree.testing`` has what a user's tests need.
 """
 
 from __future__ import annotations

@@ -205,8 +205,8 @@ class Config:
     """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
     watch the topology and give it orders. False: neither can."""
     survive_power_cut: bool = False
-    """Tell no verdict before all that it depends on is on the disk itself, Spark's part of the checkpoint
-    too, so that a power cut takes back nothing that was told. It costs some syncs a micro-batch. False: a
+    """Deliver no verdict before all that it depends on is synced to the disk, Spark's part of the checkpoint
+    too, so that a power cut takes back no delivered verdict. It costs some syncs a micro-batch. False: a
     verdict outlives the death of any process, and a power cut may take back the last seconds."""
     metrics_consumers: tuple[MetricsConsumer, ...] = ()
     """What all numbers are given to, once an interval; each on a thread of its own in the driver. In a

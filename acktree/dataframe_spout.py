@@ -74,7 +74,7 @@ class DataFrameSpout(Spout):
                 what = f"message_id={name!r} is no column of the DataFrame"
                 raise TopologyError(what, where, nearest(name, columns))
         if acknowledger is not None and not given:
-            what = "an acknowledger is given, and no message_id to tell it"
+            what = "an acknowledger is given, and no message_id to give it"
             raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
         self.streaming_df = streaming_df
         self.message_id = message_id

@@ -167,7 +167,7 @@ class Disk:
         return file.exists()
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file, in the place of one that may be there: whoever reads finds one or the other."""
+        """Rename a file, replacing one that may be there: a reader finds one or the other."""
         old.rename(new)
 
     def remove(self, file: Path) -> None:

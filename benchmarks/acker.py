@@ -71,7 +71,7 @@ class Host:
         self.batch_id += 1
         started = process_time()
         batch = MicroBatch(self.batch_id, self.batch_id * _BATCH_MS, is_first=self.batch_id == 1)
-        verdicts, _ = self.acker.settle(batch, [deltas], lambda _: iter(()))
+        verdicts, _ = self.acker.judge(batch, [deltas], lambda _: iter(()))
         spent = process_time() - started
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         return verdicts.open_count, acked, spent

@@ -98,7 +98,7 @@ class MicroBatch:
             return 0
         deltas = [row for row in waiting if row.kind == Kind.DELTAS]
         started = process_time()
-        verdicts, _ = self.acker.settle(deltas, self.clock_ms)
+        verdicts, _ = self.acker.judge(deltas, self.clock_ms)
         _add(seconds, "acker", process_time() - started)
         return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
 

@@ -80,7 +80,7 @@ class DurableAcker:
         if self._ids is not None:
             yield from _by_task(self._ids.still_open(), self._acker.ledger.open_rows())
 
-    def settle(
+    def judge(
         self,
         batch: MicroBatch,
         deltas: Iterable[WireRow],
@@ -97,7 +97,7 @@ class DurableAcker:
             The verdicts, and the payloads of failed rows of DataFrames, in pieces; to be read before the next
             call.
         """
-        verdicts, change = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
+        verdicts, change = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
         left, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.sort(np.concatenate((lost, _rows(verdicts.acked))))
         failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)

@@ -247,7 +247,7 @@ class Checkpoint:
         self._write_redrive(self.letters_to_redrive | dict.fromkeys(ids, now_ms))
 
     def keep_redrive(self, ids: Iterable[int]) -> None:
-        """Let these orders stand, and drop the others: their letters have their verdicts, or are gone."""
+        """Keep these orders and drop the others: their letters have verdicts, or are gone."""
         kept = {*ids}
         self._write_redrive({each: at for each, at in self.letters_to_redrive.items() if each in kept})
 
@@ -376,7 +376,7 @@ class Checkpoint:
         end = first + BLOCK
         with self._changing:
             if end > self._facts["reserved"]:
-                with full_disk.telling(self.folder):
+                with full_disk.explaining(self.folder):
                     self._write({**self._facts, "reserved": end})
         return end
 

@@ -4,8 +4,8 @@ Many writers can meet a full disk: spout threads in the inbox, Spark in its logs
 the acker's log, workers in their marks. Each raises a different error, with the same consequence. A file that
 was not written whole does not count, so the topology stops, and continues from there once there is room.
 
-Two cases are handled elsewhere: dead letters that cannot be written wait (see ``tasks/spouts/task.py``), and
-large rows for which Spark's scratch folder has no room are sent through Spark (see ``scratch``).
+Two cases are handled elsewhere. Dead letters that cannot be written wait: see ``tasks/spouts/given_up.py``.
+Large rows for which Spark's scratch folder has no room are sent through Spark: see ``scratch``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def explained(error: BaseException, *folders: Path) -> BaseException:
 
 
 @contextmanager
-def telling(*folders: Path) -> Iterator[None]:
+def explaining(*folders: Path) -> Iterator[None]:
     """Raise what the body raises as :func:`explained` returns it."""
     try:
         yield

@@ -319,7 +319,7 @@ class FileInbox:
             Entry(first + offset, kind, task, rows) for offset, (kind, task, rows, _) in enumerate(blobs)
         ]
         try:
-            with full_disk.telling(self._folder):
+            with full_disk.explaining(self._folder):
                 written = [
                     (self._files.prepare(self._folder / entry.name, blob), self._folder / entry.name)
                     for entry, (_, _, _, blob) in zip(entries, blobs, strict=True)

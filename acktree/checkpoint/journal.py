@@ -158,7 +158,7 @@ class Journal:
             self._files.remove(self._file_of(batch_id))
             del self._ends[batch_id]
 
-    def note_told(self) -> None:
+    def note_delivered(self) -> None:
         """Note which verdicts were delivered, so that the next run does not deliver them again."""
         delivered = self._delivered_through()
         if delivered != self._noted:

@@ -4,7 +4,7 @@
 
     metrics/000000000042    all of them after that micro-batch, as JSON
 
-Written before the sink returns, as the acker's files are: what stands here of a micro-batch that was never
+Written before the sink returns, as the acker's files are: what is here of a micro-batch that was never
 committed is thrown away at a restart, and that micro-batch brings its increments again.
 """
 

@@ -92,7 +92,7 @@ def new_command(
 
 
 def seconds(text: str) -> float:
-    """A time of the command line. ValueError, which argparse tells, for what is none."""
+    """A time of the command line. ValueError, which argparse reports, for what is none."""
     secs = float(text)
     if not 0 <= secs < _MOST_SECS:  # no number is refused too
         raise ValueError("a time is 0 or more")

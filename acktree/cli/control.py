@@ -57,17 +57,17 @@ def _log_levels(given: Namespace) -> Answer:
     door = door_of(find(given.topology), given)
     wanted = dict(_level_named(each) for each in given.level)
     if wanted or given.reset:
-        told = door.order("log-levels", {"set": wanted, "reset": given.reset})
+        levels = door.order("log-levels", {"set": wanted, "reset": given.reset})
     else:
-        told = door.get("log-levels")
+        levels = door.get("log-levels")
     rows = [
         (name, each["target_level"], each["reset_level"], each["timeout"] or "")
-        for name, each in told["namedLoggerLevels"].items()
+        for name, each in levels["namedLoggerLevels"].items()
     ]
     text = table(("logger", "level", "then", "secs"), rows) if rows else "no logger has a level of its own"
-    if not told["workers"]:
+    if not levels["workers"]:
         text += "\nworkers keep their levels: they do not see the checkpoint"
-    return Answer(told, text)
+    return Answer(levels, text)
 
 
 def _level_named(said: str) -> tuple[str, dict[str, object]]:

@@ -85,8 +85,8 @@ def _read(found: Found, given: Namespace) -> list[Event]:
     if not found.is_running:
         return []
     query = {"limit": limit, "component": given.component}
-    told = door_of(found, given).get("events", query)["events"]
-    return [Event(**{**each, "root": each["root"] and int(each["root"])}) for each in told]
+    events = door_of(found, given).get("events", query)["events"]
+    return [Event(**{**each, "root": each["root"] and int(each["root"])}) for each in events]
 
 
 def _line(event: Event) -> Answer:

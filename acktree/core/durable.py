@@ -1,7 +1,7 @@
 """How values are written where a later release reads them: pickle, with tags in the place of classes of ours.
 
 A pickle names a class by its module. A checkpoint outlives a release, and a module may be renamed in the
-next one. So a class of acktree in a pickle is written as a *tag*: a name with a version that stands in
+next one. So a class of acktree in a pickle is written as a *tag*: a name with a version that is listed in
 :data:`TAGS`, which says where the class is now. Users' classes are written by pickle and cloudpickle as ever.
 
 Layout of a value::
@@ -121,7 +121,7 @@ def tag_of(value: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def class_of(tag: str) -> type:
-    """The class that a tag stands for.
+    """The class that a tag names.
 
     Raises:
         CheckpointError: This release has no such tag.

@@ -80,7 +80,7 @@ class BatchAcker(Protocol):
 
     row_ids: RowIds
 
-    def settle(
+    def judge(
         self,
         batch: MicroBatch,
         deltas: Iterable[WireRow],
@@ -129,14 +129,14 @@ class MemoryAcker(BatchAcker):
         self._acker = acker
         self.row_ids = RowIds()
 
-    def settle(
+    def judge(
         self,
         batch: MicroBatch,
         deltas: Iterable[WireRow],
         payloads: TakePayloads,  # noqa: ARG002
         ids: TakePayloads = no_payloads,  # noqa: ARG002
     ) -> tuple[Verdicts, Iterable[Payload]]:
-        verdicts, _ = self._acker.settle(deltas, batch.clock_ms, is_first=batch.is_first)
+        verdicts, _ = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
         return verdicts, ()
 
 
@@ -217,7 +217,7 @@ class BatchResults:
         if self._acker is None or batch is None:
             return {}
         self._note_forgotten(rows)
-        verdicts, failed = self._acker.settle(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
+        verdicts, failed = self._acker.judge(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
         row_ids = self._acker.row_ids
         stored: Iterable[Payload] = ()
         stored_ids: Iterable[Payload] = ()

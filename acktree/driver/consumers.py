@@ -66,8 +66,8 @@ class Consumers:
             errors: Where what a consumer raises is reported.
         """
         self._interval_secs = config.metrics_interval_secs
-        told = replace(config.without_secrets(), metrics_consumers=())
-        self._feeds = [_Feed(consumer, told, topology, errors) for consumer in config.metrics_consumers]
+        given = replace(config.without_secrets(), metrics_consumers=())
+        self._feeds = [_Feed(consumer, given, topology, errors) for consumer in config.metrics_consumers]
         self._thread = Thread(target=self._read, name=f"metrics {topology}", daemon=True)
         self._is_closing = Event()
         self._host = socket.gethostname()
@@ -175,13 +175,13 @@ class _Feed:
         try:
             call()
         except Exception as error:  # noqa: BLE001  # user code
-            told = HookError(
+            reported = HookError(
                 f"metrics consumer {type(self._consumer).__name__} raised in {name}(): {error_text(error)}",
                 f"topology {self._topology!r}",
                 "mend what the exception says; nothing else is affected",
             )
-            told.__cause__ = error
-            self._say(name, told)
+            reported.__cause__ = error
+            self._say(name, reported)
             return False
         return True
 

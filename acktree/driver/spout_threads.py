@@ -21,7 +21,8 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
-from acktree.tasks.spouts.task import OpenMessage, SpoutTask
+from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192
@@ -104,7 +105,7 @@ class SpoutThread:
         self.position = b""
         """The saved state of the spout from an earlier run; empty for none."""
         self.broken: AcktreeError | None = None
-        self.told_through = -1
+        self.delivered_through = -1
         self._config, self._on_change, self._is_query_busy = config, on_change, is_query_busy
         self._wake = Event()
         self._is_wanted = True
@@ -228,7 +229,7 @@ class SpoutThread:
             through = self._verdicts_through
             task.step(now_ms())  # inactive: takes verdicts, does not call next_tuple
             task.flush(now_ms())  # with what ack and fail emitted
-            self._note_told(through)
+            self._note_delivered(through)
         except (CheckpointError, ConnectorError, SpoutError) as error:  # their texts already name the fix
             self.broken = error
         except BaseException as error:  # noqa: BLE001  # raised by the supervisor
@@ -261,7 +262,7 @@ class SpoutThread:
                 if self._is_time_to_flush(buffered_since, emits=moved):
                     task.flush(now_ms())
                     buffered_since = 0.0
-            self._note_told(through)
+            self._note_delivered(through)
             if moved:
                 idle_calls, was_at_rest = 0, False
                 continue
@@ -292,10 +293,10 @@ class SpoutThread:
         due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]
         return min(secs, max(0.0, (min(due) - now_ms()) / 1000)) if due else secs
 
-    def _note_told(self, through: int) -> None:
+    def _note_delivered(self, through: int) -> None:
         """Note that verdicts up to a micro-batch were delivered, if their effects are durable."""
-        if self.task.is_settled:
-            self.told_through = max(self.told_through, through)
+        if self.task.is_durable:
+            self.delivered_through = max(self.delivered_through, through)
 
 
 class Threads:
@@ -309,11 +310,11 @@ class Threads:
 
     def hold(self, batch_id: int, verdict_batch: Mapping[int, VerdictBatch]) -> None:
         """Hold a micro-batch's verdicts until it is committed. The micro-batches before it are committed."""
-        self.tell(batch_id - 1)
+        self.dispatch(batch_id - 1)
         with self._lock:
             self._held[batch_id] = verdict_batch
 
-    def tell(self, committed: int) -> None:
+    def dispatch(self, committed: int) -> None:
         """Dispatch the verdicts of committed micro-batches to their tasks.
 
         Verdicts for a task that this run does not have are dropped.
@@ -324,9 +325,9 @@ class Threads:
                 for task, thread in self.by_task.items():
                     thread.dispatch(verdict_batch.get(task), batch_id)
 
-    def told_through(self) -> int:
+    def delivered_through(self) -> int:
         """The last micro-batch whose verdicts every task has delivered to its spout."""
-        return min((thread.told_through for thread in self.by_task.values()), default=-1)
+        return min((thread.delivered_through for thread in self.by_task.values()), default=-1)
 
     def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> SpoutNumbers:
         """The number and greatest age of the open messages of tasks; ``rows_open`` counts DataFrame rows."""

@@ -34,7 +34,7 @@ from acktree.driver.watch import Watch
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.task import OpenMessage
+from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.topology.describe import Description
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
@@ -271,7 +271,7 @@ class Supervisor:
             return
         self.run.checkpoint.sync(batch_id)
         self._committed = batch_id
-        self.run.threads.tell(batch_id)
+        self.run.threads.dispatch(batch_id)
         self.run.inbox.committed(end)
         self.run.threads.wake()
 
@@ -288,7 +288,7 @@ class Supervisor:
                 self._pause(self._pause_secs(ticks))
                 self.note_commit()
                 if self.run.journal is not None:
-                    self.run.journal.note_told()
+                    self.run.journal.note_delivered()
                 self._send_due(ticks)
                 self._frames.look(self._query)
                 self._log_progress()
@@ -414,7 +414,7 @@ class Supervisor:
                     self.run.name, task, most_secs,
                 )  # fmt: skip
         if self.run.journal is not None:
-            self.run.journal.note_told()
+            self.run.journal.note_delivered()
 
     def _close(self) -> None:
         with ExitStack() as steps:

@@ -48,7 +48,7 @@ class HadoopFolder(Remote):
         self.url = url
         self._conf, self._hadoop, self._java = conf, jvm.org.apache.hadoop, jvm.java
         self._commons = jvm.org.apache.commons
-        with self._telling("to open it", _UNKNOWN):
+        with self._explaining("to open it", _UNKNOWN):
             self._root = self._hadoop.fs.Path(url)
             self._files = self._root.getFileSystem(conf)
             package = jvm
@@ -72,12 +72,12 @@ class HadoopFolder(Remote):
 
     def make(self, name: str) -> None:
         path = self._path(name)
-        with self._telling(f"to make {name or 'it'}"):
+        with self._explaining(f"to make {name or 'it'}"):
             if not self._files.exists(path):
                 self._files.mkdirs(path, self._private)
 
     def names(self, folder: str) -> dict[str, int]:
-        with self._telling(f"to list {folder}"):
+        with self._explaining(f"to list {folder}"):
             try:
                 found = self._files.listStatus(self._path(folder))
             except Py4JJavaError as error:
@@ -87,11 +87,11 @@ class HadoopFolder(Remote):
             return {each.getPath().getName(): each.getModificationTime() for each in found}
 
     def exists(self, name: str) -> bool:
-        with self._telling(f"to look for {name}"):
+        with self._explaining(f"to look for {name}"):
             return bool(self._files.exists(self._path(name)))
 
     def read(self, name: str) -> bytes:
-        with self._telling(f"to read {name}"):
+        with self._explaining(f"to read {name}"):
             stream = self._files.open(self._path(name))
             try:
                 return bytes(self._commons.io.IOUtils.toByteArray(stream))
@@ -99,16 +99,16 @@ class HadoopFolder(Remote):
                 stream.close()
 
     def get(self, name: str, file: Path) -> None:
-        with self._telling(f"to fetch {name}"):
+        with self._explaining(f"to fetch {name}"):
             local = self._hadoop.fs.Path(hadoop_path(file))
             self._files.copyToLocalFile(False, self._path(name), local, True)  # noqa: FBT003  # Java's order
 
     def put(self, file: Path, name: str) -> None:
-        with self._telling(f"to write {name}"):
+        with self._explaining(f"to write {name}"):
             self._put(file, name, overwrite=True)
 
     def put_new(self, file: Path, name: str) -> bool:
-        with self._telling(f"to write {name}"):
+        with self._explaining(f"to write {name}"):
             if self._files.exists(self._path(name)):
                 return False
             try:
@@ -120,7 +120,7 @@ class HadoopFolder(Remote):
         return True
 
     def delete(self, name: str) -> None:
-        with self._telling(f"to delete {name}"):
+        with self._explaining(f"to delete {name}"):
             self._files.delete(self._path(name), False)  # noqa: FBT003  # Java's order: not what is in it
 
     def _put(self, file: Path, name: str, *, overwrite: bool) -> None:
@@ -141,7 +141,7 @@ class HadoopFolder(Remote):
         return self._hadoop.fs.Path(self._root, name) if name else self._root
 
     @contextmanager
-    def _telling(self, what: str, unknown: tuple[str, ...] = ()) -> Iterator[None]:
+    def _explaining(self, what: str, unknown: tuple[str, ...] = ()) -> Iterator[None]:
         """Whatever Hadoop says is the checkpoint's error; with one of these names in it, the URL's."""
         try:
             yield

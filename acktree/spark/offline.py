@@ -1,7 +1,7 @@
 """What is done to a checkpoint that nobody runs: move what bolts remember, or forget it.
 
 Both leave Spark's own checkpoint behind and let it begin a new one: see ``migrated_state.py``. What is ours
-stays and is numbered on: the inbox, what is open, verdicts not told yet, positions, dead letters, reserved
+stays and is numbered on: the inbox, what is open, undelivered verdicts, positions, dead letters, reserved
 sequences. The one step that counts is the renaming of ``acktree.json``; a tool that dies before it has done
 nothing, one that dies after it has done all.
 """

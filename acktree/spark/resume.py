@@ -68,10 +68,10 @@ def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[D
 def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     """Send the dead letters again that an operator chose while nobody ran the topology.
 
-    An order stands until its letter has its verdict: a driver that dies before that leaves it to the next.
+    An order is kept until its letter has a verdict. If this driver dies before that, the next one sends it.
 
     Raises:
-        ConnectorError: The store is away. All orders stand.
+        ConnectorError: The store cannot be reached. All orders are kept.
     """
     ordered = held.letters_to_redrive
     if not ordered:
@@ -124,11 +124,11 @@ def recover(
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
-        _settle(plan, inbox, journal, keeping, last_committed)
+        _apply_journal(plan, inbox, journal, keeping, last_committed)
     for thread in keeping.values():
-        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # behind the verdicts that there are
+        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # after the journalled verdicts
     for thread in threads.by_task.values():
-        thread.dispatch(None, last_committed)  # its mail is through with the first step
+        thread.dispatch(None, last_committed)  # delivered by the first step
 
 
 def dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
@@ -138,19 +138,21 @@ def dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
     return task
 
 
-def _settle(
+def _apply_journal(
     plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread], last_committed: int
 ) -> None:
-    """Give recovered messages the verdicts that they have already."""
+    """Apply the verdicts that an earlier run journalled to recovered messages."""
     for kind in (ChunkKind.DATA, ChunkKind.PARK):
         for number, chunk in inbox.recovered(kind):
             if chunk.task in keeping:
                 keeping[chunk.task].task.recovery.must_outlive(number, chunk)
-    for was_told, verdicts, payloads in journal.earlier(last_committed):
+    for were_delivered, verdicts, payloads in journal.earlier(last_committed):
         late = timed_out(plan.timeout_ms)
         verdict_batch = verdict_batches_of(
             verdicts, plan.run_salt, late, payloads, ids=payloads.ids, timeout_of=plan.timeout_of
         )
         for task_id, letters in verdict_batch.items():
             if task_id in keeping:
-                keeping[task_id].task.recovery.settle(letters, now_ms(), was_told=was_told)
+                keeping[task_id].task.recovery.apply_journalled(
+                    letters, now_ms(), were_delivered=were_delivered
+                )

@@ -133,7 +133,7 @@ def _submit_in(
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     began = time.monotonic()
-    with full_disk.telling(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with full_disk.explaining(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
         if held.is_over:
@@ -156,7 +156,7 @@ def _submit_at(
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
     refuse_letters_beside(url, topology, config)
-    with full_disk.telling(Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with full_disk.explaining(Path(tempfile.gettempdir())), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
         given_up.callback(give_back)
         parent = session.conf.get("spark.local.dir", None)
@@ -253,7 +253,7 @@ def _start(
     )
     recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
-    journal = Journal(held.verdicts, threads.told_through, held.files) if replays else None
+    journal = Journal(held.verdicts, threads.delivered_through, held.files) if replays else None
     acker = None
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)

@@ -53,13 +53,13 @@ class Verdicts:
 
     @classmethod
     def of(
-        cls, done: Sequence[tuple[int, Int64s]], settled: Judgement, reasons: tuple[bytes, ...]
+        cls, done: Sequence[tuple[int, Int64s]], judged: Judgement, reasons: tuple[bytes, ...]
     ) -> Verdicts:
-        """The verdicts of a settlement, with only the reasons that are used."""
-        used, failures = np.unique(settled.failures, return_inverse=True)
+        """The verdicts of a judgement, with only the reasons that are used."""
+        used, failures = np.unique(judged.failures, return_inverse=True)
         return cls(
-            done, settled.acked, settled.failed, failures, settled.others, settled.timed_out,
-            tuple(reasons[index] for index in used), settled.open_count, settled.next_deadline_ms,
+            done, judged.acked, judged.failed, failures, judged.others, judged.timed_out,
+            tuple(reasons[index] for index in used), judged.open_count, judged.next_deadline_ms,
         )  # fmt: skip
 
     def __bool__(self) -> bool:
@@ -103,10 +103,10 @@ def _sequences_in(runs: Int64s) -> Int64s:
 
 
 class Acker:
-    """The acker of a topology. What it holds is as large as what is open, and is told of as changes."""
+    """The acker of a topology. It holds the open roots, and returns what each micro-batch changed."""
 
     def __init__(self, plan: Plan, ledger: Ledger | None = None) -> None:
-        """An acker with nothing open, or with what an earlier driver left in a ledger."""
+        """Start with nothing open, or with the ledger of an earlier driver."""
         self._salt = plan.run_salt
         self.ledger = ledger if ledger is not None else Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
         self.rows_left = Judged(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
@@ -121,7 +121,7 @@ class Acker:
         self._first_sequences = first_sequences
         self.ledger.forget_before(self._salt, first_sequences)
 
-    def settle(
+    def judge(
         self, rows: Iterable[WireRow], clock_ms: int, *, is_first: bool = False
     ) -> tuple[Verdicts, bytes]:
         """Judge one micro-batch.
@@ -134,28 +134,28 @@ class Acker:
         Returns:
             The verdicts, and what changed in the ledger: see :meth:`Ledger.replay`.
         """
-        # Of several failures the first is told, and must be the same when Spark runs it again.
+        # Of several failures the first is reported; in a second run of the micro-batch it must be the same.
         ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
-        told = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
-        opened = [run for run in told.opened if run.first >= self._first_sequences.get(run.task, 0)]
-        spread_sums, roots, sums = spread(self._salt, told.sparse_sums)
+        deltas = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
+        opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
+        spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(
             self._salt,
-            (*told.sequence_sums, *spread_sums),
+            (*deltas.sequence_sums, *spread_sums),
             opened,
-            told.fail_roots,
-            np.concatenate((told.ack_roots, roots)),
-            np.concatenate((told.ack_sums, sums)),
+            deltas.fail_roots,
+            np.concatenate((deltas.ack_roots, roots)),
+            np.concatenate((deltas.ack_sums, sums)),
         )
         scattered = replace(
-            told,
-            init_roots=np.concatenate((told.init_roots, closing.open_roots)),
-            init_sums=np.concatenate((told.init_sums, closing.open_sums)),
-            init_owners=np.concatenate((told.init_owners, closing.open_owners)),
+            deltas,
+            init_roots=np.concatenate((deltas.init_roots, closing.open_roots)),
+            init_sums=np.concatenate((deltas.init_sums, closing.open_sums)),
+            init_owners=np.concatenate((deltas.init_owners, closing.open_owners)),
             ack_roots=closing.old_roots,
             ack_sums=closing.old_sums,
         )
-        settled = self.ledger.judge(scattered, clock_ms, is_first=is_first)
-        is_row = settled.left.owners < 0  # see tasks/spouts/verdict_batch.py
-        self.rows_left = Judged(settled.left.roots[is_row], settled.left.owners[is_row])
-        return Verdicts.of(closing.done, settled, told.reasons), settled.change
+        judged = self.ledger.judge(scattered, clock_ms, is_first=is_first)
+        is_row = judged.left.owners < 0  # see tasks/spouts/verdict_batch.py
+        self.rows_left = Judged(judged.left.roots[is_row], judged.left.owners[is_row])
+        return Verdicts.of(closing.done, judged, deltas.reasons), judged.change

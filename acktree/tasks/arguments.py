@@ -55,7 +55,7 @@ def batch_of_stream(batch: object, declaration: StreamDeclaration, where: str) -
 def parts_of_stream(
     batch: object, declaration: StreamDeclaration, where: str
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
-    """The same, but a row that does not fit is told alone: its neighbours go on.
+    """The same, but a row that does not fit is reported alone; the other rows go on.
 
     Yields:
         The first row of each part with the part; for a row that does not fit, why.
@@ -126,7 +126,7 @@ def rows_named(rows: object, row_count: int, where: str) -> list[int]:
 
 
 def _cells_of(rows: object) -> list[Any] | None:
-    """Whatever stands for rows as a list of Python's own values; None for what has none or no one meaning."""
+    """What names rows, as a list of Python's own values; None for what names none, or is ambiguous."""
     if isinstance(rows, pa.Array | pa.ChunkedArray):
         cells: list[Any] = rows.to_pylist()
         return cells

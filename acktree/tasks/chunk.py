@@ -43,7 +43,7 @@ class Chunk:
         tasks: Target of each (``emit_direct``), shape (n,); None when groupings choose.
         first_emitted_ms: When the first attempt of each was emitted, shape (n,); None when that is now.
         retry_of: Sequence of the attempt before, shape (n,); None when all are the first.
-        message_ids: The message ids, pickled, if a restart will want them; else empty.
+        message_ids: The message ids, pickled, if a restart needs them; else empty.
         position: What the spout remembers after emitting these, pickled; empty when it remembers nothing.
     """
 

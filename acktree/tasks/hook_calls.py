@@ -106,10 +106,10 @@ class HookCalls:
         if before_ms is not None and 0 <= now_ms - before_ms < _AGAIN_MS:
             return
         self._reported[key] = now_ms
-        told = HookError(
+        reported = HookError(
             f"task hook {kind} raised in {name}(): {error_text(error)}",
             f"component {self._context.component_id!r}, task {self._context.task_id}",
             "mend what the exception says; no tuple fails, and the same is reported again after a minute",
         )
-        told.__cause__ = error
-        self._report(told)
+        reported.__cause__ = error
+        self._report(reported)

@@ -17,7 +17,7 @@ __all__ = ["grown_metrics", "task_services"]
 
 
 def task_services(resources: Mapping[str, Any] = MappingProxyType({})) -> TaskServices:
-    """What stands behind the context of a new task. Its metrics may be used by any thread.
+    """What the context of a new task calls. Its metrics may be used by any thread.
 
     Args:
         resources: What worker hooks have set in this process.

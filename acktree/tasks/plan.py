@@ -93,7 +93,7 @@ class Plan:
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """The ladder, from the source level up; the acker stands where it ends."""
+        """The ladder, from the source level up; the acker is at its end."""
         return self.topology.levels(self.partitions)
 
     @cached_property
@@ -168,10 +168,10 @@ class Plan:
     def context(
         self, component: Component, task: int, clock: Clock, services: TaskServices | None = None
     ) -> TaskContext:
-        """What a task is told about itself.
+        """The context of a task.
 
         Args:
-            services: What stands behind its methods. None where there is no task, as for a grouping.
+            services: What its methods call. None where there is no task, as for a grouping.
         """
         index = component.task_ids.index(task)
         tasks, mark = self.topology.tasks, self._checkpoint_id
@@ -182,7 +182,7 @@ class Plan:
 
     @cached_property
     def _checkpoint_id(self) -> str:
-        """Made of the run salt, which cannot be computed from it: whoever knew that could choose roots."""
+        """Made of the run salt, which cannot be computed from it: with the salt one could choose roots."""
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
 
 

@@ -56,14 +56,14 @@ class WorkerHooks:
         try:
             hooks: tuple[WorkerHook, ...] = pickle.loads(self._pickled)
         except Exception as error:  # noqa: BLE001  # user code
-            return [self._told("the worker hooks", "be unpickled here", error)]
+            return [self._hook_error("the worker hooks", "be unpickled here", error)]
         raised: list[HookError] = []
         context = WorkerContext(self._topology, self._resources)
         for hook in hooks:
             try:
                 hook.start(self._config, context)
             except Exception as error:  # noqa: BLE001  # user code
-                raised.append(self._told(f"worker hook {type(hook).__name__}", "start", error))
+                raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "start", error))
             else:
                 self._started.append(hook)
         return raised
@@ -78,7 +78,7 @@ class WorkerHooks:
             try:
                 hook.shutdown()
             except Exception as error:  # noqa: BLE001  # user code
-                raised.append(self._told(f"worker hook {type(hook).__name__}", "shut down", error))
+                raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "shut down", error))
         return raised
 
     def end_with_process(self) -> None:
@@ -98,11 +98,11 @@ class WorkerHooks:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    def _told(self, who: str, doing: str, error: Exception) -> HookError:
-        told = HookError(
+    def _hook_error(self, who: str, doing: str, error: Exception) -> HookError:
+        reported = HookError(
             f"{who} could not {doing}: {error_text(error)}",
             f"topology {self._topology!r}, process {os.getpid()}",
             "mend what the exception says; the other hooks and the bolts go on",
         )
-        told.__cause__ = error
-        return told
+        reported.__cause__ = error
+        return reported

@@ -1,4 +1,4 @@
-"""For testing one's topology without Spark: the same tasks, one thread, a clock that moves when told."""
+"""For testing one's topology without Spark: the same tasks, one thread, a clock that the test moves."""
 
 from acktree.testing.broker import Broker, MakeSpout
 from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology

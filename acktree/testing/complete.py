@@ -31,26 +31,26 @@ _PATIENCE: Final = 4
 class VerdictTable(Mapping[VerdictKey, Verdict]):
     """The verdict of every fixed tuple, by (spout, position)."""
 
-    def __init__(self, told: Mapping[VerdictKey, Verdict]) -> None:
-        """A table of what was told."""
-        self._told = dict(sorted(told.items()))
+    def __init__(self, verdicts: Mapping[VerdictKey, Verdict]) -> None:
+        """Sort the verdicts by their keys."""
+        self._verdicts = dict(sorted(verdicts.items()))
 
     def __getitem__(self, key: VerdictKey) -> Verdict:
-        return self._told[key]
+        return self._verdicts[key]
 
     def __iter__(self) -> Iterator[VerdictKey]:
-        return iter(self._told)
+        return iter(self._verdicts)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._verdicts)
 
     def of(self, spout: str) -> list[Verdict]:
         """The verdicts of one spout's tuples, in their order."""
-        return [verdict for (name, _), verdict in self._told.items() if name == spout]
+        return [verdict for (name, _), verdict in self._verdicts.items() if name == spout]
 
     def count(self, verdict: Verdict) -> int:
         """How many tuples met this fate."""
-        return list(self._told.values()).count(verdict)
+        return list(self._verdicts.values()).count(verdict)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def complete_topology(
             f"complete_topology({topology.name!r})",
             "give a list of tuples for each spout, an empty one if it shall emit nothing",
         )
-    told = _Told()
+    outcome = _Outcome()
     components = {
-        name: replace(component, user_object=_FixedSpout(name, spouts[name], told))
+        name: replace(component, user_object=_FixedSpout(name, spouts[name], outcome))
         if name in spouts
         else component
         for name, component in topology.components.items()
@@ -112,21 +112,23 @@ def complete_topology(
         cluster.advance()
         quiet_ms = cluster.now_ms
         while not running.has_ended and (due_ms := running.due_ms()) is not None:
-            told_before = len(told.verdicts)
+            decided_before = len(outcome.verdicts)
             cluster.advance(max(0, due_ms - cluster.now_ms) / 1000)
             # Ticks alone never end: without timeouts, what a bolt forgot would be waited for for ever.
-            if len(told.verdicts) > told_before or running.due_ms(with_ticks=False) is not None:
+            if len(outcome.verdicts) > decided_before or running.due_ms(with_ticks=False) is not None:
                 quiet_ms = cluster.now_ms
             elif cluster.now_ms - quiet_ms > _PATIENCE * 1000 * config.message_timeout_secs:
                 break
-    if told.refused is not None:
-        raise told.refused
-    return CompletedTopology(VerdictTable(told.verdicts), told.failures, tuple(running.dead_letters), running)
+    if outcome.refused is not None:
+        raise outcome.refused
+    return CompletedTopology(
+        VerdictTable(outcome.verdicts), outcome.failures, tuple(running.dead_letters), running
+    )
 
 
 @dataclass
-class _Told:
-    """What the fixed spouts of one run were told, all together."""
+class _Outcome:
+    """The verdicts and failures that the fixed spouts of one run got, all together."""
 
     verdicts: dict[VerdictKey, Verdict] = field(default_factory=dict)
     failures: dict[VerdictKey, Failure] = field(default_factory=dict)
@@ -136,14 +138,14 @@ class _Told:
 class _FixedSpout(Spout):
     """Emits what it was given; its task 0 does, so that positions are message ids."""
 
-    def __init__(self, name: str, fixed: Fixed, told: _Told) -> None:
+    def __init__(self, name: str, fixed: Fixed, outcome: _Outcome) -> None:
         streams = fixed if isinstance(fixed, Mapping) else {"default": fixed}
         self._left = [(stream, values) for stream, tuples in streams.items() for values in tuples]
-        self._name, self._told = name, told
+        self._name, self._outcome = name, outcome
         self._at = 0
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return copy.copy(self)  # all tasks share what was given and what is told
+        return copy.copy(self)  # all tasks share the fixed tuples and the outcome
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         self._collector, self._is_first = collector, context.task_index == 0
@@ -154,13 +156,13 @@ class _FixedSpout(Spout):
         stream, values = self._left[self._at]
         try:
             self._collector.emit(values, message_id=self._at, stream=stream)
-        except AcktreeError as refused:  # the test's mistake: told by complete_topology, not in a log
-            self._told.refused = self._told.refused or refused
+        except AcktreeError as refused:  # the test's mistake: complete_topology raises it
+            self._outcome.refused = self._outcome.refused or refused
         self._at += 1
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # a position
-        self._told.verdicts[self._name, message_id] = Verdict.ACKED
+        self._outcome.verdicts[self._name, message_id] = Verdict.ACKED
 
     def fail(self, message_id: Any, failure: Failure) -> None:  # noqa: ANN401  # a position
-        self._told.verdicts[self._name, message_id] = Verdict(failure.kind.value)
-        self._told.failures[self._name, message_id] = failure
+        self._outcome.verdicts[self._name, message_id] = Verdict(failure.kind.value)
+        self._outcome.failures[self._name, message_id] = failure

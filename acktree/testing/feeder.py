@@ -24,8 +24,8 @@ class FeederSpout(Spout):
     with ``LocalCluster`` and with ``submit()`` alike. Feeding is safe from any thread.
 
     Attributes:
-        acked: Message ids fully processed, in the order told.
-        failed: (message id, failure) of those that were not, in the order told.
+        acked: Message ids fully processed, in the order of their verdicts.
+        failed: (message id, failure) of those that were not, in the order of their verdicts.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class FeederSpout(Spout):
 
         Args:
             redelivers: As of a spout.
-            acknowledger: Is told the verdicts as that of a ``DataFrameSpout`` is, in whose place this spout
-                stands; ``open_batch`` alone is not called.
+            acknowledger: Gets the verdicts, as with the ``DataFrameSpout`` that this spout replaces in a
+                test; only ``open_batch`` is not called.
         """
         self.outputs = outputs
         self._acknowledger = acknowledger

@@ -2,7 +2,7 @@
 
 It runs the very tasks that Spark runs: the same plan, frames, acker, memory and spout tasks, through the same
 codecs. What it does not have is threads, processes and time: everything happens inside
-:meth:`LocalCluster.advance`, and the clock stands still in between.
+:meth:`LocalCluster.advance`, and the clock does not move in between.
 
 How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; there is one partition
 unless ``Config.partitions`` says otherwise; a round takes what the spouts have, as a micro-batch does, but of
@@ -25,7 +25,7 @@ from acktree.traces.events import EventLogger
 
 
 class LocalCluster:
-    """Runs topologies in this thread, with a clock that only moves when told.
+    """Runs topologies in this thread, with a clock that only the test moves.
 
     ::
 
@@ -102,14 +102,14 @@ class LocalCluster:
         self.close()
 
     def _advance_until(self, done: Callable[[], bool], end_ms: int | None) -> bool:
-        """Step the clock through every deadline until something is done, and whether it is.
+        """Step the clock through every deadline until something is done; returns whether it is.
 
         Args:
             done: Asked whenever nothing moves.
             end_ms: Until when at the most. None: until nothing but ticks would happen.
         """
         while True:
-            self._settle()
+            self._run_rounds()
             if done():
                 return True
             due = [due for topology in self._running if (due := topology.due_ms()) is not None]
@@ -124,7 +124,8 @@ class LocalCluster:
             self.now_ms = end_ms
         return False
 
-    def _settle(self) -> None:
+    def _run_rounds(self) -> None:
+        """Run micro-batches until nothing moves any more."""
         moved = True
         while moved:
             moved = False

@@ -439,7 +439,7 @@ class LocalTopology(RunningTopology):
         self._emitted.setdefault((component, stream), []).append(batch)
 
     def _dispatch(self, rows: list[WireRow]) -> None:
-        """Take what a micro-batch decided, and tell the spout tasks at once: nothing here is committed."""
+        """Dispatch a micro-batch's verdicts to the spout tasks at once: there is no commit to wait for."""
         by_kind = rows_by_kind(rows)
         self._results.note(by_kind, self.now_ms)
         self._batch_id += 1

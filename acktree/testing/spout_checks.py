@@ -234,8 +234,8 @@ def _server_away(end: str) -> Callable[[Case], None]:
             getattr(case.broker, end)()
             try:
                 harness.rest(2)
-                told = len(harness.reports)
-                expect(told == 1, f"the outage was reported {told} times, and should be once")
+                count = len(harness.reports)
+                expect(count == 1, f"the outage was reported {count} times, and should be once")
             finally:
                 case.broker.start()
             case.ack_all(harness, wanted)
@@ -316,27 +316,27 @@ def _driver_killed(case: Case) -> None:
     case.expect_left(0)
 
 
-def _a_mistake_is_told_with_its_mend(case: Case) -> None:
+def _a_mistake_is_reported_with_its_fix(case: Case) -> None:
     for name, (make_spout, may_pass) in case.broker.misconfigured().items():
         error: BaseException | None = None
         began = time.monotonic()
         try:
             harness = SpoutHarness(make_spout())
             try:
-                harness.until(lambda h=harness: bool(h.reports), ERROR_SECS, f"{name} is told")  # type: ignore[misc]
+                harness.until(lambda h=harness: bool(h.reports), ERROR_SECS, f"{name} is reported")  # type: ignore[misc]
                 error = harness.reports[0].exception
             finally:
                 harness.close()
         except ConnectorError as raised:
             error = raised
         took = time.monotonic() - began
-        expect(isinstance(error, ConnectorError), f"{name}: told as {error!r}")
+        expect(isinstance(error, ConnectorError), f"{name}: reported as {error!r}")
         assert isinstance(error, ConnectorError)
         expect(error.can_retry is may_pass, f"{name}: can_retry is {error.can_retry}")
         expect(all((error.what, error.where, error.fix)), f"{name}: a part of the error is empty")
         secret = case.broker.secret
         expect(secret is None or secret not in str(error), f"{name}: the error shows the password")
-        expect(took <= ERROR_SECS, f"{name}: told after {took:.1f} s")
+        expect(took <= ERROR_SECS, f"{name}: reported after {took:.1f} s")
 
 
 def _a_deleted_queue_stops_it(case: Case) -> None:
@@ -357,8 +357,8 @@ def _a_deleted_queue_stops_it(case: Case) -> None:
         except ConnectorError as error:
             expect(not error.can_retry, "the error says that it may pass")
             return
-    told = [each.reason for each in harness.reports]
-    raise AssertionError(f"nothing stopped it for {ERROR_SECS:g} s; reported: {told}")
+    reported = [each.reason for each in harness.reports]
+    raise AssertionError(f"nothing stopped it for {ERROR_SECS:g} s; reported: {reported}")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Case], None]]] = {
@@ -378,7 +378,7 @@ _CHECKS: Final[Mapping[str, Callable[[Case], None]]] = {
     "never more open than allowed": _never_more_open_than_allowed,
     "two tasks, one ends": _two_tasks_one_ends,
     "the driver is killed": _driver_killed,
-    "a mistake is told with its mend": _a_mistake_is_told_with_its_mend,
+    "a mistake is told with its mend": _a_mistake_is_reported_with_its_fix,
     "a deleted queue stops it": _a_deleted_queue_stops_it,
 }
 

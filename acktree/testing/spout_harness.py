@@ -101,8 +101,8 @@ class SpoutHarness:
             if is_done():
                 return
             if time.monotonic() > deadline:
-                told = "; ".join(report.reason for report in self.reports[-3:]) or "nothing"
-                raise AssertionError(f"not within {secs:g} s: {what} (reported: {told})")
+                reported = "; ".join(report.reason for report in self.reports[-3:]) or "nothing"
+                raise AssertionError(f"not within {secs:g} s: {what} (reported: {reported})")
             time.sleep(_PAUSE_SECS)
 
     def rest(self, secs: float) -> None:
@@ -113,12 +113,12 @@ class SpoutHarness:
             time.sleep(_PAUSE_SECS)
 
     def ack(self, attempts: Iterable[Arrived]) -> None:
-        """Give these attempts the verdict ACKED, and tell the spout."""
+        """Give these attempts the verdict ACKED, and call the spout's ``ack``."""
         self.task.dispatch(VerdictBatch(_sequences(attempts)))
         self.step()
 
     def fail(self, attempts: Iterable[Arrived]) -> None:
-        """Give these attempts the verdict FAILED, and tell the spout or its retry policy."""
+        """Give these attempts the verdict FAILED; the spout's ``fail`` or its retry policy follows."""
         failure = failure_of(ValueError("failed by the check"), "swallow")
         self.task.dispatch(VerdictBatch(failed=[(_sequences(attempts), failure)]))
         self.step()

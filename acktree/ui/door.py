@@ -37,7 +37,7 @@ from acktree.forks import close_in_children, note_closed
 from acktree.log_levels import FILE as LOG_LEVELS
 from acktree.logs import logger
 from acktree.private_files import Disk
-from acktree.tasks.spouts.task import OpenMessage
+from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import error_text, short_repr
 from acktree.ui import letters, tracing
 from acktree.ui.log_levels import LogLevels

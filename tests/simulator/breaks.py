@@ -50,7 +50,7 @@ def _nothing(_: Any) -> Any:
 def _delivered_in_the_sink(hold: Any) -> Any:
     def deliver(self: Threads, batch_id: int, verdict_batch: Any) -> None:
         hold(self, batch_id, verdict_batch)
-        self.tell(batch_id)
+        self.dispatch(batch_id)
 
     return deliver
 
@@ -136,7 +136,7 @@ def _delivered_before_sync(_: Any) -> Any:
         batch_id, end = self.run.results.progress.last
         if batch_id > self._committed and self.run.checkpoint.is_committed(batch_id):
             self._committed = batch_id
-            self.run.threads.tell(batch_id)
+            self.run.threads.dispatch(batch_id)
             self.run.inbox.committed(end)
             self.run.checkpoint.sync(batch_id)
 
@@ -152,7 +152,7 @@ def _sink_does_not_sync(call: Any) -> Any:
 
 def _all_noted(_: Any) -> Any:
     def say(self: SpoutThread, through: int) -> None:
-        self.told_through = 10**9
+        self.delivered_through = 10**9
 
     return say
 
@@ -214,7 +214,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         _same_sequences,
     ),
     "all-noted-as-delivered": Break(
-        "a verdict is noted as delivered after its delivery", SpoutThread, "_note_told", _all_noted
+        "a verdict is noted as delivered after its delivery", SpoutThread, "_note_delivered", _all_noted
     ),
     "no-fsync": Break(
         "a file's content is synced before its name",

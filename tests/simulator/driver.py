@@ -92,7 +92,7 @@ class Driver:
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
         if not all(source.redelivers for source in world.scenario.sources):
-            self.journal = Journal(self.held.verdicts, self.threads.told_through, files)
+            self.journal = Journal(self.held.verdicts, self.threads.delivered_through, files)
         last_committed = self.held.last_committed()
         self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
@@ -183,7 +183,7 @@ class Driver:
             for thread in self.threads.by_task.values():
                 self.spout_step(thread)
             if self.journal is not None:
-                self.journal.note_told()
+                self.journal.note_delivered()
 
     def spout_step(self, thread: SpoutThread) -> None:
         """A turn of a spout's thread, as ``SpoutThread._loop`` takes them."""
@@ -197,14 +197,14 @@ class Driver:
         moved = task.step(self.world.now_ms, enough=random.randint(1, 6))
         if task.buffered_count and (not moved or random.random() < 0.4):
             task.flush(self.world.now_ms)
-        thread._note_told(through)
+        thread._note_delivered(through)
         self.in_step = None
 
     def supervisor_step(self) -> None:
         """A turn of ``Supervisor._supervise``."""
         self.supervisor.note_commit()
         if self.journal is not None:
-            self.journal.note_told()
+            self.journal.note_delivered()
         self.supervisor._send_due(self.ticks)
         if self.world.random.random() < 0.3 and self.is_waiting:
             self.inbox.append_control(ChunkKind.BEAT, {})  # as a tick would
@@ -269,10 +269,10 @@ class Driver:
                 through = thread._verdicts_through
                 thread.task.step(self.world.now_ms)
                 thread.task.flush(self.world.now_ms)
-                thread._note_told(through)
+                thread._note_delivered(through)
         if self.journal is not None:
             with suppress(Exception):
-                self.journal.note_told()
+                self.journal.note_delivered()
         self.inbox.close()
         self.held.close()
 

@@ -56,10 +56,10 @@ class TaskContext:
         task_index: This task's index among its component's tasks, from 0.
         tasks: The task ids of every component, ascending.
         open_message_ids: Of a spout with ``redelivers = False``: the ids of the messages that an earlier run
-            left open. acktree brings them back and tells their verdicts; the spout must not emit them again.
+            left open. acktree recovers them and delivers their verdicts; the spout must not emit them again.
         max_spout_pending: Of a spout: how many messages of this task may be open; None: any number.
         checkpoint_id: The same for all tasks of a checkpoint and in each run on it, another for another
-            checkpoint: what a task leaves at a server can be told by it from what others leave.
+            checkpoint: it distinguishes what a task leaves at a server from what others leave.
     """
 
     topology_name: str
@@ -76,7 +76,7 @@ class TaskContext:
     def now_ms(self) -> int:
         """The time, in milliseconds since 1970.
 
-        In a bolt: the clock of the micro-batch, which stands still while the micro-batch runs and is the same
+        In a bolt: the clock of the micro-batch, which is fixed while the micro-batch runs, and the same
         when it runs again. In a spout: the driver's clock at the last call of a hook. A ``LocalCluster``
         begins at 0, and its clock moves with ``advance``.
         """

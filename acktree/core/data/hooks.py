@@ -1,4 +1,4 @@
-"""Hooks: user code that is told what a task emits, executes, acks and fails, or that a worker begins.
+"""Hooks: user code that is called when a task emits, executes, acks or fails, or a worker begins.
 
 Source: Storm's ``ITaskHook`` and its info classes. Differences: system tuples are not seen, a hook that
 raises fails nothing, and of an ``ArrowBolt`` the info holds a batch.
@@ -151,8 +151,8 @@ class TaskHook:
     run again when Spark runs a task again: what must be exact is counted by ``context.register_counter``.
 
     ``bolt_execute`` is called when ``execute`` has returned or raised. What the tuples of a frame emitted,
-    acked and failed is told after the frame: first the emits, then acks and fails, in the order of the
-    tuples. A hook that raises is reported and fails nothing. A hook must not change what it is told of.
+    acked and failed is reported after the frame: first the emits, then acks and fails, in the order of the
+    tuples. A hook that raises is reported and fails nothing. A hook must not change what it is given.
     """
 
     def prepare(self, config: Any, context: TaskContext) -> None:  # noqa: ANN401  # a Config, of a room above

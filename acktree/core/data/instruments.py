@@ -42,7 +42,7 @@ class Increment:
     """What one metric of one task grew by.
 
     Attributes:
-        count: By how much a counter grew; how often a meter, timer or histogram was told something.
+        count: By how much a counter grew; how many values a meter, timer or histogram was given.
         sum: Of a histogram the sum of its values, of a timer in microseconds.
         value: The last value of a gauge; None if it was not set.
         buckets: Of a histogram or timer the number of values by bucket: see ``core/buckets.py``.

@@ -22,7 +22,7 @@ def _refuse_hook(hook: TaskHook) -> NoReturn:
 
 
 class TaskServices:
-    """What stands behind a :class:`TaskContext`.
+    """What a :class:`TaskContext` calls.
 
     Attributes:
         instruments: The metrics that the task registers.
@@ -46,7 +46,7 @@ class TaskServices:
         self.add_hook: Callable[[TaskHook], None] = _refuse_hook
 
     def __reduce__(self) -> tuple[type[TaskServices], tuple[()]]:
-        """A copy stands behind no task: it refuses hooks, and nobody reads its metrics."""
+        """A copy belongs to no task: it refuses hooks, and nobody reads its metrics."""
         return TaskServices, ()
 
     def close(self) -> None:

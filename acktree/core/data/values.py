@@ -142,7 +142,7 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
     >>> look(["a"]), look([b"a"])
     (True, False)
     """
-    looks = [] if schema is None else [_LOOKS.get(kind, _cannot_tell) for kind in schema.types]
+    looks = [] if schema is None else [_LOOKS.get(kind, _never_fits) for kind in schema.types]
 
     def fits_anywhere(values: Sequence[object]) -> bool:
         for value in values:  # with few values, all() of a generator takes three times as long
@@ -163,7 +163,7 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
     return fits_anywhere if schema is None else fits_types
 
 
-def _cannot_tell(value: object) -> bool:  # noqa: ARG001
+def _never_fits(value: object) -> bool:  # noqa: ARG001
     return False
 
 
@@ -314,7 +314,7 @@ def _kinds(column: Sequence[object]) -> set[type]:
 
 
 def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
-    """The values as ``durable.dumps_by_value`` writes them: nearly always plain pickles, one look tells."""
+    """The values as ``durable.dumps_by_value`` writes them. Nearly all are plain pickles."""
     with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         dumps = pickle.dumps
         plain = [None if value is None else dumps(value, protocol=5) for value in column]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from acktree.core.ids import Int64s
 from acktree.core.state.column_blobs import Numbers, StoredKeys
 
-__all__ = ["Change", "Extent", "Flags", "Marks", "Rows", "Span", "Where"]
+__all__ = ["Change", "Extent", "Flags", "Marks", "ReadBucket", "Rows", "Where"]
 
 Flags = npt.NDArray[np.bool_]
 Where = Int64s | slice
@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Span:
+class ReadBucket:
     """The slots of a bucket that was read, and its keys as they were stored."""
 
     first: int

@@ -26,7 +26,7 @@ from acktree.core.data.hashing import hash_column
 from acktree.core.ids import Int64s
 from acktree.core.state.buckets import bucket_of, buckets_of, divided
 from acktree.core.state.column_blobs import Numbers, StoredKeys, decoded, encoded
-from acktree.core.state.column_changes import Change, Extent, Flags, Marks, Rows, Span, Where
+from acktree.core.state.column_changes import Change, Extent, Flags, Marks, ReadBucket, Rows, Where
 from acktree.core.state.key_table import KeyTable, grown
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.errors import MisuseError
@@ -63,7 +63,7 @@ class ColumnTable:
         self._keys = KeyTable(self._kind)
         self._values: dict[str, Numbers] = {name: np.zeros(1, kind) for name, kind in self._fields.items()}
         self._alive: Flags = np.zeros(1, dtype=np.bool_)  # never empty, so that any slot can be looked at
-        self._spans: dict[int, Span] = {}
+        self._read_buckets: dict[int, ReadBucket] = {}
         self._marks = Marks.of(len(is_read))
         self._extent = Extent(0, is_read, unread)
         self._change: Change | None = None
@@ -259,13 +259,13 @@ class ColumnTable:
             self._read_some(numbers[first : first + _READ_AT_ONCE])
 
     def _read_some(self, numbers: Int64s) -> None:
-        extent, spans, keys, columns = self._extent, {}, [], []
+        extent, read, keys, columns = self._extent, {}, [], []
         first = extent.slots
         for number in numbers.tolist():
             blob = self._store.get(_bucket_name(number))
             if blob is not None:
                 stored, values = decoded(blob)
-                spans[number] = Span(first, stored)
+                read[number] = ReadBucket(first, stored)
                 keys.append(stored.column(self._kind))
                 columns.append(values)
                 first += stored.count
@@ -277,7 +277,7 @@ class ColumnTable:
             for name, parts in zip(self._fields, zip(*columns, strict=True), strict=True):
                 np.concatenate(parts, out=self._values[name][extent.slots : first], casting="unsafe")
             self._alive[extent.slots : first] = True
-        self._spans.update(spans)
+        self._read_buckets.update(read)
         self._extent = Extent(first, is_read, extent.unread - (first - extent.slots))
 
     # ---- store --------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class ColumnTable:
         if meta is None:
             self._finish()
             self._read(np.flatnonzero(~self._extent.is_read))  # from the earlier store
-            self._spans = {}
+            self._read_buckets = {}
             self._marks.reshaped[:] = True
         else:
             found = json.loads(meta)
@@ -300,11 +300,11 @@ class ColumnTable:
         self._divide()
         count, marks = len(self), self._marks
         kept = np.flatnonzero(marks.changed & ~marks.reshaped).tolist()
-        kept = [number for number in kept if number in self._spans]
+        kept = [number for number in kept if number in self._read_buckets]
         for number in kept:
-            span = self._spans[number]
-            rows = slice(span.first, span.first + span.keys.count)
-            self._put(number, span.keys, [column[rows] for column in self._values.values()])
+            bucket = self._read_buckets[number]
+            rows = slice(bucket.first, bucket.first + bucket.keys.count)
+            self._put(number, bucket.keys, [column[rows] for column in self._values.values()])
         is_left = marks.changed | marks.reshaped
         is_left[kept] = False
         self._save_by_key(is_left)
@@ -351,7 +351,7 @@ class ColumnTable:
         starts = np.searchsorted(numbers[rows], written).tolist()
         ends = np.searchsorted(numbers[rows], written, side="right").tolist()
         for number, start, end in zip(written.tolist(), starts, ends, strict=True):
-            self._spans.pop(number, None)
+            self._read_buckets.pop(number, None)
             if start < end:
                 part = StoredKeys.of(keys.slice(start, end - start))
                 self._put(number, part, [column[start:end] for column in values])

@@ -6,7 +6,7 @@ are two keys.
 
 Rules of this file
 ------------------
-1. The caller says how many slots there are. What stands behind them is not there: an ``append`` that was
+1. The caller says how many slots there are. Entries after them do not count: an ``append`` that was
    interrupted leaves nothing, and its entries are ignored.
 2. Keys are only added. A deleted key keeps its slot; the caller knows that it is deleted.
 3. No Python object is made for a key, except by :meth:`KeyTable.find_one`.

@@ -34,7 +34,7 @@ class UserMetric:
 
     Attributes:
         kind: counter, gauge, meter, timer or histogram.
-        count: The value of a counter; how often a meter, timer or histogram was told something.
+        count: The value of a counter; how many values a meter, timer or histogram was given.
         value: The last value of a gauge; for a component the sum of those of its tasks. None if never set.
         sum: The sum of a histogram's values, of a timer's durations in milliseconds.
         rates: Of a meter the events in a second, over the last 1, 5 and 15 minutes; else empty.

@@ -262,7 +262,7 @@ class RecordingHandCollector(TimingCollector):
             return
         rows, row = self._decide(tup, "acked")
         took_ms = self._age_ms(rows, row)
-        call.effects.append(lambda: self._settle(rows, row, took_ms))
+        call.effects.append(lambda: self._record_ack(rows, row, took_ms))
 
     def fail(self, tup: Tuple, reason: str = "") -> None:
         call = self._call("failed a tuple")
@@ -336,7 +336,7 @@ class RecordingHandCollector(TimingCollector):
             self._refuse_done(tup, doing, "acked or failed")
         return rows, row
 
-    def _settle(self, rows: InboundRows, row: int, took_ms: float | None) -> None:
+    def _record_ack(self, rows: InboundRows, row: int, took_ms: float | None) -> None:
         """Carry out an ack. A tuple that has failed meanwhile stays failed."""
         if rows.fate[row] != OPEN:
             return
@@ -347,7 +347,7 @@ class RecordingHandCollector(TimingCollector):
 
     def _ack_now(self, tup: Tuple) -> None:
         rows, row = self._open(tup, "acked")
-        self._settle(rows, row, self._age_ms(rows, row))
+        self._record_ack(rows, row, self._age_ms(rows, row))
 
     def _age_ms(self, rows: InboundRows, row: int) -> float | None:
         """How long it is since a tuple was first executed; None if that is not measured."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from time import perf_counter
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,13 @@ _NO_STREAM: Final = object()
 _NO_TUPLE: Final = "give the Tuple that execute() received, not its values"
 _NOT_OURS: Final = "keep tuples in attributes that the bolt `remembers`, and nowhere else"
 _DONE: Final = "ack or fail a tuple once, after everything that is anchored to it was emitted"
+
+
+class Collector(Protocol):
+    """What the engine asks of any kind of collector."""
+
+    def close(self) -> None:
+        """Refuse from now on whatever user code says."""
 
 
 class _Writer:

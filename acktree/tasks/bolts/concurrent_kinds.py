@@ -19,6 +19,7 @@ from acktree.core.data.reading import Column
 from acktree.core.state.store import StateStore
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.calls import Call, LentCollector, RecordingCollector, RecordingHandCollector, Unit
+from acktree.tasks.bolts.collectors import Collector
 from acktree.tasks.bolts.concurrency import run_calls
 from acktree.tasks.bolts.event_loop import ThreadCall, host
 from acktree.tasks.bolts.kinds import BasicBoltTask, HandBoltTask
@@ -26,7 +27,7 @@ from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, InboundRows, ack_open
 from acktree.tasks.bolts.steps import awaited, call_hook
-from acktree.tasks.bolts.task import BoltTask, Collector
+from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.bolts.turns import Turns
 from acktree.topology.component import Component
 
@@ -121,11 +122,11 @@ class ConcurrentTask(BoltTask):
         self.outputs.monitor.sending()
         for unit in units:
             self._emit(unit)
-        changed = self._raised_by(self.guard.check_all)
+        changed = self.results.raised_by(self.guard.check_all)
         for unit in units:
             self._take_effect(unit)
             if changed is not None:
-                self.raised(unit.rows, np.arange(len(unit.calls)), changed)
+                self.results.raised(unit.rows, np.arange(len(unit.calls)), changed)
         for unit in units:
             self._conclude(unit)
         self.outputs.monitor.end()
@@ -135,7 +136,7 @@ class ConcurrentTask(BoltTask):
         for call in unit.calls:
             self.turn_to(call)
             for emit in call.emits:
-                call.error = self._raised_by(emit) or call.error
+                call.error = self.results.raised_by(emit) or call.error
         self.route_emitted(unit.rows)
 
     def _take_effect(self, unit: Unit) -> None:
@@ -144,7 +145,7 @@ class ConcurrentTask(BoltTask):
             for effect in call.effects:
                 effect()
             if call.error is not None:
-                self.raised(unit.rows, np.array([call.row]), call.error)
+                self.results.raised(unit.rows, np.array([call.row]), call.error)
 
     def _conclude(self, unit: Unit) -> None:
         """Ack what is acked by the engine, and count."""
@@ -154,14 +155,14 @@ class ConcurrentTask(BoltTask):
         if rows.traced is not None:
             for call in unit.calls:
                 rows.traced.note_call(call.row, call.began, call.spent_ms)
-        self._count_executed(rows, unit.spent_ms)
-        if self.watch is not None:
+        self.results.count_executed(rows, unit.spent_ms)
+        if self.results.watch is not None:
             for call in unit.calls:
-                self.watch.executed(rows, call.row, call.spent_ms)
+                self.results.watch.executed(rows, call.row, call.spent_ms)
         if self.acks:
             acked_ms = [call.spent_ms for call in unit.calls if rows.fate[call.row] == ACKED]
-            self.count_processed(rows, sum(acked_ms), len(acked_ms))
-        self.report_acked(rows)
+            self.results.count_processed(rows, sum(acked_ms), len(acked_ms))
+        self.results.report_acked(rows)
         self._close(rows)
 
     def turn_to(self, call: Call) -> None:

@@ -176,9 +176,9 @@ class ThreadCall:
         if raised is None:
             self.result.set_result(None)
         elif isinstance(raised, StopIteration):  # a future refuses it
-            told = RuntimeError("execute raised StopIteration")
-            told.__cause__ = raised
-            self.result.set_exception(told)
+            reported = RuntimeError("execute raised StopIteration")
+            reported.__cause__ = raised
+            self.result.set_exception(reported)
         else:
             self.result.set_exception(raised)
 

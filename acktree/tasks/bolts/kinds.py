@@ -19,11 +19,17 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import native_batch
 from acktree.core.ids import mix64
 from acktree.errors import ProtocolError
-from acktree.tasks.bolts.collectors import ArrowCollector, BasicCollector, HandCollector, TimingCollector
+from acktree.tasks.bolts.collectors import (
+    ArrowCollector,
+    BasicCollector,
+    Collector,
+    HandCollector,
+    TimingCollector,
+)
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
-from acktree.tasks.bolts.task import BoltTask, Collector
+from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.bolts.watch import BoltWatch
 
 
@@ -41,8 +47,8 @@ class BasicBoltTask(BoltTask):
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         collector, execute = self.collector, self.bolt.execute
-        if self.watch is not None:
-            execute = _watched(execute, self.watch, rows)
+        if self.results.watch is not None:
+            execute = _watched(execute, self.results.watch, rows)
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
         mark = self.outputs.monitor.mark
@@ -56,7 +62,7 @@ class BasicBoltTask(BoltTask):
             try:
                 execute(tup, collector)
             except Exception as error:  # noqa: BLE001  # user code
-                self.raised(rows, np.array([row]), error)
+                self.results.raised(rows, np.array([row]), error)
             if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
                 self.blame(rows, row)
         self.watch_all(rows)
@@ -65,7 +71,7 @@ class BasicBoltTask(BoltTask):
 
     def measure(self, rows: InboundRows, spent_ms: float) -> None:
         acked = rows.fate.count(ACKED)  # each when its own execute returned
-        self.count_processed(rows, spent_ms * acked / len(rows.fate), acked)
+        self.results.count_processed(rows, spent_ms * acked / len(rows.fate), acked)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows, self.collector.row = rows, -1
@@ -102,8 +108,8 @@ class HandBoltTask(BoltTask):
         execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
         if isinstance(self.collector, TimingCollector):
             execute = _timed(execute, rows)
-        if self.watch is not None:
-            execute = _watched(execute, self.watch, rows)
+        if self.results.watch is not None:
+            execute = _watched(execute, self.results.watch, rows)
         rows.came_ms = self.outputs.clock_ms
         mark = self.outputs.monitor.mark
         self.collector.rows = rows
@@ -116,7 +122,7 @@ class HandBoltTask(BoltTask):
             try:
                 execute(tup)
             except Exception as error:  # noqa: BLE001  # user code
-                self.raised(rows, np.array([row]), error)
+                self.results.raised(rows, np.array([row]), error)
             if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
                 self.blame(rows, row)
         self.watch_all(rows)
@@ -142,10 +148,10 @@ class HandBoltTask(BoltTask):
         elsewhere = list(self.collector.elsewhere.values())
         self.collector.elsewhere.clear()
         for others in elsewhere:
-            self.report_acked(others)
+            self.results.report_acked(others)
         if isinstance(self.collector, TimingCollector):
             for acked, took_ms in self.collector.took.items():
-                self.count_processed(acked, sum(took_ms), len(took_ms))
+                self.results.count_processed(acked, sum(took_ms), len(took_ms))
             self.collector.took.clear()
 
 
@@ -171,23 +177,23 @@ class ArrowBoltTask(BoltTask):
         collector.row_count, collector.failed = count, {}
         began = perf_counter()
         for call in (lambda: self._execute_batch(frame.values), self.guard.check_all):
-            error = self._raised_by(call)
+            error = self.results.raised_by(call)
             if error is not None:
-                self.raised(rows, np.arange(count), error)
-        if self.watch is not None:
-            self.watch.executed_batch(rows, frame.values, (perf_counter() - began) * 1000)
+                self.results.raised(rows, np.arange(count), error)
+        if self.results.watch is not None:
+            self.results.watch.executed_batch(rows, frame.values, (perf_counter() - began) * 1000)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:
                 by_reason.setdefault(reason, []).append(row)
         for reason, which in by_reason.items():
-            self.fail_rows(rows, np.array(sorted(which)), None, reason)
+            self.results.fail(rows, np.array(sorted(which)), None, reason)
         if not self.flushes:
             ack_open(rows)
 
     def measure(self, rows: InboundRows, spent_ms: float) -> None:
         acked = rows.fate.count(ACKED)  # all when the batch was through
-        self.count_processed(rows, spent_ms * acked, acked)
+        self.results.count_processed(rows, spent_ms * acked, acked)
 
     def _execute_batch(self, values: pa.RecordBatch) -> None:
         self.bolt.execute_batch(values, self.collector)
@@ -211,16 +217,16 @@ class ArrowBoltTask(BoltTask):
 
 
 def _watched(execute: Callable[..., None], watch: BoltWatch, rows: InboundRows) -> Callable[..., None]:
-    """``execute``, telling task hooks of each call when it has returned or raised."""
+    """``execute``; task hooks are called after each call has returned or raised."""
 
-    def telling(tup: Tuple, *given: object) -> None:
+    def executed(tup: Tuple, *given: object) -> None:
         row, began = tup._row, perf_counter()  # noqa: SLF001
         try:
             execute(tup, *given)
         finally:
             watch.executed(rows, row, (perf_counter() - began) * 1000)
 
-    return telling
+    return executed
 
 
 def _timed(execute: Callable[[Tuple], None], rows: InboundRows) -> Callable[[Tuple], None]:

@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. A tuple in remembered state is saved as a name. What it is and what it still owes (edges, ordinal, done)
-   stands once, in the table of held tuples, however many copies of the name there are.
+   is stored once, in the table of held tuples, however many copies of the name there are.
 2. The table is saved with the state, in the same commit; what cannot be saved whole changes nothing.
 3. A held tuple that no remembered value names any more can never be acked: it is dropped, and times out.
 

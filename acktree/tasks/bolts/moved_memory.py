@@ -140,7 +140,7 @@ def _opened(name: str, task: int, remembers: Sequence[str], store: StateStore) -
         memory.restore(held)
         for value in vars(held).values():
             if isinstance(value, StoredState):
-                list(value)  # all of it, while an error can be told
+                list(value)  # read all of it here, where an error can be reported
     except Exception as error:
         raise CheckpointError(
             f"what task {task} of bolt {name!r} remembers cannot be read: {type(error).__name__}: {error}",

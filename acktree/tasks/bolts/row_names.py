@@ -5,8 +5,8 @@ as the same frames come again. It does not stay valid for a frame made by a bolt
 is left out, or the bolt emits other tuples in the next run, the following rows have other positions.
 
 So a row also has a name by message: the emitting component, the stream, the executing task, the roots of the
-row, and the number of earlier rows with the same roots. Untracked rows have no roots; only their order tells
-them apart.
+row, and the number of earlier rows with the same roots. Untracked rows have no roots: their order alone
+distinguishes them.
 
 Storm has no counterpart.
 """

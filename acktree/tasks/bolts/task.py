@@ -2,9 +2,9 @@
 
 Rules of this file
 ------------------
-1. User code is only called here (bolts) and in ``spout_task`` (spouts), and whatever it raises is data: the
+1. User code is only called here (bolts) and in ``tasks/spouts`` (spouts), and whatever it raises is data: the
    tuples at hand fail with it, the others go on.
-2. What was emitted, acked or remembered before an exception stands; FAILED wins over an ack before it.
+2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
 4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
 
@@ -14,10 +14,10 @@ Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -28,47 +28,26 @@ from acktree.core.data.frames import Frame
 from acktree.core.data.hooks import TaskHook
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
-from acktree.core.ids import Int64s
 from acktree.core.state.store import Below, StateStore
-from acktree.core.tracking.verdicts import FailureCause
-from acktree.errors import (
-    AcktreeError,
-    BoltError,
-    ExecuteTimeoutError,
-    KilledWorkerError,
-    MisuseError,
-    ProtocolError,
-)
-from acktree.tasks.bolts.forgotten import Left, error_of, tracked_among
+from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.bolts.collectors import Collector
+from acktree.tasks.bolts.forgotten import Left, tracked_among
+from acktree.tasks.bolts.forgotten import error_of as forgotten_error
 from acktree.tasks.bolts.guard import FlushGuard, Guard
+from acktree.tasks.bolts.left_out import error_of as left_out_error
+from acktree.tasks.bolts.left_out import parts_of
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.pieces import pieces_of
-from acktree.tasks.bolts.router import Emission, Router
+from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.row_names import Names
-from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows, account_of, ack_open, open_among
-from acktree.tasks.bolts.tracing import note_reason
+from acktree.tasks.bolts.row_results import RowResults
+from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among
 from acktree.tasks.bolts.watch import BoltWatch, columns_to_show, watch_of
-from acktree.tasks.failures import failure_of
 from acktree.tasks.own_metrics import grown_metrics, task_services
-from acktree.texts import error_text
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
-KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
-    FailureCause.KILLED_WORKER: KilledWorkerError,
-    FailureCause.HUNG: ExecuteTimeoutError,
-}
-"""What a tuple fails with that is not executed any more."""
-_MEND: Final = "run the bolt on this tuple alone, outside of Spark, to see what it does"
-
-
-class Collector(Protocol):
-    """What the engine asks of any kind of collector."""
-
-    def close(self) -> None:
-        """Refuse from now on whatever user code says."""
 
 
 class BoltTask(ABC):
@@ -85,7 +64,7 @@ class BoltTask(ABC):
 
     def __init__(
         self,
-        bolt: Any,  # noqa: ANN401  # it quacks as its kind does, which the kinds of task know
+        bolt: Any,  # noqa: ANN401  # each kind of task has its own kind of bolt
         component: Component,
         task: int,
         outputs: Outputs,
@@ -100,7 +79,7 @@ class BoltTask(ABC):
         self.component, self.task, self.outputs = component, task, outputs
         self.plan = outputs.plan
         self.outlets = Outlets(component, outputs.plan)
-        self.router = Router(component, task, outputs)
+        self.results = RowResults(component, task, outputs, is_batch=not self.decodes)
         self.memory: TaskMemory | None = None
         self.unsavable: Exception | None = None
         """Why what the bolt remembers must not be saved in this micro-batch."""
@@ -117,12 +96,11 @@ class BoltTask(ABC):
         self.services = task_services(self.plan.worker.resources)
         clock = Clock(outputs.clock_ms)
         self.context = self.plan.context(component, task, clock, self.services)
-        self.watch: BoltWatch | None = watch_of(self.plan, self.context, self._report, acks=self.acks)
-        """Tells task hooks; None without hooks."""
+        self.results.watch = watch_of(self.plan, self.context, self.results.error, acks=self.acks)
         if self.broken is None:
-            self.broken = self._raised_in("prepare", lambda: self._begin(store))
+            self.broken = self.results.raised_in("prepare", lambda: self._begin(store))
         else:
-            self._report(self.broken)
+            self.results.error(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
         self.services.add_hook = self._add_hook
@@ -144,9 +122,9 @@ class BoltTask(ABC):
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)
 
     def _add_hook(self, hook: TaskHook) -> None:
-        if self.watch is None:
-            self.watch = BoltWatch(self.plan, self.context, self._report, acks=self.acks)
-        self.watch.add(hook)
+        if self.results.watch is None:
+            self.results.watch = BoltWatch(self.plan, self.context, self.results.error, acks=self.acks)
+        self.results.watch.add(hook)
 
     @abstractmethod
     def make_collector(self) -> Collector:
@@ -163,20 +141,13 @@ class BoltTask(ABC):
     def measure(self, rows: InboundRows, spent_ms: float) -> None:
         """Count how long what was acked took from its execute to its ack. All rows took ``spent_ms``."""
 
-    def count_processed(self, rows: InboundRows, total_ms: float, acked: int) -> None:
-        """Count tuples of a stream that were processed, and the time that they took together."""
-        if rows.component != "__system":
-            source = f"{rows.component}:{rows.stream}"
-            counters = self.outputs.counters
-            counters.add_latency(self.component.id, self.task, source, "process_ms", total_ms, acked)
-
     @abstractmethod
     def call_tick(self, rows: InboundRows) -> None:
         """Call the bolt's own ``tick``."""
 
     @abstractmethod
     def call_flush(self, rows: InboundRows) -> None:
-        """Call the bolt's own ``flush``. ``rows``: stand for the frame at hand, and belong to no message."""
+        """Call the bolt's own ``flush``. ``rows`` replace a frame's rows and belong to no message."""
 
     def call_cleanup(self) -> None:
         """Call the bolt's own ``cleanup``."""
@@ -191,21 +162,15 @@ class BoltTask(ABC):
         if self.broken is not None:
             self._run(frame, (), self.broken)
             return
-        monitor, count = self.outputs.monitor, len(frame.lineage)
-        names = monitor.names_of(frame, self.task, moves=self._is_made_here(frame))
-        left_out = {left.row: left for left in monitor.left_out(names)}
-        borders = {0, count, *monitor.cuts(names)}
-        for row in left_out:
-            borders |= {row, row + 1}
-        for start, end in pairwise(sorted(borders)):
-            part = frame if end - start == count else frame.rows(np.arange(start, end))
-            left = left_out.get(start)
+        monitor = self.outputs.monitor
+        all_names = monitor.names_of(frame, self.task, moves=self._is_made_here(frame))
+        for part, names, left in parts_of(frame, all_names, monitor):
             if left is None:
-                self._run_marked(part, names.part(start, end))
+                self._run_marked(part, names)
             else:
-                error = KILLERS[left.cause](left.reason, f"bolt {self.component.id!r}", _MEND)
+                error = left_out_error(left, self.component.id)
                 self._run(part, (), error)
-                self._report(error)
+                self.results.error(error)
 
     def _is_made_here(self, frame: Frame) -> bool:
         """Whether a bolt of this level made a frame: it may make another one when the level runs again."""
@@ -234,7 +199,7 @@ class BoltTask(ABC):
             if count <= 1:
                 refused = self._with_place(error, frame)
                 self._run(frame, (), refused)
-                self._report(refused)
+                self.results.error(refused)
                 return
         else:
             self._run_part(given, columns, names)
@@ -244,16 +209,16 @@ class BoltTask(ABC):
 
     def _with_place(self, error: MisuseError, frame: Frame) -> MisuseError:
         where = f"tuples of {frame.component!r}, stream {frame.stream!r}, for {self.component.id!r}"
-        told = MisuseError(error.what, f"{error.where}, {where}", error.fix)
-        told.__cause__ = error
-        return told
+        reported = MisuseError(error.what, f"{error.where}, {where}", error.fix)
+        reported.__cause__ = error
+        return reported
 
     def _run_part(self, frame: Frame, columns: Sequence[Column], names: Names) -> None:  # noqa: ARG002  # marked before
         """Run a frame that can be given to the bolt."""
         self._run(frame, columns, None)
 
     def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
-        if refused is not None and self.watch is not None:
+        if refused is not None and self.results.watch is not None:
             columns = columns_to_show(frame)
         rows = self._account(frame, columns)
         started = perf_counter()
@@ -261,11 +226,11 @@ class BoltTask(ABC):
             self.execute(frame, rows)
             self.outputs.monitor.sending()
         else:
-            self.fail_rows(rows, np.arange(len(rows.lineage)), refused)
+            self.results.fail(rows, np.arange(len(rows.lineage)), refused)
         spent_ms = (perf_counter() - started) * _MS
         if rows.traced is not None:
             rows.traced.note_batch(started, spent_ms)
-        self._count_executed(rows, spent_ms)
+        self.results.count_executed(rows, spent_ms)
         self.measure(rows, spent_ms)
         self.send(rows)
         self._close(rows)
@@ -283,99 +248,92 @@ class BoltTask(ABC):
             self.started.append(perf_counter())
         return rows
 
-    def _count_executed(self, rows: InboundRows, spent_ms: float) -> None:
-        counters, count, source = self.outputs.counters, len(rows.lineage), f"{rows.component}:{rows.stream}"
-        counters.add(self.component.id, self.task, source, "executed", count)
-        counters.add_latency(self.component.id, self.task, source, "execute_ms", spent_ms, count)
-
     def _close(self, rows: InboundRows) -> None:
         """Called when rows were executed, and what they emitted and acked was sent."""
         if not self.acks and OPEN in rows.fate:
             self.left_open.append(rows)
-        source = f"{rows.component}:{rows.stream}"
-        self.outputs.counters.add(self.component.id, self.task, source, "failed", rows.fate.count(FAILED))
-        if self.watch is not None and self.memory is None and not self.flushes:
-            self.watch.forget(rows)
+        self.results.count(rows, "failed", rows.fate.count(FAILED))
+        if self.results.watch is not None and self.memory is None and not self.flushes:
+            self.results.watch.forget(rows)
 
     def tick(self, secs: float) -> None:
-        """Let the bolt tick; what it emits hangs on nothing, what it raises is reported."""
+        """Let the bolt tick; what it emits has no anchor, what it raises is reported."""
         if self.broken is not None:
             return
         rows = InboundRows.of_clock(secs)
         rows.owner = self.owner
         for call in (lambda: self.call_tick(rows), self.guard.check_all):
-            self._raised_in("tick", call)
+            self.results.raised_in("tick", call)
         self.send(rows)
 
     def flush(self) -> None:
         """Let the bolt flush. Then the engine acks what is open; or fails it, if ``flush`` raised."""
         rows = InboundRows.of_clock(0)
         rows.owner = self.owner
-        error = self._raised_in("flush", lambda: self.call_flush(rows))
+        error = self.results.raised_in("flush", lambda: self.call_flush(rows))
         if error is None and isinstance(self.guard, FlushGuard):
-            error = self._raised_in("flush", self.guard.check_flushed)
+            error = self.results.raised_in("flush", self.guard.check_flushed)
         unfit = self.send(rows)
         if error is None and unfit and self.acks:
             error = unfit[0].error
         for given, started in zip(self.seen, self.started, strict=True):
-            self._settle_flushed(given, error, started)
+            self._close_flushed(given, error, started)
 
-    def _settle_flushed(self, rows: InboundRows, error: Exception | None, started: float) -> None:
+    def _close_flushed(self, rows: InboundRows, error: Exception | None, started: float) -> None:
         """Fail or ack what is still open of some rows. ``error``: what ``flush`` raised."""
         still_open = np.flatnonzero(np.frombuffer(rows.fate, dtype=np.uint8) == OPEN)
         if error is not None:
-            self.fail_rows(rows, still_open, error)
-            source = f"{rows.component}:{rows.stream}"
-            self.outputs.counters.add(self.component.id, self.task, source, "failed", len(still_open))
+            self.results.fail(rows, still_open, error)
+            self.results.count(rows, "failed", len(still_open))
         elif self.acks:
             ack_open(rows)
-            self.count_processed(rows, (perf_counter() - started) * _MS * len(still_open), len(still_open))
-            self.report_acked(rows)
+            count = len(still_open)
+            self.results.count_processed(rows, (perf_counter() - started) * _MS * count, count)
+            self.results.report_acked(rows)
 
     def finish(self) -> None:
-        """Flush, save what is remembered and let go of the bolt.
+        """Flush, save what the bolt remembers, and clean up.
 
         Raises:
             BaseException: The state store did: then nothing of this micro-batch counts, and it is run again.
         """
         if self.broken is None:
             self._finish()
-        if self.watch is not None:
-            self.watch.end()
-        self.outputs.metrics(self.component.id, self.task, grown_metrics(self.services, self._report))
+        if self.results.watch is not None:
+            self.results.watch.end()
+        self.outputs.metrics(self.component.id, self.task, grown_metrics(self.services, self.results.error))
 
     def _finish(self) -> None:
         if self.flushes:
             self.flush()
         memory = self.memory
         if memory is not None:
-            error = self.unsavable or self._raised_by(lambda: memory.draft(self.bolt))
+            error = self.unsavable or self.results.raised_by(lambda: memory.draft(self.bolt))
             if error is None:
-                self._tell_forgotten(memory.forgotten(self.left_open))
+                self._report_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
             else:
                 self._fail_unsaved(memory, error)
         elif self.left_open:
-            self._tell_forgotten((rows, open_among(rows)) for rows in self.left_open)
+            self._report_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
-        self._raised_in("cleanup", self.call_cleanup)
+        self.results.raised_in("cleanup", self.call_cleanup)
 
     def moved_tuples(self) -> Sequence[tuple[InboundRows, int]]:
         """Tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
         return () if self.memory is None else self.memory.moved_tuples()
 
-    def _tell_forgotten(self, left: Iterable[Left]) -> None:
+    def _report_forgotten(self, left: Iterable[Left]) -> None:
         """Report tuples that nobody can ack any more; fail them if the configuration says so."""
         forgotten = [*tracked_among(left)]
         if not forgotten:
             return
-        error = error_of(forgotten, self.component.id, self.task)
-        self._report(error)
+        error = forgotten_error(forgotten, self.component.id, self.task)
+        self.results.error(error)
         for rows, which in forgotten:
             if self.plan.config.fail_forgotten:
-                self.fail_rows(rows, np.array(which), error)
-                source = f"{rows.component}:{rows.stream}"
-                self.outputs.counters.add(self.component.id, self.task, source, "failed", len(which))
+                self.results.fail(rows, np.array(which), error)
+                self.results.count(rows, "failed", len(which))
             else:
                 self.outputs.forgotten(self.component.id, rows.lineage.roots_of(np.array(which)))
 
@@ -387,130 +345,47 @@ class BoltTask(ABC):
         again.
         """
         for rows in self.seen:
-            self.fail_rows(rows, np.arange(len(rows.lineage)), error)
+            self.results.fail(rows, np.arange(len(rows.lineage)), error)
         for rows, row in memory.moved_tuples():
             if rows.fate[row] != FAILED:
-                self._count_failed_elsewhere(rows)
-            self.fail_rows(rows, np.array([row]), error)
-        self._report(error)
-
-    def _count_failed_elsewhere(self, rows: InboundRows) -> None:
-        """Count one failed tuple of other rows than those at hand, whose failures are counted together."""
-        source = f"{rows.component}:{rows.stream}"
-        self.outputs.counters.add(self.component.id, self.task, source, "failed", 1)
+                self.results.count(rows, "failed", 1)  # rows at hand are counted together
+            self.results.fail(rows, np.array([row]), error)
+        self.results.error(error)
 
     @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
         """What was emitted since last asked, and what of it cannot travel."""
 
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
-        """Route what was emitted over these rows, then tell the acker what was acked.
+        """Route what was emitted over these rows, then report to the acker what was acked.
 
         Returns:
             What could not be sent; what it was anchored to has failed.
         """
         unfit = self.route_emitted(rows)
-        self.report_acked(rows)
+        self.results.report_acked(rows)
         return unfit
 
     def route_emitted(self, rows: InboundRows) -> Sequence[Unfit]:
-        """Route what was emitted over these rows, before any of them is reported as acked.
+        """Route what was emitted over these rows.
 
         Returns:
             What could not be sent; what it was anchored to has failed.
         """
-        emissions, unfit = self.emissions()
-        for emission in (piece for each in emissions for piece in pieces_of(each)):
-            chosen = None if self.watch is None else self.watch.chosen
-            for emitted, error in self.router.route(emission, rows, chosen).items():
-                anchors = emission.joins.get(emitted, ())
-                unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
-            if self.watch is not None:
-                self.watch.emitted(emission, is_batch=not self.decodes)
-        for refused in unfit:
-            self._refuse(refused, rows)
-        return unfit
-
-    def report_acked(self, rows: InboundRows) -> None:
-        """Tell the acker which rows were acked since it was told last."""
-        if self.watch is not None:
-            self.watch.settled(rows)
-        acked = rows.fate.count(ACKED)
-        if acked and rows.component != "__system":
-            source = f"{rows.component}:{rows.stream}"
-            self.outputs.counters.add(self.component.id, self.task, source, "acked", acked)
-        deltas = rows.newly_acked()
-        if deltas is not None:
-            self.outputs.ack(*deltas)
-
-    def fail_rows(self, rows: InboundRows, which: Int64s, error: Exception | None, reason: str = "") -> None:
-        """Fail rows, all for one reason, whatever was said of them before."""
-        if self.watch is not None:
-            self.watch.note(rows)
-        for row in which.tolist():
-            rows.fate[row] = FAILED
-        failure = failure_of(error, self.component.id, reason)
-        note_reason(rows, which.tolist(), failure)
-        self.outputs.fail(rows.lineage.roots_of(which), failure)
+        return self.results.route(*self.emissions(), rows)
 
     def blame(self, rows: InboundRows, row: int) -> None:
         """Something that is watched may have changed: if it has, the tuple that did it fails."""
         try:
             self.guard.check()
         except MisuseError as error:
-            self.raised(rows, np.array([row]), error)
+            self.results.raised(rows, np.array([row]), error)
 
     def watch_all(self, rows: InboundRows) -> None:
         """After a frame: the same for what is too large to be looked at each time."""
-        error = self._raised_by(self.guard.check_all)
+        error = self.results.raised_by(self.guard.check_all)
         if error is not None:
-            self.raised(rows, np.arange(len(rows.lineage)), error)
-
-    def raised(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
-        """User code raised over these rows: they fail, and it is reported."""
-        self.fail_rows(rows, which, error)
-        self._report(error)
-
-    def _refuse(self, unfit: Unfit, rows: InboundRows) -> None:
-        """An emitted tuple cannot be delivered: what it hangs on fails."""
-        for anchor in unfit.anchors:
-            anchored, row = account_of(anchor)
-            if anchored is not rows and anchored.fate[row] != FAILED and not anchor.is_tick:
-                self._count_failed_elsewhere(anchored)
-            self.fail_rows(anchored, np.array([row]), unfit.error)
-        if unfit.parent >= 0:
-            self.fail_rows(rows, np.array([unfit.parent]), unfit.error)
-        self._report(unfit.error)
-
-    def _raised_in(self, hook: str, call: Callable[[], None]) -> Exception | None:
-        """What a hook raised that has no tuple to blame; reported with the hook's name."""
-        self.outputs.monitor.enter(self.component, hook)
-        error = self._raised_by(call)
-        self.outputs.monitor.end()
-        if error is None or isinstance(error, AcktreeError):  # ours say where already
-            told = error
-        else:
-            told = BoltError(
-                f"bolt {self.component.id!r} raised in {hook}(): {error_text(error)}",
-                f"task {self.task}",
-                "mend what the exception says; the topology goes on, and the hook is called again",
-            )
-            told.__cause__ = error
-        if told is not None:
-            self._report(told)
-        return error
-
-    def _raised_by(self, call: Callable[[], None]) -> Exception | None:
-        try:
-            call()
-        except ProtocolError:
-            raise
-        except Exception as error:  # noqa: BLE001  # user code
-            return error
-        return None
-
-    def _report(self, error: Exception) -> None:
-        self.outputs.error(self.component.id, self.task, failure_of(error, self.component.id))
+            self.results.raised(rows, np.arange(len(rows.lineage)), error)
 
 
 def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:

@@ -190,8 +190,18 @@ class Tracer:
         for component, task, rows, row in held:
             for each, root, edge in _listed(sampled_pairs(rows.lineage, self.rate)):
                 if each == row:
-                    told = (root, edge, component, task, self._start_ms, None, 1, _fate_of(rows, row), "")
-                    self._executions.append(json.dumps(told))
+                    execution = (
+                        root,
+                        edge,
+                        component,
+                        task,
+                        self._start_ms,
+                        None,
+                        1,
+                        _fate_of(rows, row),
+                        "",
+                    )
+                    self._executions.append(json.dumps(execution))
 
     def _execution(
         self, component: str, task: int, rows: InboundRows, traced: TracedRows, pair: TracedRow
@@ -199,13 +209,13 @@ class Tracer:
         row = pair.row
         began = traced.began.get(row)
         took_ms = traced.took_ms.get(row)
-        told = (
+        execution = (
                 pair.root, pair.edge, component, task,
                 self._start_ms if began is None else self._at_ms(began),
                 0 if took_ms is None else round(took_ms, 3),
                 traced.together, _fate_of(rows, row), traced.reasons.get(row, ""),
         )  # fmt: skip
-        self._executions.append(json.dumps(told))
+        self._executions.append(json.dumps(execution))
 
     def _count_surplus(self, component: str, task: int, rows: InboundRows, traced: TracedRows) -> None:
         failed: Counter[int] = Counter()
@@ -217,7 +227,7 @@ class Tracer:
                 self._more[pair.root, component] += 1
 
     def _at_ms(self, moment: float) -> int:
-        """A moment of the stopwatch as a time. Where the clock stands still, as in a test, so does this."""
+        """A moment of the stopwatch as a time; always the start where the clock is fixed, as in a test."""
         if self._now_ms() == self._start_ms:
             return self._start_ms
         return self._start_ms + round((moment - self._start) * 1000)

@@ -1,4 +1,4 @@
-"""What task hooks are told of one bolt task.
+"""The calls of task hooks for one bolt task.
 
 Most is read off the accounts of the rows after each frame, so that a task without hooks pays one test a
 frame: which rows were acked or failed since the account was read last, and what was routed to which tasks.
@@ -83,12 +83,12 @@ class BoltWatch:
         self._task, self._acks = context.task_id, acks
         self._calls = HookCalls(plan.config, context, report, plan.reported)
         self._rows: dict[int, InboundRows] = {}
-        self._told: dict[int, bytearray] = {}
+        self._reported: dict[int, bytearray] = {}
         self._spent: defaultdict[int, dict[int, float]] = defaultdict(dict)
         self._batches: dict[int, tuple[pa.RecordBatch, float]] = {}
 
     def add(self, hook: TaskHook) -> None:
-        """Prepare a hook and tell it what happens from now on."""
+        """Prepare a hook and call it for all that follows."""
         self._calls.add(hook)
 
     def executed(self, rows: InboundRows, row: int, spent_ms: float) -> None:
@@ -120,34 +120,34 @@ class BoltWatch:
             self._calls.emit(EmitInfo(tuple(values), emission.stream, task, tuple(sorted(targets_of))))
 
     def note(self, rows: InboundRows) -> None:
-        """Rows have failed, or will; told at the end of the micro-batch, if not before."""
+        """Rows have failed, or are about to; reported at the end of the micro-batch, if not before."""
         self._note(rows)
 
-    def settled(self, rows: InboundRows) -> None:
-        """Tell what was acked and failed of some rows since they were told last."""
+    def report(self, rows: InboundRows) -> None:
+        """Call the hooks for rows that were acked or failed since the last report of them."""
         if rows.component == "__system":
             return
         key = self._note(rows)
-        told = self._told[key]
-        fate, known = np.frombuffer(rows.fate, dtype=np.uint8), np.frombuffer(told, dtype=np.uint8)
+        reported = self._reported[key]
+        fate, known = (np.frombuffer(each, dtype=np.uint8) for each in (rows.fate, reported))
         acked = np.flatnonzero((fate == ACKED) & (known == OPEN))
         failed = np.flatnonzero((fate == FAILED) & (known != FAILED))
         del known
         for row in acked.tolist():
-            told[row] = ACKED
+            reported[row] = ACKED
         for row in failed.tolist():
-            told[row] = FAILED
+            reported[row] = FAILED
         if key in self._batches:
-            self._tell_batch(key, acked, failed)
+            self._report_batch(key, acked, failed)
             return
         spent, task = self._spent.get(key, {}), self._task
         for row in sorted((*acked.tolist(), *failed.tolist())):
-            if told[row] == ACKED:
+            if reported[row] == ACKED:
                 self._calls.bolt_ack(BoltAckInfo(rows.handle(row), task, spent.get(row)))
             else:
                 self._calls.bolt_fail(BoltFailInfo(rows.handle(row), task, spent.get(row)))
 
-    def _tell_batch(self, key: int, acked: Int64s, failed: Int64s) -> None:
+    def _report_batch(self, key: int, acked: Int64s, failed: Int64s) -> None:
         (batch, spent_ms), task = self._batches[key], self._task
         if len(acked):
             mine = batch if len(acked) == batch.num_rows else batch.take(pa.array(acked))
@@ -157,16 +157,16 @@ class BoltWatch:
             self._calls.bolt_fail(BoltFailInfo(None, task, spent_ms, mine, len(failed)))
 
     def end(self) -> None:
-        """The micro-batch is over: tell what failed late, then let the hooks go."""
+        """The micro-batch is over: report what failed late, then clean up the hooks."""
         for rows in list(self._rows.values()):
-            self.settled(rows)
+            self.report(rows)
         self._calls.cleanup()
 
     def forget(self, rows: InboundRows) -> None:
         """A frame is done: let go of its account if all of it was acked, and nothing can fail it any more."""
         key = id(rows)
         if key in self._rows and not (OPEN in rows.fate or FAILED in rows.fate):
-            del self._rows[key], self._told[key]
+            del self._rows[key], self._reported[key]
             self._spent.pop(key, None)
             self._batches.pop(key, None)
 
@@ -174,5 +174,5 @@ class BoltWatch:
         key = id(rows)  # they are kept here, so no others get that number
         if key not in self._rows:
             self._rows[key] = rows
-            self._told[key] = bytearray(len(rows.fate))
+            self._reported[key] = bytearray(len(rows.fate))
         return key

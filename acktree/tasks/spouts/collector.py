@@ -100,13 +100,15 @@ class SpoutCollector(SpoutOutputCollector):
     def pending_count(self) -> int:
         return self._open_count()
 
-    def fill(self, next_tuple: Callable[[], None], enough: int, room: int, mail: Sized, until: float) -> None:
+    def fill(
+        self, next_tuple: Callable[[], None], enough: int, room: int, verdicts: Sized, until: float
+    ) -> None:
         """Ask a spout once, and again while it emits something each time.
 
         Args:
             enough: At most until this number waits to be taken.
             room: At most until this number of tracked messages waits to be taken.
-            mail: Or until there is some; looked at after each call that emitted.
+            verdicts: Or until there are some; looked at after each call that emitted.
             until: Or until then, as ``time.monotonic()`` counts; asked as often, for a spout may be slow.
 
         Raises:
@@ -119,7 +121,7 @@ class SpoutCollector(SpoutOutputCollector):
             count = self.row_count
             if count == before or count >= most:
                 return
-            if mail or self._weight >= CHUNK_BYTES or monotonic() >= until:
+            if verdicts or self._weight >= CHUNK_BYTES or monotonic() >= until:
                 return
 
     def emit(  # noqa: C901  # inline, as said above

@@ -1,6 +1,6 @@
 """The spout task of a DataFrame: its rows become messages inside the query, and only verdicts come here.
 
-They are counted, and told to the acknowledger if there is one. With a retry policy, a row that failed is
+They are counted, and delivered to the acknowledger if there is one. With a retry policy, a row that failed is
 either a dead letter or is *parked* in the inbox, durably, until its next attempt is due; from then on it is a
 message like any other.
 """
@@ -110,22 +110,22 @@ class DataFrameTask(SpoutTask):
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         if self._acknowledger is not None:
-            self._tell_acknowledger(verdict_batch)
+            self._deliver_to_acknowledger(verdict_batch)
         if verdict_batch.acked_rows:
-            self._count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
+            self._parts.reporter.count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
             self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
         for roots, failure in verdict_batch.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-            self._count(DEFAULT_STREAM, what, len(roots))
-            self._note_failed(len(roots), (), failure)
+            self._parts.reporter.count(DEFAULT_STREAM, what, len(roots))
+            self._delivery.note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(
                 self._to_park(verdict_batch, self.component.retry, now_ms), lambda one: one.values.nbytes
             ):
                 self._park(part, now_ms)
 
-    def _tell_acknowledger(self, verdict_batch: VerdictBatch) -> None:
-        """Tell of rows; those that fail with a retry policy are told of when they are parked or given up."""
+    def _deliver_to_acknowledger(self, verdict_batch: VerdictBatch) -> None:
+        """Deliver verdicts; a row that fails with a retry policy follows when it is parked or given up."""
         assert self._acknowledger is not None
         for message_ids in verdict_batch.left:
             self._hooks.call(self._acknowledger.open_batch, _ids_in(message_ids))
@@ -138,14 +138,14 @@ class DataFrameTask(SpoutTask):
                 self._hooks.ack(_ids_in(message_ids.filter(pa.array(which))))
         if self.component.retry is None and verdict_batch.failed_rows:
             failed = _failed_rows(verdict_batch, verdict_batch.ids)
-            told = [(_ids_in(one)[0], failure) for _, one, failure in failed]
-            if told:
-                self._hooks.fail(told)
+            failures = [(_ids_in(one)[0], failure) for _, one, failure in failed]
+            if failures:
+                self._hooks.fail(failures)
 
     def _to_park(self, verdict_batch: VerdictBatch, policy: Retry, now_ms: int) -> Iterator[_Parked]:
         """Decide what becomes of failed rows: gives those that wait for their next attempt, one by one."""
         for root, values, failure in _failed_rows(verdict_batch, verdict_batch.payloads):
-            if root in self._parked:  # told anew after a crash, and parked already
+            if root in self._parked:  # delivered again after a crash, and parked already
                 continue
             message_id = self._message_id(values)
             is_over = self.recovery.is_dead_letter(root)
@@ -157,7 +157,7 @@ class DataFrameTask(SpoutTask):
                 place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
                 self._retries.give_up(place, replace(failure, final=True), root)
                 if len(self._retries.records) >= _AT_ONCE and self._retries.may_record(now_ms):
-                    self._record(now_ms)
+                    self._given_up.record(now_ms)
 
     def _park(self, parked: list[_Parked], now_ms: int) -> None:
         try:
@@ -167,7 +167,7 @@ class DataFrameTask(SpoutTask):
             self._park(parked[:middle], now_ms)
             self._park(parked[middle:], now_ms)
             return
-        first = self._sequences(len(parked))
+        first = self._hand_over.sequences(len(parked))
         chunk = Chunk(
             self.component.id,
             self.task,
@@ -214,7 +214,7 @@ def _value(column: pa.Array, place: int) -> object:
 
 
 def _named_by_arrow(cell: pa.Array) -> object:
-    """What stands for one value that Python cannot represent; different for different values of a column."""
+    """A substitute for a value that Python cannot represent; different for different values of a column."""
     kind = cell.type
     if pa.types.is_dictionary(kind):
         return _named_by_arrow(cell.dictionary_decode())

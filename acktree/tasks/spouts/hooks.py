@@ -3,10 +3,10 @@
 Rules of this file
 ------------------
 1. A ``ConnectorError`` that may pass is reported once in a row, and the call is made again after a pause.
-   Until it succeeds, later calls wait behind it in their order, so that verdicts are told in the order given.
+   Until it succeeds, later calls wait behind it in their order: verdicts keep their order.
 2. A ``ConnectorError`` that cannot pass leaves this file: it stops the topology.
 3. Any other exception is reported, and the spout goes on.
-4. What was lost is told no verdict, also when it is lost by a call that is under way.
+4. What was lost gets no verdict, also when a call that is under way loses it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ IsLost = Callable[[object], bool]
 
 @dataclass
 class _Verdicts:
-    """Verdicts of one kind that wait to be told.
+    """Verdicts of one kind that wait for delivery.
 
     Attributes:
         in_bulk: The hook that takes all of them.
         one_by_one: The hook that takes one, where the spout does not override ``in_bulk``.
-        items: What is told: message ids, or (message id, failure) pairs.
+        items: Message ids, or (message id, failure) pairs.
     """
 
     in_bulk: Callable[..., None]
@@ -50,7 +50,7 @@ class _Verdicts:
 
 @dataclass
 class _Call:
-    """A call of a hook that tells no verdict."""
+    """A call of a hook that delivers no verdict."""
 
     hook: Callable[..., None]
     arguments: tuple[object, ...]
@@ -60,7 +60,7 @@ class Hooks:
     """The hooks of one spout task.
 
     Attributes:
-        now_ms: The clock; whoever calls sets it first.
+        now_ms: The clock; the caller sets it before each call.
     """
 
     def __init__(self, spout: Spout, report: Callable[[BaseException], None]) -> None:
@@ -73,7 +73,7 @@ class Hooks:
         self._losses: list[IsLost] = []
 
     @property
-    def has_untold(self) -> bool:
+    def has_undelivered(self) -> bool:
         """Whether verdicts wait for a call that raised."""
         return any(isinstance(each, _Verdicts) for each in self._waiting)
 
@@ -91,7 +91,7 @@ class Hooks:
         return self._pauses.due_ms() if self._waiting or (self._must_ask and can_ask) else None
 
     def call(self, hook: Callable[..., None], *arguments: object) -> None:
-        """Call a hook that tells no verdict."""
+        """Call a hook that delivers no verdict."""
         if self._waiting:
             self._waiting.append(_Call(hook, arguments))
         else:
@@ -110,19 +110,19 @@ class Hooks:
             self._report(error)
 
     def ack(self, message_ids: Sequence[object]) -> None:
-        """Tell messages that they were acked."""
+        """Deliver acks to the spout."""
         spout = self._spout
         each = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
-        self._tell(_Verdicts(spout.ack_batch, each, message_ids, is_ack=True))
+        self._deliver(_Verdicts(spout.ack_batch, each, message_ids, is_ack=True))
 
     def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
-        """Tell messages that they failed."""
+        """Deliver failures to the spout."""
         spout = self._spout
         each = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
-        self._tell(_Verdicts(spout.fail_batch, each, failures, is_ack=False))
+        self._deliver(_Verdicts(spout.fail_batch, each, failures, is_ack=False))
 
     def lose(self, is_lost: IsLost) -> None:
-        """Tell no verdict of what was lost."""
+        """Deliver no verdict for what was lost."""
         self._losses.append(is_lost)
         left = (each.without(is_lost) if isinstance(each, _Verdicts) else each for each in self._waiting)
         self._waiting = deque(each for each in left if isinstance(each, _Call) or each.items)
@@ -154,7 +154,7 @@ class Hooks:
             self._pauses.end()
         return has_moved
 
-    def _tell(self, verdicts: _Verdicts) -> None:
+    def _deliver(self, verdicts: _Verdicts) -> None:
         if self._waiting:
             self._waiting.append(verdicts)
         else:
@@ -182,7 +182,7 @@ class Hooks:
             self._report(error)
 
     def _one_by_one(self, call: _Verdicts, hook: Callable[..., None]) -> None:
-        """Tell each; after a ConnectorError ``call`` holds what is left to tell."""
+        """Deliver one by one; after a ConnectorError ``call`` holds what is left."""
         raised: list[Exception] = []
         for place, item in enumerate(call.items):
             if self._losses and any(is_lost(call.id_of(item)) for is_lost in self._losses):
@@ -211,4 +211,4 @@ def _is_ours(hook: object, default: object) -> bool:
 def _together(raised: Sequence[Exception]) -> Exception:
     if len(raised) == 1:
         return raised[0]
-    return ExceptionGroup(f"{len(raised)} messages could not be told their verdicts", raised)
+    return ExceptionGroup(f"{len(raised)} verdicts could not be delivered", raised)

@@ -63,7 +63,7 @@ class SpoutHost:
         reserve: Called with the first unreserved sequence, before a message gets it. Reserves a block durably
             and returns the first sequence behind it.
         note_acked: Called with the number of acked messages of a spout: (component, count, now_ms).
-        settle: Called with the ids of the dead letters whose redrive is finished, and the time.
+        mark_settled: Called with the ids of the dead letters whose redrive is finished, and the time.
         letters_among: Returns those of the given roots that are dead letters. Called at recovery; an
             exception stops the run before it begins.
         wake: Lets ``next_tuple`` of a spout task be called again at once. Any thread may call it.
@@ -77,7 +77,7 @@ class SpoutHost:
     report: Callable[[str, int, Failure], None]
     reserve: Callable[[int], int]
     note_acked: Callable[[str, int, int], None] = _do_nothing
-    settle: Callable[[Sequence[int], int], None] = _do_nothing
+    mark_settled: Callable[[Sequence[int], int], None] = _do_nothing
     letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
     wake: Callable[[int], None] = _do_nothing
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing

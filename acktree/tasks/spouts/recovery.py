@@ -77,20 +77,20 @@ class Recovery:
                 if sequence in self._tried_again:
                     self._chunks.must_outlive(self._tried_again[sequence], {number})
 
-    def settle(self, verdict_batch: VerdictBatch, now_ms: int, *, was_told: bool) -> None:
+    def apply_journalled(self, verdict_batch: VerdictBatch, now_ms: int, *, were_delivered: bool) -> None:
         """Apply verdicts that the earlier run journalled. Call after all chunks were reopened.
 
         Args:
             verdict_batch: The verdicts of one micro-batch for this task.
             now_ms: The driver's clock.
-            was_told: Whether the earlier run called the spout's ``ack`` and ``fail`` for them. If not, the
-                task's next step does.
+            were_delivered: Whether the earlier run called the spout's ``ack`` and ``fail`` for them. If not,
+                the task's next step does.
         """
         failed = [self.roots_of(sequences) for sequences, _ in verdict_batch.failed]
         failed += [roots for roots, _ in verdict_batch.failed_rows]
         if failed:
             self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
-        if not was_told:
+        if not were_delivered:
             self._dispatch(verdict_batch)
             return
         self._chunks.pending.close(verdict_batch.acked)

@@ -29,7 +29,7 @@ _LONGEST_RECORD_PAUSE_MS: Final = 5_000
 
 @dataclass(frozen=True)
 class Redriven:
-    """The message id of a dead letter that is tried again; its source is through with it and told nothing."""
+    """The message id of a dead letter that is tried again; its source gets no verdict."""
 
     letter_id: int
 
@@ -94,7 +94,7 @@ class Payloads:
 
 
 class Retries:
-    """What waits for its next attempt, by when it is due; and what was given up but is not buried yet."""
+    """What waits for its next attempt, by when it is due; and what was given up but is not recorded yet."""
 
     def __init__(self, policy: Retry | None) -> None:
         self.policy = policy
@@ -110,7 +110,7 @@ class Retries:
 
     @property
     def has_records(self) -> bool:
-        """Whether something waits to be buried."""
+        """Whether something waits to be recorded."""
         return bool(self.records)
 
     def look_at_clock(self, now_ms: int) -> None:
@@ -135,7 +135,7 @@ class Retries:
     def decide(self, place: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
         """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
 
-        Without a policy only what was redriven is kept: its source is told nothing, so it must not vanish.
+        Without a policy only what was redriven is kept: its source got its verdict already.
         """
         if self.policy is None and not isinstance(place.message_id, Redriven):
             return
@@ -148,14 +148,14 @@ class Retries:
             self.give_up(place, replace(failure, final=True), root)
 
     def give_up(self, place: Attempt, failure: Failure, root: int) -> None:
-        """There will be no further attempt."""
+        """Give a message up: no further attempt follows."""
         self.records.append((place, failure, root))
         self._needed[place.chunk] += 1
 
     def take_records(
         self, component: str, task: int, now_ms: int, read: Callable[[int], Chunk]
     ) -> list[GivenUpRecord]:
-        """What waits to be buried, in the order of the data; each chunk is read once."""
+        """What waits to be recorded, in the order of the data; each chunk is read once."""
         chunks = {place.chunk for place, _, _ in self.records} - {NO_CHUNK}
         given = {number: read(number) for number in sorted(chunks)}
         found = []
@@ -165,7 +165,7 @@ class Retries:
         return found
 
     def requeue(self, now_ms: int, but: frozenset[int]) -> None:
-        """What was given up shall not be buried: it is due now, as a first attempt; but not these roots."""
+        """What was given up is not recorded: it is due now, as a first attempt; but not these roots."""
         for place, _, root in self.records:
             if root not in but:
                 self.add(now_ms, replace(place, attempt=0))
@@ -173,12 +173,12 @@ class Retries:
         self.records = [record for record in self.records if record[2] in but]
 
     def may_record(self, now_ms: int) -> bool:
-        """Whether something waits to be buried, and it is not too early to try that again."""
+        """Whether something waits to be recorded, and it is not too early to try that again."""
         # A clock that was set back does not make the pause longer.
         return self.has_records and not 0 < self._record_again_ms - now_ms <= self._record_pause_ms
 
     def record_later(self, now_ms: int) -> None:
-        """It cannot be buried now: a full disk, or a database that is away."""
+        """It cannot be recorded now: the disk is full, or the database cannot be reached."""
         self._record_pause_ms = min(2 * self._record_pause_ms or _RECORD_PAUSE_MS, _LONGEST_RECORD_PAUSE_MS)
         self._record_again_ms = now_ms + self._record_pause_ms
 
@@ -236,7 +236,7 @@ class Retries:
         return self._needed[chunk] > 0
 
     def due_ms(self) -> int | None:
-        """When the next attempt is due, or the next try to bury what was given up."""
+        """When the next attempt is due, or the next try to record what was given up."""
         due = [self._waiting[0][0]] if self._waiting else []
         return min(due + [self._record_again_ms] * self.has_records, default=None)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Final
 
 from acktree.core.spouts.open_messages import OpenMessages
+from acktree.errors import MisuseError
 
 FIRST_PAUSE_MS: Final = 100
 """After the first ``ConnectorError`` that may pass; twice as long after each further one."""
@@ -105,3 +107,20 @@ class OpenNow(OpenMessages):
 
     def older_than(self, secs: float) -> Sequence[object]:
         return list(self.emitted_by(self.now_ms - round(secs * 1000)))
+
+
+def checked_lag(lag: object, where: str) -> int | None:
+    """What a spout's ``lag`` returned, as a number; None where it is not known.
+
+    Raises:
+        MisuseError: It is neither a number from 0 on nor None.
+    """
+    if lag is None:
+        return None
+    if isinstance(lag, bool) or not isinstance(lag, Integral) or int(lag) < 0:
+        raise MisuseError(
+            f"lag() returned {lag!r:.60}, which is no number of messages",
+            where,
+            "return a whole number from 0 on, or None where it is not known",
+        )
+    return int(lag)

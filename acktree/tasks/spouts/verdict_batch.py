@@ -53,7 +53,7 @@ class VerdictBatch:
 
 
 def verdict_batches_of(
-    told: Verdicts,
+    verdicts: Verdicts,
     run_salt: int,
     late: Failure,
     payloads: Iterable[Payload] = (),
@@ -67,7 +67,7 @@ def verdict_batches_of(
     A root of a DataFrame's row has no sequence; its owner is minus the spout's task id.
 
     Args:
-        told: The acker's verdicts.
+        verdicts: The acker's verdicts.
         run_salt: Decodes the task and sequence of a root.
         late: The failure given to messages that timed out.
         payloads: Values of failed rows. Each task reads all of them and takes those of its own roots.
@@ -80,17 +80,17 @@ def verdict_batches_of(
     """
     acked: dict[int, list[Int64s]] = {}
     failed: dict[int, list[tuple[Int64s, Failure]]] = {}
-    for task, sequences in told.done:
+    for task, sequences in verdicts.done:
         acked.setdefault(task, []).append(sequences)
-    for owner, which in _runs(told.acked.owners):
-        acked.setdefault(owner, []).append(_named(told.acked.roots[which], owner, run_salt))
-    for owner, which in _runs(told.timed_out.owners):
+    for owner, which in _runs(verdicts.acked.owners):
+        acked.setdefault(owner, []).append(_named(verdicts.acked.roots[which], owner, run_salt))
+    for owner, which in _runs(verdicts.timed_out.owners):
         mine = timed_out(timeout_of[owner]) if owner in timeout_of else late
-        for roots, failure in _by_bolt(told.timed_out.roots[which], mine, forgotten):
+        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], mine, forgotten):
             failed.setdefault(owner, []).append((_named(roots, owner, run_salt), failure))
-    for owner, index, others, which in _runs(told.failed.owners, told.failures, told.others):
-        failure = replace(Failure.from_bytes(told.reasons[index]), others=others)
-        failed.setdefault(owner, []).append((_named(told.failed.roots[which], owner, run_salt), failure))
+    for owner, index, others, which in _runs(verdicts.failed.owners, verdicts.failures, verdicts.others):
+        failure = replace(Failure.from_bytes(verdicts.reasons[index]), others=others)
+        failed.setdefault(owner, []).append((_named(verdicts.failed.roots[which], owner, run_salt), failure))
     return {
         task: VerdictBatch(
             np.concatenate(acked.get(task, [_none()])),

@@ -1,30 +1,33 @@
-"""What task hooks are told of one spout task. All of it happens on the task's thread.
+"""The calls of task hooks for one spout task. All of them are made on the task's thread.
 
 Rows of a DataFrame are not seen: Spark reads them, and the driver counts their verdicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from acktree.core.data.hooks import EmitInfo, SpoutAckInfo, SpoutFailInfo
+from acktree.core.data.context import TaskContext
+from acktree.core.data.hooks import EmitInfo, SpoutAckInfo, SpoutFailInfo, TaskHook
+from acktree.core.data.services import TaskServices
 from acktree.core.data.values import rows_to_show
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.hook_calls import HookCalls
+from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.retries import Redriven
 
-__all__ = ["SpoutWatch"]
+__all__ = ["SpoutWatch", "SpoutWatching"]
 
 
 class SpoutWatch:
-    """Tells the hooks of one spout task."""
+    """Calls the task hooks of one spout task."""
 
     def __init__(self, calls: HookCalls, task: int) -> None:
-        """Tell through ``calls``."""
+        """Call them through ``calls``."""
         self._calls, self._task = calls, task
 
     def emitted(self, chunks: Iterable[Chunk]) -> None:
@@ -50,8 +53,43 @@ class SpoutWatch:
             self._calls.spout_fail(SpoutFailInfo(message_id, self._task, waited_ms, failure))
 
     def end(self) -> None:
-        """The spout was closed, or will be opened anew."""
+        """The spout was closed, or is opened anew."""
         self._calls.cleanup()
+
+
+class SpoutWatching:
+    """Whether a spout task has task hooks, from ``open`` to ``close``.
+
+    Attributes:
+        watch: Calls them; None without hooks.
+    """
+
+    def __init__(self, plan: Plan, task: int, report: Callable[[BaseException], None]) -> None:
+        """Start without hooks.
+
+        Args:
+            report: Called with what a hook raises.
+        """
+        self.watch: SpoutWatch | None = None
+        self._plan, self._task, self._report = plan, task, report
+
+    def begin(self, context: TaskContext, services: TaskServices) -> None:
+        """Before ``open``: begin to call the configured hooks, and let ``open`` add some."""
+        calls = HookCalls(self._plan.config, context, self._report, self._plan.reported)
+
+        def add(hook: TaskHook) -> None:
+            self.watch = self.watch or SpoutWatch(calls, self._task)
+            calls.add(hook)
+
+        services.add_hook = add
+        for hook in self._plan.task_hooks():
+            add(hook)
+
+    def end(self) -> None:
+        """Clean up the hooks."""
+        if self.watch is not None:
+            self.watch.end()
+            self.watch = None
 
 
 def _waits(closed: Closed, now_ms: int) -> Iterable[tuple[object, float]]:

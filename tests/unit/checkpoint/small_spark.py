@@ -46,8 +46,9 @@ from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
-from acktree.tasks.spouts.task import SpoutHost, SpoutTask
+from acktree.tasks.spouts.task import SpoutTask
 
 
 class DriverDied(BaseException):
@@ -180,7 +181,7 @@ class Range(_NotesVerdicts, IterableSpout):
 
 
 class Queue(_NotesVerdicts, Spout):
-    """A spout whose queue brings back what was not settled."""
+    """A spout whose queue brings back messages without a verdict."""
 
     outputs = ["n"]
 
@@ -222,9 +223,9 @@ class DyingAcker(DurableAcker):
 
     world: World
 
-    def settle(self, *arguments: Any, **further: Any) -> Any:
+    def judge(self, *arguments: Any, **further: Any) -> Any:
         self.world.passed("in the sink")
-        judged = super().settle(*arguments, **further)
+        judged = super().judge(*arguments, **further)
         self.world.passed("acker written")
         return judged
 
@@ -289,7 +290,7 @@ class Driver:
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
         if not world.redelivers:
-            self.journal = DyingJournal(self.held.verdicts, self.threads.told_through, self.held.files)
+            self.journal = DyingJournal(self.held.verdicts, self.threads.delivered_through, self.held.files)
             self.journal.world = world
         last_committed, disk = self.held.last_committed(), self.held.files
         acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from, disk)
@@ -340,9 +341,9 @@ class Driver:
         self.supervisor.note_commit()
         self.task.deactivate()
         self.spout_turns()
-        assert self.journal is None or self.thread.told_through == self.held.last_committed()
+        assert self.journal is None or self.thread.delivered_through == self.held.last_committed()
         if self.journal is not None:
-            self.journal.note_told()
+            self.journal.note_delivered()
         self.close()
 
     def record(self, records: Sequence[GivenUpRecord]) -> None:
@@ -374,7 +375,7 @@ class Driver:
         else:
             through = -1
         self.task.flush(self.world.now_ms)
-        self.thread._note_told(through)
+        self.thread._note_delivered(through)
 
     def tick(self) -> None:
         """What the keeper does when it is time."""

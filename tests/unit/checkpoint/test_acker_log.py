@@ -119,7 +119,7 @@ def outcome_of(
     acker: DurableAcker, number: int, batch: Batch, *, is_first: bool = False
 ) -> tuple[bytes, list[Any]]:
     """The outcome of a micro-batch: the verdicts, and the payloads of failed rows."""
-    verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms, is_first), *batch.sent())
+    verdicts, failed = acker.judge(MicroBatch(number, batch.now_ms, is_first), *batch.sent())
     kept = {
         root: row
         for roots, values in failed
@@ -372,7 +372,7 @@ def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
         (tmp_path / folder / "new-000000000001.change").write_bytes(b"half of")
     acker = DurableAcker(PLAN, tmp_path, 1)
     assert list(tmp_path.rglob("new-*")) == []
-    verdicts, _ = acker.settle(MicroBatch(1, 0), *Batch(acks=[0]).sent())
+    verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
 
 
@@ -432,7 +432,7 @@ def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_thei
     outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, interrupted)
     acker = DurableAcker(PLAN, tmp_path, 0)
     acker.forget_before({1: 80, 9: 0} if is_forgotten else {9: 0})
-    verdicts, _ = acker.settle(MicroBatch(1, 0), *interrupted.sent())
+    verdicts, _ = acker.judge(MicroBatch(1, 0), *interrupted.sent())
     done = [sequence for _, sequences in verdicts.done for sequence in sequences.tolist()]
     if is_forgotten:
         assert not verdicts
@@ -443,7 +443,7 @@ def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_thei
         assert set(verdicts.failed.roots.tolist()) == {*message_roots([1, 60])}
     # The driver after that finds them gone too, and messages of the new run are like any other.
     acker = DurableAcker(PLAN, tmp_path, 1)
-    verdicts, _ = acker.settle(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).sent())
+    verdicts, _ = acker.judge(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).sent())
     assert [(task, sequences.tolist()) for task, sequences in verdicts.done] == [(1, [80])]
     assert verdicts.open_count == (0 if is_forgotten else 56)
     assert verdicts.acked.roots.tolist() == ([] if is_forgotten else message_roots([2]))
@@ -511,7 +511,7 @@ def test_a_driver_that_dies_after_rows_moved_to_a_new_file_leaves_each_of_them_o
     if not committed:
         assert kept(tmp_path) == [0]
         outcome_of(acker, 1, moves)
-    verdicts, failed = acker.settle(MicroBatch(2, 0), *Batch(rows_failed=[7]).sent())
+    verdicts, failed = acker.judge(MicroBatch(2, 0), *Batch(rows_failed=[7]).sent())
     assert [roots.tolist() for roots, _ in failed] == [[row_root(7)]]
     assert verdicts.failed.roots.tolist() == [row_root(7)]
     outcome_of(acker, 3, Batch())
@@ -540,7 +540,7 @@ def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> Non
         asked.append(sorted(wanted.tolist()))
         return payloads(wanted)
 
-    _, failed = DurableAcker(PLAN, tmp_path, -1).settle(MicroBatch(0, 0), deltas, asking)
+    _, failed = DurableAcker(PLAN, tmp_path, -1).judge(MicroBatch(0, 0), deltas, asking)
     assert [roots.tolist() for roots, _ in failed] == [[row_root(6)]]
     assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
@@ -575,7 +575,7 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
                 acker = DurableAcker(PLAN, Path(folder), number - 1)
             for name, rows in batch.rows.items():
                 model |= dict(zip(map(row_root, rows), held(name, rows).to_pylist(), strict=True))
-            verdicts, failed = acker.settle(MicroBatch(number, batch.now_ms), *batch.sent())
+            verdicts, failed = acker.judge(MicroBatch(number, batch.now_ms), *batch.sent())
             lost = {*verdicts.failed.roots.tolist(), *verdicts.timed_out.roots.tolist()}
             pairs = [pair for roots, values in failed
                     for pair in zip(roots.tolist(), values.to_pylist(), strict=True)]  # fmt: skip
@@ -583,5 +583,5 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
             assert dict(pairs) == {root: model[root] for root in lost & model.keys()}
             for root in lost | set(verdicts.acked.roots.tolist()):
                 model.pop(root, None)
-        acker.settle(MicroBatch(len(script), script[-1].now_ms), [], payloads_in_rows([]))
+        acker.judge(MicroBatch(len(script), script[-1].now_ms), [], payloads_in_rows([]))
         assert bool(kept(Path(folder))) == bool(model)

@@ -50,7 +50,7 @@ def test_of_a_long_message_the_line_about_the_full_disk_is_quoted(tmp_path: Path
 )
 def test_another_error_stays_as_it_is(tmp_path: Path, error: BaseException) -> None:
     assert full_disk.explained(error, tmp_path) is error
-    with pytest.raises(type(error)) as raised, full_disk.telling(tmp_path):
+    with pytest.raises(type(error)) as raised, full_disk.explaining(tmp_path):
         raise error
     assert raised.value is error
 
@@ -75,6 +75,6 @@ def test_a_query_that_fails_on_a_nearly_full_disk_is_attributed_to_it_and_other_
 
 
 def test_a_write_to_a_full_disk_raises_the_explained_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no space left") as raised, full_disk.telling(tmp_path):
+    with pytest.raises(CheckpointError, match="no space left") as raised, full_disk.explaining(tmp_path):
         raise SAID_BY["the system"]
     assert raised.value.__cause__ is SAID_BY["the system"]

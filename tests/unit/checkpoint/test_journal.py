@@ -45,7 +45,7 @@ def test_the_verdicts_of_a_micro_batch_that_was_never_committed_are_discarded(tm
 def test_verdicts_noted_as_delivered_are_not_delivered_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path, lambda: 5)
     journal.write(5, 10, verdicts(1))
-    journal.note_told()
+    journal.note_delivered()
     assert read(tmp_path, 5) == [(True, [1])]
 
 

@@ -128,11 +128,11 @@ def test_a_group_of_chunks_is_there_at_once_or_not_at_all_wherever_writing_fails
         remote.left = left
         try:
             inbox.append([chunk_of(number, first_sequence=number) for number in range(3)])
-            was_told = True
+            was_reported = True
         except CheckpointError:
-            was_told = False
+            was_reported = False
         remote.left = 10**9
-        with pytest.raises(CheckpointError) if not was_told else pytest.MonkeyPatch.context():
+        with pytest.raises(CheckpointError) if not was_reported else pytest.MonkeyPatch.context():
             inbox.append_control(ChunkKind.BEAT, {})  # the same number, had it not failed for good
         inbox.close()
         files.close()
@@ -140,7 +140,7 @@ def test_a_group_of_chunks_is_there_at_once_or_not_at_all_wherever_writing_fails
         files, inbox = opened(remote, tmp_path)
         found = [number for number, _ in inbox.recovered()]
         assert found in ([], [0, 1, 2])
-        assert found or not was_told
+        assert found or not was_reported
         inbox.close()
         files.close()
 

@@ -148,19 +148,19 @@ class Harness:
             for n in range(self._strangers - count, self._strangers)
         ]  # fmt: skip
 
-    def resume(self, earlier, *, was_told=True):
+    def resume(self, earlier, *, were_delivered=True):
         """Recover the inbox of an earlier harness, as after a restart of a spout that keeps positions.
 
         Unless its verdicts were noted as delivered, it died before any of its chunks was deleted.
         """
         self.inbox.chunks = dict(earlier.inbox.chunks)
-        kept = [n for n in self.inbox.chunks if n not in earlier.inbox.released or not was_told]
+        kept = [n for n in self.inbox.chunks if n not in earlier.inbox.released or not were_delivered]
         for number in kept:
             self.task.recovery.reopen(number, self.inbox.read(number))
         for number in kept:
             self.task.recovery.must_outlive(number, self.inbox.read(number))
         for verdict_batch in earlier.journal:
-            self.task.recovery.settle(verdict_batch, self.now_ms, was_told=was_told)
+            self.task.recovery.apply_journalled(verdict_batch, self.now_ms, were_delivered=were_delivered)
 
     def redrive(self, letters):
         self.task.dispatch(VerdictBatch(redriven=[redriven_letter(letter) for letter in letters]))

@@ -87,7 +87,7 @@ def test_what_is_not_dead_lettered_is_emitted_again_as_a_first_attempt_before_it
     harness.dispatch(failed=[1, 2, 3])
     harness.recorder.record(harness.records(3))  # another task of this spout brings the limit near
     harness.task.step(0)
-    assert harness.task.is_settled  # so its verdicts count as delivered, once the chunk below is durable
+    assert harness.task.is_durable  # so its verdicts count as delivered, once the chunk below is durable
     again = max(harness.inbox.chunks)
     chunk = harness.inbox.read(again)
     assert emitted(harness, again) == ["b", "c", "d"]
@@ -127,7 +127,7 @@ def test_letters_that_could_not_be_stored_do_not_count(letters):
 def resumed(earlier, letters):
     """The next run of a harness that died after it stored its letters, before it journalled the verdicts."""
     again = Harness(Retry(max_attempts=1), letters, LIMIT, first_sequence=1_000)
-    again.resume(earlier, was_told=False)
+    again.resume(earlier, were_delivered=False)
     return again
 
 
@@ -157,7 +157,7 @@ def test_a_letter_of_a_run_that_died_is_delivered_and_not_tried_again_when_the_l
     again.dispatch(failed=[1_000, 1_001, 1_002, 1_003])
     again.step()
     assert again.spout.given_up == ["a", "b"]
-    assert (len(letters), again.task.open_count, again.task.is_settled) == (2, 4, True)
+    assert (len(letters), again.task.open_count, again.task.is_durable) == (2, 4, True)
     assert emitted(again, max(again.inbox.chunks)) == ["c", "d", "e", "f"]
     assert again.recorder.limit_reached.what.startswith("spout 'source' gave up 4 messages")
     assert "the last of 4 " in again.recorder.limit_reached.where
@@ -201,7 +201,7 @@ def test_while_the_store_cannot_be_read_nothing_is_delivered_or_counted(harness,
     harness.fail_all()
     harness.now_ms = harness.task.due_ms()
     harness.step()
-    assert (harness.given_up_count, harness.task.is_settled, len(letters)) == (0, False, 0)
+    assert (harness.given_up_count, harness.task.is_durable, len(letters)) == (0, False, 0)
     assert harness.errors == ["OSError: [Errno 5] away"] * 2
     letters.known_roots = known_roots
     harness.now_ms = harness.task.due_ms()
@@ -244,15 +244,15 @@ def test_without_a_limit_the_store_is_not_read_for_letters(letters):
     assert (harness.given_up_count, harness.errors) == (1, [])
 
 
-@pytest.mark.parametrize("was_told", [True, False])
-def test_a_dead_letter_stays_one_although_a_new_policy_would_try_it_again(letters, *, was_told):
+@pytest.mark.parametrize("were_delivered", [True, False])
+def test_a_dead_letter_stays_one_although_a_new_policy_would_try_it_again(letters, *, were_delivered):
     harness = Harness(Retry(max_attempts=1), letters, Config())
     harness.feed("a", "b")
     harness.verdicts(failed=[0])
     patient = Harness(Retry(max_attempts=9), letters, Config(), first_sequence=1_000)
-    patient.resume(harness, was_told=was_told)
+    patient.resume(harness, were_delivered=were_delivered)
     patient.step()
-    assert patient.spout.given_up == ["a"] * (not was_told)
+    assert patient.spout.given_up == ["a"] * (not were_delivered)
     assert (len(letters), patient.task.due_ms(), patient.task.open_count) == (1, None, 1)
 
 
@@ -263,7 +263,7 @@ def test_a_message_that_is_too_late_for_its_retry_after_a_restart_becomes_a_lett
     harness = Harness(Retry(max_attempts=9, backoff_secs=(1, 1), max_age_secs=5), letters, Config())
     harness.feed("a")
     harness.fail_all()
-    assert (harness.task.is_settled, harness.task.due_ms() is not None) == (True, True)
+    assert (harness.task.is_durable, harness.task.due_ms() is not None) == (True, True)
     again = Harness(later, letters, Config(), first_sequence=1_000)
     again.now_ms = 60_000
     again.resume(harness)

@@ -148,11 +148,11 @@ def test_verdicts_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(r
     run.thread.start()
     assert asked.wait(10)
     run.thread.dispatch(run.acked(0), 5)
-    told_meanwhile = run.thread.told_through
-    spout.on_ack = lambda _: seen.append(run.thread.told_through)
+    told_meanwhile = run.thread.delivered_through
+    spout.on_ack = lambda _: seen.append(run.thread.delivered_through)
     seen: list[int] = []
     go_on.set()
-    until(lambda: run.thread.told_through == 5)
+    until(lambda: run.thread.delivered_through == 5)
     assert (told_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
 
 
@@ -213,7 +213,7 @@ def test_what_ack_emits_is_in_the_inbox_before_its_verdict_counts_as_told(rig) -
     run.thread.start()
     until(lambda: run.inbox.last_number == 0)
     run.thread.dispatch(run.acked(0), 3)
-    until(lambda: run.thread.told_through == 3)
+    until(lambda: run.thread.delivered_through == 3)
     assert decode_rows(run.inbox.read(1).values) == [(10,)]
 
 
@@ -237,8 +237,8 @@ def test_a_task_that_is_told_nothing_does_not_hold_back_what_the_others_were_tol
     threads.by_task[run.task_id] = run.thread
     run.thread.start()
     threads.hold(4, {})
-    threads.tell(4)
-    until(lambda: threads.told_through() == 4)
+    threads.dispatch(4)
+    until(lambda: threads.delivered_through() == 4)
 
 
 def test_verdicts_wait_for_the_commit_of_their_micro_batch_and_a_later_one_proves_it(rig) -> None:
@@ -246,11 +246,11 @@ def test_verdicts_wait_for_the_commit_of_their_micro_batch_and_a_later_one_prove
     threads = Threads()
     threads.by_task[run.task_id] = run.thread
     threads.hold(4, {run.task_id: run.acked(0)})
-    threads.tell(3)
+    threads.dispatch(3)
     assert not run.task.has_verdicts
     threads.hold(5, {run.task_id: run.acked(1)})  # 5 runs, so 4 is committed
     assert len(run.task._verdict_batches) == 1
-    threads.tell(5)
+    threads.dispatch(5)
     assert len(run.task._verdict_batches) == 2
 
 
@@ -387,7 +387,7 @@ def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) 
         run.task.recovery.must_outlive(number, chunk)
     run.inbox.committed(1)
     failed = timed_out(1)
-    run.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), failed)]), 0, was_told=True)
+    run.task.recovery.apply_journalled(VerdictBatch(failed=[(np.array([0]), failed)]), 0, were_delivered=True)
     run.task.dispatch(run.acked(2))
     run.task.step(0)
     assert run.inbox.oldest_kept == 0

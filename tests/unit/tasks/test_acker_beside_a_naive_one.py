@@ -160,15 +160,15 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         messages = [message for act in acts for message in act(self, data)]
         told = [row for one in self.outputs.values() for row in one.wire_rows() if row.kind == Kind.DELTAS]
         begins = self.begins
-        first = self.acker.settle(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
+        first = self.acker.judge(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
         twin = Acker(self.plan, self.rebuilt())
         twin.forget_before(self.firsts)
-        again = twin.settle(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
+        again = twin.judge(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
         # What it decided and what it changed are the same bytes when it runs again.
         assert (first[0].to_bytes(), first[1]) == (again[0].to_bytes(), again[1])
         if dies:  # before the commit: the next driver finds what was before, and the micro-batch runs again
             self.restart(data)
-            first = self.acker.settle(told, self.now_ms, is_first=begins)
+            first = self.acker.judge(told, self.now_ms, is_first=begins)
         self.begins = dies
         away_ms = self.now_ms - self.was_ms if begins else 0
         self.was_ms = self.now_ms

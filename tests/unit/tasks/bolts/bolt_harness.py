@@ -54,7 +54,7 @@ def looking() -> Iterator[Seen]:
 @contextmanager
 def run_twice(random: Random) -> Iterator[list[int]]:
     """Run every level and the acker again with its rows in another order; both runs must say the same."""
-    run_level, settle = local_topology.run_level, Acker.settle
+    run_level, judge = local_topology.run_level, Acker.judge
     counted: list[int] = []
 
     def said(rows: list[WireRow]) -> list[WireRow]:
@@ -71,15 +71,15 @@ def run_twice(random: Random) -> Iterator[list[int]]:
 
     def acker_again(acker: Acker, rows: Any, clock_ms: int, *, is_first: bool):
         shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(acker)
-        first, change = settle(acker, rows, clock_ms, is_first=is_first)
-        second, twins_change = settle(twin, shuffled, clock_ms, is_first=is_first)
+        first, change = judge(acker, rows, clock_ms, is_first=is_first)
+        second, twins_change = judge(twin, shuffled, clock_ms, is_first=is_first)
         assert (first.to_bytes(), change) == (second.to_bytes(), twins_change)
         counted.append(len(rows))
         return first, change
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_topology, "run_level", level_again)
-        patch.setattr(Acker, "settle", acker_again)
+        patch.setattr(Acker, "judge", acker_again)
         yield counted
 
 

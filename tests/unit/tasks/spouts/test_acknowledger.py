@@ -80,18 +80,18 @@ class Told(Line):
         if follows is not None:
             self.checkpoint, self.batch_id = follows.checkpoint, committed
         self.acker = DurableAcker(self.plan, self.checkpoint, committed)
-        self.told_through = -1
-        self.journal = Journal(self.checkpoint / "verdicts", lambda: self.told_through)
+        self.delivered_through = -1
+        self.journal = Journal(self.checkpoint / "verdicts", lambda: self.delivered_through)
         self.results = BatchResults(self.plan, self.acker, ErrorLog(Config()), self.journal)
         self.waiting = []
         for task, message_ids in self.acker.open_row_ids():
             assert task == self.number
             self.task.note_open(message_ids)
-        for was_told, verdicts, stored in self.journal.earlier(committed):
+        for were_delivered, verdicts, stored in self.journal.earlier(committed):
             late = timed_out(self.plan.timeout_ms)
             for task, letters in verdict_batches_of(verdicts, 5, late, stored, ids=stored.ids).items():
                 assert task == self.number
-                self.task.recovery.settle(letters, 0, was_told=was_told)
+                self.task.recovery.apply_journalled(letters, 0, were_delivered=were_delivered)
 
     def micro_batch(self, rows):
         """Run it up to its commit; what it decided waits for :meth:`tell`."""
@@ -114,8 +114,8 @@ class Told(Line):
         self.waiting = []
         self.task.step(self.now_ms)
         self.task.flush(self.now_ms)
-        if self.task.is_settled:
-            self.told_through = self.batch_id
+        if self.task.is_durable:
+            self.delivered_through = self.batch_id
 
     def run(self, *values):
         self.feed(*values)
@@ -221,14 +221,14 @@ def test_while_the_acknowledger_cannot_be_reached_verdicts_wait_and_are_not_note
     line = Told(CallsByHand(judges))
     line.notes.is_down = True
     line.run(0)
-    assert (line.notes.acked, line.told_through) == ([], -1)
+    assert (line.notes.acked, line.delivered_through) == ([], -1)
     assert len(line.errors) == 1
     line.run(3)
     line.notes.is_down = False
     line.now_ms = 60_000
     line.tell()
     assert line.notes.acked == keys(0, 3)
-    assert line.told_through == line.batch_id
+    assert line.delivered_through == line.batch_id
 
 
 def test_what_is_kept_of_open_rows_goes_with_their_verdicts():

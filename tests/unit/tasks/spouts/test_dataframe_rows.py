@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -32,7 +31,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
-from tests.unit.tasks.spouts.spout_harness import Inbox
+from tests.unit.tasks.spouts.spout_harness import Inbox, replace_in_host
 
 
 class Frame:
@@ -118,7 +117,7 @@ class Line:
             self.counters.merge(Counters.from_bytes(row.body))
         verdict_batch = VerdictBatch()
         if self.acker is not None:
-            verdicts, payloads = self.acker.settle(
+            verdicts, payloads = self.acker.judge(
                 MicroBatch(self.batch_id, self.now_ms),
                 told[Kind.DELTAS],
                 payloads_in_rows(told[Kind.PAYLOADS]),
@@ -232,10 +231,8 @@ def test_failed_rows_are_parked_and_recorded_in_parts_however_many_fail_at_once(
     monkeypatch.setattr(dataframe_task, "_AT_ONCE", 4)
     given_up = Line(CallsByHand(judges), Retry(max_attempts=1))
     recorded = []
-    spout_host = given_up.task._host
-    given_up.task._host = replace(
-        spout_host, record=lambda records: (recorded.append(len(records)), spout_host.record(records))
-    )
+    record = given_up.task._host.record
+    replace_in_host(given_up.task, record=lambda records: (recorded.append(len(records)), record(records)))
     given_up.feed(*range(1, 31, 3), places=3)
     assert (recorded, len(given_up.letters), given_up.task.is_idle) == ([4, 4, 2], 10, True)
     monkeypatch.setattr(chunk, "CHUNK_BYTES", 1)
@@ -249,7 +246,7 @@ def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_
     line = Line(CallsByHand(judges), Retry(max_attempts=1), message_id=message_id)
     line.refusal = DeadLetterLimitError("too many", "here", "mend it")
     line.feed(0, 1, 3, 4)
-    assert (line.letters, line.task.is_settled, line.task.open_count) == ([], True, 2)
+    assert (line.letters, line.task.is_durable, line.task.open_count) == ([], True, 2)
     number = max(line.inbox.chunks)
     chunk = Chunk.from_bytes(line.inbox.chunks[number])
     assert decode_rows(chunk.values) == [(1, "k1"), (4, "k4")]
@@ -267,13 +264,13 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_other
         roots.extend(record.root for record in records)
         raise DeadLetterLimitError("too many", "here", "mend it", recorded=frozenset(roots[:1]))
 
-    line.task._host = replace(line.task._host, record=refuse)
+    replace_in_host(line.task, record=refuse)
     told = []
     line.task.spout.fail_batch = told.extend
     line.feed(0, 1, 3, 4)
     assert len(roots) == 2
     assert [message_id for message_id, _ in told] == ["k1"]
-    assert (line.task.open_count, line.task.is_settled) == (1, True)
+    assert (line.task.open_count, line.task.is_durable) == (1, True)
     assert decode_rows(Chunk.from_bytes(line.inbox.chunks[max(line.inbox.chunks)]).values) == [(4, "k4")]
 
 
@@ -282,7 +279,9 @@ def test_a_row_that_an_earlier_run_recorded_is_not_parked_though_the_policy_woul
     line.task.recovery._letters_among = lambda roots: frozenset(roots[:1])
     roots, values = np.array([11, 12]), encode_rows(["value", "key"], [[1, "k1"], [4, "k4"]])
     failed = [(roots, failure_of(ValueError("as before"), "judge"))]
-    line.task.recovery.settle(VerdictBatch(failed_rows=failed, payloads=[(roots, values)]), 0, was_told=False)
+    line.task.recovery.apply_journalled(
+        VerdictBatch(failed_rows=failed, payloads=[(roots, values)]), 0, were_delivered=False
+    )
     line.task.step(0)
     assert [letter.root for letter in line.letters] == [11]
     assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[12]]
@@ -291,7 +290,7 @@ def test_a_row_that_an_earlier_run_recorded_is_not_parked_though_the_policy_woul
 def test_acked_rows_are_told_to_the_limit_of_dead_letters():
     told = []
     line = Line(CallsByHand(judges))
-    line.task._host = replace(line.task._host, note_acked=lambda *acked: told.append(acked))
+    replace_in_host(line.task, note_acked=lambda *acked: told.append(acked))
     line.now_ms = 7
     line.feed(0, 3, 1)
     assert told == [("source", 2, 7)]

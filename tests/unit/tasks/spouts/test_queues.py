@@ -233,8 +233,10 @@ def test_a_spout_whose_messages_only_we_have_is_told_at_open_which_are_open():
     assert later.open_ids == ()
     blob = first.inbox.chunks[0]
     harness.task.recovery.reopen(0, Chunk.from_bytes(blob))
-    harness.task.recovery.settle(VerdictBatch(np.array([1])), 0, was_told=True)
-    harness.task.recovery.settle(VerdictBatch(failed=[(np.array([2]), BROKEN)]), 0, was_told=True)
+    harness.task.recovery.apply_journalled(VerdictBatch(np.array([1])), 0, were_delivered=True)
+    harness.task.recovery.apply_journalled(
+        VerdictBatch(failed=[(np.array([2]), BROKEN)]), 0, were_delivered=True
+    )
     harness.task.open()
     assert sorted(later.open_ids) == ["a", "c"]
 
@@ -390,7 +392,7 @@ def test_verdicts_that_could_not_be_told_are_told_later_in_their_order():
     harness.verdict(failed=[3])
     assert spout.told() == [("ack", "a")]
     assert not harness.task.is_idle
-    assert not harness.task.is_settled
+    assert not harness.task.is_durable
     assert not harness.task.may_emit()
     harness.now_ms = 99
     harness.run()

@@ -14,7 +14,7 @@ from acktree.dead_letters.conversion import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.retries import Retries
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
+from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits, replace_in_host
 
 
 def test_after_a_clock_was_set_back_a_retry_waits_no_longer_than_its_pause():
@@ -116,7 +116,7 @@ def test_of_what_the_limit_refuses_letters_are_told_and_only_the_others_tried_an
     )
     assert harness.verdict(failed=[0, 1, 2]) == [[("x",), ("z",)]]
     assert harness.spout.told() == [("fail", "b", "ValueError: broken", 1, True)]
-    assert (harness.task.open_count, harness.task.is_settled, harness.reports) == (2, True, [])
+    assert (harness.task.open_count, harness.task.is_durable, harness.reports) == (2, True, [])
     chunk = harness.chunk(1)
     assert (chunk.attempts.tolist(), chunk.retry_of.tolist()) == ([1, 1], [0, 2])
     assert harness.inbox.released == [0]
@@ -220,7 +220,7 @@ def record_of(value):
     """The will of a message of some earlier run."""
     harness = Harness(Source(emits((value, "old"))), Retry(max_attempts=1))
     records = []
-    harness.task._host = replace(harness.task._host, record=records.extend)
+    replace_in_host(harness.task, record=records.extend)
     harness.run()
     harness.verdict(failed=[0])
     return records[0]

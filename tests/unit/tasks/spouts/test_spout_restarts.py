@@ -67,11 +67,11 @@ def test_verdicts_that_were_told_before_the_crash_are_not_told_again():
     harness.task.flush(0)  # one chunk
     again = restarted(harness, None)
     verdict_batch = VerdictBatch(np.array([0]), [(np.array([1]), BROKEN)])
-    again.task.recovery.settle(verdict_batch, 0, was_told=True)
+    again.task.recovery.apply_journalled(verdict_batch, 0, were_delivered=True)
     again.run()
     assert again.spout.told() == []
     assert again.task.open_count == 1
-    again.task.recovery.settle(VerdictBatch(np.array([2])), 0, was_told=False)
+    again.task.recovery.apply_journalled(VerdictBatch(np.array([2])), 0, were_delivered=False)
     again.run()
     assert again.spout.told() == [("ack", 2)]
 
@@ -85,7 +85,9 @@ def test_a_retry_that_was_emitted_before_the_crash_is_not_emitted_again():
     harness.verdict(failed=[0])  # retried at once: chunk 1; chunk 0 stays, since message 1 is open
     assert decode_rows(harness.chunk(1).values) == [("x",)]
     again = restarted(harness, retry)
-    again.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    again.task.recovery.apply_journalled(
+        VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, were_delivered=True
+    )
     before = len(again.inbox.chunks)
     again.run()
     assert len(again.inbox.chunks) == before
@@ -102,7 +104,9 @@ def test_a_retry_that_was_not_emitted_before_the_crash_is_emitted_after_it():
     harness.task.flush(0)
     harness.verdict(failed=[0])
     again = restarted(harness, retry)
-    again.task.recovery.settle(VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, was_told=True)
+    again.task.recovery.apply_journalled(
+        VerdictBatch(failed=[(np.array([0]), BROKEN)]), 0, were_delivered=True
+    )
     again.now_ms = 5_000
     (values,) = again.run()
     assert values == [("x",)]

@@ -177,7 +177,7 @@ def acker(**config):
 def told_at(acker, now_ms, *deltas):
     """The verdicts of one micro-batch."""
     rows = [WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, now_ms, b"", part.to_bytes()) for part in deltas]
-    return acker.settle(rows, now_ms)[0]
+    return acker.judge(rows, now_ms)[0]
 
 
 def test_an_acker_that_is_told_nothing_says_nothing_and_goes_on_from_a_clock_set_back():

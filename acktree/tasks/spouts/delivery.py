@@ -1,0 +1,100 @@
+"""What follows from the verdicts of one spout task's messages: numbers, hooks, and the next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from acktree.core.spouts.pending import Closed
+from acktree.core.stats.counters import What
+from acktree.core.tracking.verdicts import Failure, FailureKind
+from acktree.tasks.failures import failure_of
+from acktree.tasks.spouts.given_up import GivenUp
+from acktree.tasks.spouts.parts import SpoutParts
+from acktree.tasks.spouts.retries import Redriven
+from acktree.tasks.spouts.runs import UnfitMessage
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """Delivers verdicts to one spout: without a retry policy all of them, with one the final ones."""
+
+    def __init__(self, parts: SpoutParts, given_up: GivenUp) -> None:
+        """Deliver through the hooks of these parts."""
+        self._parts, self._given_up = parts, given_up
+
+    def acked(self, closed: Closed, now_ms: int) -> None:
+        """Messages of one segment were acked."""
+        parts, count = self._parts, len(closed.message_ids)
+        stream = parts.chunks.stream_of(closed.chunk)
+        parts.reporter.count(stream, "acked", count)
+        waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
+        parts.reporter.add_complete_latency(stream, waited_ms, count)
+        parts.reporter.complete_ms.add_all(closed.waits_ms(now_ms), count)
+        parts.host.note_acked(parts.component.id, count, now_ms)
+        mine = closed.message_sequence()
+        if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
+            mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
+            if len(mine) < count:
+                self._given_up.mark_settled(closed.message_ids, now_ms)
+        if mine:
+            parts.hooks.ack(mine)
+        if parts.watching.watch is not None:
+            parts.watching.watch.acked(closed, now_ms)
+
+    def failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+        """Messages of one segment failed, or timed out: try them again, or give them up."""
+        parts = self._parts
+        stream = parts.chunks.stream_of(closed.chunk)
+        what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
+        parts.reporter.count(stream, what, len(closed.message_ids))
+        self.note_failed(len(closed.message_ids), _named(closed), failure)
+        if parts.component.retry is None:
+            failures = [
+                (message_id, replace(failure, attempt=int(attempt)))
+                for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
+                if not isinstance(message_id, Redriven)
+            ]
+            if failures:
+                parts.hooks.fail(failures)
+        if parts.watching.watch is not None:
+            parts.watching.watch.failed(closed, failure, now_ms)
+        parts.recovery.decide(closed, failure, now_ms)
+
+    def note_failed(self, count: int, named: Iterable[tuple[object, int]], failure: Failure) -> None:
+        """Let the host log failed attempts.
+
+        Args:
+            named: The id and the attempt of each, as far as they are known.
+        """
+        retry = self._parts.component.retry
+        most = None if retry is None else retry.max_attempts
+        self._parts.host.note_failed(self._parts.component.id, count, named, failure, most)
+
+    def ack_untracked(self, emitted: Mapping[str, Sequence[object]]) -> None:
+        """Ack emitted messages that nothing tracks, as there are no ackers; by stream."""
+        parts = self._parts
+        for stream, message_ids in emitted.items():
+            parts.reporter.count(stream, "acked", len(message_ids))
+            parts.hooks.ack(message_ids)
+            if parts.watching.watch is not None:
+                parts.watching.watch.acked_untracked(message_ids)
+
+    def fail_unfit(self, unfit: Iterable[UnfitMessage]) -> None:
+        """Fail the messages whose values were changed after their emit so that they cannot be encoded.
+
+        Nothing is left to be tried again or kept in a dead letter.
+        """
+        parts = self._parts
+        for message in unfit:
+            parts.reporter.error(message.error)
+            if message.message_id is not None:
+                parts.reporter.count(message.stream, "failed", 1)
+                failure = replace(failure_of(message.error, parts.component.id), final=True)
+                parts.reporter.call(parts.spout.fail_batch, [(message.message_id, failure)])
+
+
+def _named(closed: Closed) -> Iterator[tuple[object, int]]:
+    """The id and the attempt of each message; a generator, since few are asked for."""
+    yield from zip(closed.message_sequence(), closed.attempts.tolist(), strict=True)

@@ -1,0 +1,76 @@
+"""Makes dead letters of the messages that one spout task gives up, and marks redriven ones as settled.
+
+A dead letter is stored before the spout's ``fail`` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from acktree.core.tracking.verdicts import Failure
+from acktree.errors import DeadLetterLimitError
+from acktree.tasks.spouts.hand_over import HandOver
+from acktree.tasks.spouts.parts import SpoutParts
+from acktree.tasks.spouts.retries import Attempt, Redriven, RedrivenLetter, redriven_ids
+
+__all__ = ["GivenUp"]
+
+
+class GivenUp:
+    """The messages of one spout task that get no further attempt."""
+
+    def __init__(self, parts: SpoutParts, hand_over: HandOver) -> None:
+        """Nothing was given up yet."""
+        self._parts, self._retries, self._hand_over = parts, parts.retries, hand_over
+        self._redriven: set[int] = set()
+
+    def note_redriven(self, letters: Iterable[RedrivenLetter]) -> None:
+        """Dead letters are to be sent again by the next step. May be called from any thread."""
+        self._redriven.update(letter.letter_id for letter in letters)
+
+    def has_open_letter(self, letter_id: int) -> bool:
+        """Whether a dead letter was sent again and has no verdict yet. May be asked from any thread."""
+        return letter_id in self._redriven or letter_id in self._parts.recovery.letters
+
+    def record(self, now_ms: int) -> None:
+        """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
+        parts = self._parts
+        letters = self._retries.take_records(parts.component.id, parts.task, now_ms, parts.host.inbox.read)
+        if parts.spout.own_dead_letters:  # but for what is a letter of ours already
+            letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
+        try:
+            if letters:
+                parts.host.record(letters)
+        except DeadLetterLimitError as reached:
+            # The topology stops, and these shall be there when it comes again; but a letter stays dead.
+            self._retries.requeue(now_ms, reached.recorded)
+        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
+            parts.reporter.error(error)
+            self._retries.record_later(now_ms)
+            return
+        given_up = self._retries.records
+        chunks = self._retries.record()
+        self.mark_settled([place.message_id for place, _, _ in given_up], now_ms)
+        failures = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
+        if failures:
+            parts.hooks.fail(failures)
+        parts.chunks.release_unneeded(chunks)
+
+    def mark_settled(self, message_ids: Iterable[object], now_ms: int) -> None:
+        """Mark the dead letters of redriven messages that have a final verdict."""
+        letters = redriven_ids(message_ids)
+        if letters:
+            self._redriven.difference_update(letters)
+            self._parts.recovery.letters.difference_update(letters)
+            self._parts.reporter.call(self._parts.host.mark_settled, letters, now_ms)
+
+    def spend(self, now_ms: int, place: Attempt, failure: Failure) -> None:
+        """Give up a message whose attempts ended, one after the other, with their driver or connection."""
+        sequence = np.array([self._hand_over.sequences(1)], dtype=np.int64)
+        for what in ("emitted", "failed"):
+            self._parts.reporter.count(place.stream, what, 1)
+        place = replace(place, first_emitted_ms=now_ms)
+        self._retries.give_up(place, failure, int(self._parts.recovery.roots_of(sequence)[0]))

@@ -1,0 +1,111 @@
+"""Hands messages of one spout task over to the inbox: new ones, and next attempts.
+
+Each chunk of tracked messages is registered with ``OpenChunks`` before the task does anything else, so that
+its verdicts find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from acktree.core import durable
+from acktree.core.spouts.pending import MessageIds
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.parts import SpoutParts
+from acktree.tasks.spouts.retries import Payloads
+from acktree.tasks.spouts.runs import Run, runs_together
+
+__all__ = ["HandOver"]
+
+
+class HandOver:
+    """Makes chunks of one spout task's messages, and appends them to the inbox."""
+
+    def __init__(self, parts: SpoutParts, first_sequence: int) -> None:
+        """Reserve the first block of sequences.
+
+        Args:
+            first_sequence: The first sequence of this run.
+        """
+        self._spout, self._component, self._task = parts.spout, parts.component, parts.task
+        self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
+        self._watching = parts.watching
+        self._next_sequence = first_sequence
+        self._reserved = parts.host.reserve(first_sequence)
+
+    def sequences(self, count: int) -> int:
+        """Take new sequences and return the first; no message has one of them before."""
+        first = self._next_sequence
+        self._next_sequence += count
+        while self._next_sequence > self._reserved:
+            self._reserved = self._host.reserve(self._reserved)
+        return first
+
+    def emitted(self, taken: Sequence[Run], now_ms: int) -> bool:
+        """Hand over what the spout emitted. True if there was anything."""
+        most = self._host.inbox.chunk_rows
+        runs = [part for run in runs_together(taken) for part in run.cut(most)]
+        if not runs:
+            return False
+        position = self._position()
+        chunks = [self._chunk_of(run, position, now_ms) for run in runs]
+        number = self._host.inbox.append(chunks)
+        for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
+            if run.is_tracked:
+                self._open(number + offset, chunk, run.message_ids)
+            else:
+                self._host.inbox.release(number + offset)
+        self._show(chunks)
+        return True
+
+    def due_attempts(self, now_ms: int) -> bool:
+        """Emit again what is due, as new attempts with roots of their own. True if anything was."""
+        due = self._retries.take_due(now_ms)
+        for stream, attempts in due.items():
+            parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
+            chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
+            # All or none: what is let go of below may hold messages of each.
+            number = self._host.inbox.append(chunks)
+            earlier = {place.chunk for place in attempts}
+            for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
+                self._open(number + offset, chunk, part.message_ids)
+                if not self._spout.redelivers:
+                    self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
+            self._chunks.release_unneeded(earlier)
+            self._show(chunks)
+        return bool(due)
+
+    def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
+        first = self.sequences(len(run))
+        ids = durable.dumps(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
+        return Chunk(
+            self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
+            run.attempts, run.tasks, message_ids=ids, position=position,
+        )  # fmt: skip
+
+    def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
+        attempts = part.attempts
+        return Chunk(
+            self._component.id, self._task, stream, True, self.sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
+            np.array([place.attempt + 1 for place in attempts], dtype=np.int32), part.targets,
+            first_emitted_ms=np.array([place.first_emitted_ms for place in attempts], dtype=np.int64),
+            retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+            message_ids=b"" if self._spout.redelivers else durable.dumps(part.message_ids),
+        )  # fmt: skip
+
+    def _open(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
+        self._chunks.add(number, chunk, message_ids)
+        self._host.note_emitted(chunk, message_ids)
+
+    def _show(self, chunks: Sequence[Chunk]) -> None:
+        if self._watching.watch is not None:
+            self._watching.watch.emitted(chunks)
+
+    def _position(self) -> bytes:
+        """What the spout remembers, as its checkpoint has it."""
+        remembers = self._component.remembers
+        if not remembers:
+            return b""
+        return durable.dumps({name: getattr(self._spout, name, None) for name in remembers})

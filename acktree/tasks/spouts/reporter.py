@@ -1,0 +1,51 @@
+"""The numbers and the errors of one spout task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acktree.core.stats.counters import NO_STREAM, Counters, What
+from acktree.core.stats.histograms import Histogram
+from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.failures import failure_of
+
+__all__ = ["Reporter"]
+
+
+class Reporter:
+    """Counts what happens in one spout task, and reports what its user code raises.
+
+    Attributes:
+        counters: What was counted.
+        complete_ms: The complete latencies of the acked messages, in milliseconds.
+    """
+
+    def __init__(self, component: str, task: int, report: Callable[[str, int, Failure], None]) -> None:
+        """Start with zero.
+
+        Args:
+            report: Called with every error: (component, task, failure).
+        """
+        self.counters = Counters()
+        self.complete_ms = Histogram()
+        self._component, self._task, self._report = component, task, report
+
+    def count(self, stream: str, what: What, n: int) -> None:
+        """Add to a counter of the task."""
+        self.counters.add(self._component, self._task, stream, what, n)
+
+    def add_complete_latency(self, stream: str, total_ms: float, count: int) -> None:
+        """Add messages that took this time together from their emit to their ack."""
+        self.counters.add_latency(self._component, self._task, stream, "complete_ms", total_ms, count)
+
+    def error(self, error: BaseException) -> None:
+        """Count and report an error."""
+        self.count(NO_STREAM, "errors", 1)
+        self._report(self._component, self._task, failure_of(error, self._component))
+
+    def call(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Call what may raise; what it raises is reported."""
+        try:
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001  # user code, or a store
+            self.error(error)
