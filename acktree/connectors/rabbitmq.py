@@ -277,7 +277,8 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
         return ConnectorError(
             f"RabbitMQ closed the channel: {words:.{client_errors.SHORT}}", where, fix, can_retry=True
         )
-    words = words.strip("()") or " ".join(type(each).__name__ for each in inner)
+    words = words if words != "()" else ""  # of an exception without arguments
+    words = words or " ".join(type(each).__name__ for each in inner)
     speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
     hint = ", and that the URL fits its port (amqps:// if it speaks TLS)" if speaks else ""
     return client_errors.gone("RabbitMQ", words, where, hint)

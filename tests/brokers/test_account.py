@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import broker_tables, results
 from tests.brokers.account import PARTS, Evidence, Kill, Look, Struck, account_of
+from tests.brokers.cuts import Letters, Moment
+from tests.brokers.kills import Effects, Result
+from tests.brokers.leases import Found
 from tests.chaos.effects import Effect
 
 DRIVER, SERVER = Struck.DRIVER, Struck.SERVER
@@ -125,3 +129,30 @@ def test_every_lost_message_and_every_early_ack_is_found(lost, acked_early) -> N
     evidence = Evidence(put, {}, left, [Kill(DRIVER, 1.5)], looks)
     wanted = {"lost": len(lost), "left in the queue": bool(lost), "acked without effects": len(late)}
     assert found(evidence) == {name: count for name, count in wanted.items() if count}
+
+
+def test_effects_are_read_as_they_are_written_and_a_torn_line_later(tmp_path) -> None:
+    file = tmp_path / "7"
+    lines = "".join(f"{n}\t0\t1\tstore\t{part}\t1\t1\t1\t7\t1.0\n" for n in (1, 2) for part in range(PARTS))
+    written = Effects(tmp_path)
+    file.write_text(lines[:-5])
+    assert written.look() == {1}
+    file.write_text(lines)
+    assert written.look() == {1, 2}
+
+
+def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
+    made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}}
+    kills = Result(account_of(CLEAN), 3, "", []).to_json() | {"kills": 2, "server_kills": 1}
+    letters = asdict(Letters(Moment.WAITS, rejects=True, theirs=2))
+    leases = asdict(Found(messages=40, connections=(2, 2), core_share=0.005))
+    for mode, found, rejects in (
+        ("kills", kills, False), ("kills", kills | {"findings": {"lost": 3}}, False),
+        ("leases", leases, False), ("cuts", {"moments": [letters]}, True),
+    ):  # fmt: skip
+        variant = {"broker": "rabbitmq", "mode": mode, "reject": rejects}
+        results.keep("brokers", {"variant": variant, **made, **found}, tmp_path)
+    page = broker_tables.tables(tmp_path)
+    assert "| 2 / 1 | 2 | 3 lost | none | 0 | 1 | 2026-11-21, abc |" in page
+    assert "| 40 | 0 | 0 | 2 of 2 | 0.50% |" in page
+    assert f'given_up="reject"` | {Moment.WAITS} | 0 | 2 |' in page
