@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -54,7 +55,7 @@ def leases(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     times = runs.Times(micro_batch=given.micro_batch_secs, deactivated=given.deactivated_secs)
     with _queue(given.broker, lease_secs=times.lease) as queue, _session() as session:
         found = runs.perform(folder, queue, session, times, _say)
-    return {"clean": found.is_clean, **asdict(times), **asdict(found)}
+    return {**found.to_json(), "times": asdict(times)}
 
 
 def cuts(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -65,8 +66,7 @@ def cuts(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             runs.perform(folder / moment.name.lower(), queue, session, moment, at * runs.MESSAGES, _say)
             for at, moment in enumerate(runs.Moment)
         ]
-    moments = [{**asdict(each), "clean": each.is_clean} for each in found]
-    return {"clean": all(each.is_clean for each in found), "moments": moments}
+    return {"clean": all(each.is_clean for each in found), "moments": [each.to_json() for each in found]}
 
 
 MODES: Final[Mapping[str, Callable[[argparse.Namespace, Path], dict[str, Any]]]] = {
@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.reject and given.broker not in ("rabbitmq", "rabbitmq-quorum", "sqs"):
         parser.error(f"{given.broker} has no dead letters of its own")
     report = Report("brokers", {"broker": given.broker, "mode": given.mode, "reject": given.reject})
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers and drivers end with this process
     folder, began = Path(tempfile.mkdtemp(prefix="acktree-brokers-")), time.monotonic()
     found = MODES[given.mode](given, folder)
     if found["clean"]:

@@ -63,6 +63,10 @@ class Letters:
             (self.ours, self.theirs) == wanted and alone and not self.left and self.done == MESSAGES - POISON
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """For the one line."""
+        return {"clean": self.is_clean, **vars(self), "numbers": dict(self.numbers)}
+
 
 class Poisoned(BasicBolt):
     """Fails the first messages; there is time before it answers, and between its answer and the commit."""

@@ -57,6 +57,7 @@ class Found:
         connections: How many connections the spout had after its start, and how many of these at the end;
             None where it holds none.
         core_share: CPU of driver, JVM and workers at rest, as a share of one core.
+        driver_share: ... of this the driver's Python, in which the spout is.
     """
 
     messages: int = 0
@@ -66,12 +67,17 @@ class Found:
     errors: list[str] = field(default_factory=list)
     connections: tuple[int, int] | None = None
     core_share: float = 0.0
+    driver_share: float = 0.0
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing was lost, in either sense, and nothing came twice."""
         kept = self.connections is None or self.connections[0] == self.connections[1] > 0
         return kept and not (self.lost or self.twice or self.errors) and set(self.attempts) == {1}
+
+    def to_json(self) -> dict[str, Any]:
+        """For the one line."""
+        return {"clean": self.is_clean, **vars(self), "attempts": dict(self.attempts)}
 
 
 class Slow(BasicBolt):
@@ -144,8 +150,8 @@ def perform(folder: Path, queue: Queue, session: Any, times: Times, say: Callabl
         (folder / _LONG).unlink()
         run.await_idle()
         time.sleep(times.lease * 2)
-        found.core_share = _core_share(queue, times.rest)
-        say(f"at rest {found.core_share:.2%} of a core")
+        found.core_share, found.driver_share = _core_shares(queue, times.rest)
+        say(f"at rest {found.core_share:.2%} of a core, {found.driver_share:.2%} the driver's Python")
         if queue.connections_stay:
             found.connections = len(opened), len(opened & _connections(queue.server_port()))
         found.errors = [f"{each.component}: {each.reason:.200}" for each in running.errors]
@@ -166,11 +172,12 @@ def _topology(folder: Path, queue: Queue, session: Any, times: Times) -> Topolog
     return builder.create_topology()
 
 
-def _core_share(queue: Queue, secs: float) -> float:
-    """CPU of this process and what it started, without the server."""
+def _core_shares(queue: Queue, secs: float) -> tuple[float, float]:
+    """CPU of this process and what it started, without the server; and that of this process alone."""
     clock, server = Clock(), _server_secs(queue)
     time.sleep(secs)
-    return round((clock.cost().ours - (_server_secs(queue) - server)) / secs, 4)
+    cost = clock.cost()
+    return round((cost.ours - (_server_secs(queue) - server)) / secs, 4), round(cost.driver / secs, 4)
 
 
 def _server_secs(queue: Queue) -> float:

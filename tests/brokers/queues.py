@@ -409,7 +409,7 @@ def spout_of(settings: dict[str, Any], session: Any) -> Spout:
             from acktree.connectors.sqs import SqsSpout  # noqa: PLC0415
 
             os.environ |= {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nobody"}
-            return SqsSpout(given.pop("queue_url"), wait_secs=1, **given)
+            return SqsSpout(given.pop("queue_url"), **given)
 
 
 def number_in(values: Sequence[Any]) -> int:

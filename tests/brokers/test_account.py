@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -144,8 +145,8 @@ def test_effects_are_read_as_they_are_written_and_a_torn_line_later(tmp_path) ->
 def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
     made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}}
     kills = Result(account_of(CLEAN), 3, "", []).to_json() | {"kills": 2, "server_kills": 1}
-    letters = asdict(Letters(Moment.WAITS, rejects=True, theirs=2))
-    leases = asdict(Found(messages=40, connections=(2, 2), core_share=0.005))
+    letters = Letters(Moment.WAITS, rejects=True, theirs=2, numbers=Counter([7])).to_json()
+    leases = Found(messages=40, connections=(2, 2), core_share=0.005, attempts=Counter([1])).to_json()
     for mode, found, rejects in (
         ("kills", kills, False), ("kills", kills | {"findings": {"lost": 3}}, False),
         ("leases", leases, False), ("cuts", {"moments": [letters]}, True),
