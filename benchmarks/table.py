@@ -1,7 +1,7 @@
 """Writes the results in ``benchmarks/results`` into the pages of ``docs``, between their marks.
 
     python -m benchmarks table             # prints the tables
-    python -m benchmarks table --write     # puts them into docs/performance.md and docs/chaos.md
+    python -m benchmarks table --write     # puts them into pages of docs
 
 Nothing in the pages' tables is written by hand. What was not measured says so.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks import account, results
+from benchmarks import account, broker_tables, results
 from benchmarks.markdown import MISSING, Line, picture, table, when, written
 from benchmarks.pictures import PICTURES
 
@@ -213,6 +213,7 @@ def _variant(line: Line) -> str:
 PAGES: Final[Mapping[Path, Callable[[], str]]] = {
     _DOCS / "performance.md": tables,
     _DOCS / "chaos.md": account.tables,
+    _DOCS / "connectors.md": broker_tables.tables,
 }
 
 

@@ -169,6 +169,16 @@ def test_a_connection_that_breaks_before_the_login_may_pass() -> None:
     assert "S3cr3t" not in failure.reason
 
 
+def test_an_error_shows_what_the_client_said_as_a_whole() -> None:
+    words = "Stream connection lost: ConnectionResetError(104, 'Connection reset by peer')"
+    error = connector.connector_error(pika.exceptions.StreamLostError(words), "queue 'orders'", QUEUE)
+    assert words in error.what
+    closed = pika.exceptions.ConnectionClosed(0, "the connection is closed")
+    assert "gone: the connection is closed" in connector.connector_error(closed, "", QUEUE).what
+    nameless = connector.connector_error(pika.exceptions.AMQPConnectionError(), "", QUEUE)
+    assert "gone: AMQPConnectionError" in nameless.what
+
+
 def test_a_spout_with_tls_can_be_copied_for_its_tasks() -> None:
     copy.deepcopy(RabbitMQSpout("amqps://guest:guest@127.0.0.1/", QUEUE))
 
