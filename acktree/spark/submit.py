@@ -49,6 +49,7 @@ from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.sink import Sink
 from acktree.spark.resume import add_spouts, dataframe_task, recover, redrive_ordered, send
+from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
     lend_session,
     lent_partitions,
@@ -326,6 +327,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         held.files.check()
         run.threads.wake()  # what ran waits no more: there is room
         run.change.set()
+        note_micro_batch()
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
     sink = Sink(

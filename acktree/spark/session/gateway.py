@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
-from acktree.spark.session.home import lent_home
-from acktree.spark.session.java import FIX, refuse_missing_java, where_is_java
+from acktree.spark.session.class_archive import archive_options
+from acktree.spark.session.home import cache_folder, lent_home
+from acktree.spark.session.java import FIX, java_folder, refuse_missing_java, where_is_java
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
@@ -31,6 +33,7 @@ _ROUTINE: Final = re.compile(
     r"|.* WARN NativeCodeLoader: Unable to load native-hadoop"
     r"|(Starting )?Streaming TransformWithStateInPandas Python worker"
 )
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _muted: Final = Event()
 _WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
@@ -51,7 +54,9 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     # user's own umask again: see spark/worker/process.py.
     options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
     try:
-        with lent_home():
+        with lent_home() as home:
+            if home is not None:
+                _share_classes(conf, home)
             gateway = launch_gateway(conf, options)
     except (PySparkRuntimeError, OSError) as error:
         raise ConfigError(
@@ -62,6 +67,14 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     if gateway.proc is not None:  # None: another program started the JVM and reads its stderr
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway
+
+
+def _share_classes(conf: SparkConf, home: Path) -> None:
+    """Add the options with which the JVM uses the archive of classes, or writes it when it ends."""
+    given = conf.get(_JAVA_OPTIONS, "") or ""
+    options = archive_options(home, java_folder(), cache_folder(), given)
+    if options:
+        conf.set(_JAVA_OPTIONS, f"{given} {options}".strip())
 
 
 def mute_stderr(*, is_over: bool = False) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 
 from acktree.logs import logger
 
-__all__ = ["lean_home", "lent_home"]
+__all__ = ["cache_folder", "lean_home", "lent_home"]
 
 log = logger("acktree.spark")
 
@@ -33,20 +33,20 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @contextmanager
-def lent_home() -> Iterator[None]:
-    """While this is open, a JVM that is started gets the lean home, if there can be one."""
+def lent_home() -> Iterator[Path | None]:
+    """While this is open, a JVM that is started gets the lean home, if there can be one; yields it."""
     home = None
     if "SPARK_HOME" not in os.environ and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
         import pyspark  # noqa: PLC0415  # only submit() needs it
 
         with suppress(RuntimeError):  # a user without a home
-            home = lean_home(Path(pyspark.__file__).parent, _cache())
+            home = lean_home(Path(pyspark.__file__).parent, cache_folder())
     if home is None:
-        yield
+        yield None
         return
     os.environ["SPARK_HOME"] = str(home)
     try:
-        yield
+        yield home
     finally:
         del os.environ["SPARK_HOME"]
 
@@ -88,5 +88,10 @@ def _rename(new: Path, home: Path) -> None:
         new.rmdir()
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where acktree keeps what it can make again.
+
+    Raises:
+        RuntimeError: The user has no home.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree"

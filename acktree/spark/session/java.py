@@ -8,9 +8,16 @@ from pathlib import Path
 
 from acktree.errors import ConfigError
 
-__all__ = ["FIX", "refuse_missing_java", "where_is_java"]
+__all__ = ["FIX", "java_folder", "refuse_missing_java", "where_is_java"]
 
 FIX = "install Java 17 or newer, and set JAVA_HOME to its folder, or add the folder of `java` to PATH"
+
+
+def java_folder() -> Path | None:
+    """The folder of the Java that the script runs; None if its program is not found."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return None if program is None else Path(program).resolve().parent.parent
 
 
 def where_is_java() -> str:

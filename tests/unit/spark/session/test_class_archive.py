@@ -1,0 +1,166 @@
+"""The archive of classes: whole, written once by a JVM that ran a micro-batch, used only while it is ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from acktree.spark.session import class_archive
+from acktree.spark.session.class_archive import ClassArchive, archive_options, note_micro_batch
+from acktree.spark.session.java import java_folder
+
+WHOLE = b"\xa8\xba\x0b\xf0 and the classes"
+
+
+@pytest.fixture(autouse=True)
+def no_wishes(monkeypatch):
+    """An environment without options for Java, and a JVM that has not been asked for an archive."""
+    for name in (*class_archive._CLASS_PATHS, *class_archive._OPTIONS, "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(class_archive, "_to_note", None)
+
+
+@pytest.fixture
+def archive(tmp_path) -> ClassArchive:
+    return ClassArchive(tmp_path / "cache", "key")
+
+
+@pytest.fixture
+def home(tmp_path) -> Path:
+    """A home with one jar."""
+    jars = tmp_path / "home" / "jars"
+    jars.mkdir(parents=True)
+    with zipfile.ZipFile(jars / "one.jar", "w") as jar:
+        jar.writestr("text", "no class")
+    return jars.parent
+
+
+@pytest.fixture
+def java() -> Path:
+    folder = java_folder()
+    if folder is None or not (folder / "lib/server/classes.jsa").is_file():
+        pytest.skip("this Java has no archive of its own")
+    return folder
+
+
+def written(archive: ClassArchive, content: bytes = WHOLE) -> Path:
+    """What a JVM wrote after a micro-batch."""
+    new = archive.ordered()
+    assert new is not None
+    new.write_bytes(content)
+    new.with_suffix(".ran").touch()
+    return new
+
+
+def test_of_jvms_that_start_at_once_one_is_asked(archive):
+    with ThreadPoolExecutor(8) as threads:
+        asked = list(threads.map(lambda _: archive.ordered(), range(8)))
+    assert len([each for each in asked if each is not None]) == 1
+    assert archive.cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_jvm_wrote_is_the_archive_and_others_need_not_write_it(archive):
+    written(archive)
+    found = archive.found()
+    assert found is not None
+    assert found == archive.found()
+    assert found.read_bytes() == WHOLE
+    assert [each.name for each in archive.cache.iterdir()] == [f"classes-key-{len(WHOLE)}.jsa"]
+
+
+def test_what_is_half_written_or_of_a_jvm_without_a_micro_batch_is_no_archive(archive):
+    new = written(archive, b"\0" * 4096)  # the header comes last
+    assert archive.found() is None
+    new.write_bytes(WHOLE)
+    new.with_suffix(".ran").unlink()
+    assert archive.found() is None
+
+
+def test_an_archive_of_another_length_is_deleted_and_one_that_others_may_write_is_not_used(archive):
+    written(archive)
+    found = archive.found()
+    found.chmod(0o666)
+    assert archive.found() is None
+    found.chmod(0o600)
+    found.write_bytes(WHOLE[:-1])
+    assert archive.found() is None
+    assert not found.exists()
+
+
+def test_killed_jvms_leave_nothing_for_ever_and_the_archives_used_last_stay(archive):
+    old = time.time() - 2 * class_archive._LEFT_SECS
+    left = written(archive)
+    for each in (left, left.with_suffix(".ran"), archive.cache / "classes-key.claim"):
+        os.utime(each, (old, old))
+    for number in range(5):
+        other = archive.cache / f"classes-{number}-0.jsa"
+        other.touch()
+        os.utime(other, (old + number, old + number))
+    assert archive.ordered() is not None, "the claim was old"
+    assert sorted(each.name for each in archive.cache.iterdir()) == [
+        "classes-3-0.jsa", "classes-4-0.jsa", "classes-key.claim",
+    ]  # fmt: skip
+
+
+def test_a_disk_with_little_room_or_a_folder_that_cannot_be_made_means_no_archive(
+    home, java, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(class_archive, "_FREE_BYTES", 1 << 80)
+    assert archive_options(home, java, tmp_path / "cache", "") == ""
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    assert archive_options(home, java, tmp_path / "file" / "cache", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JDK_JAVA_OPTIONS", "-Xshare:off"),
+        ("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=/mine.jsa"),
+        ("SPARK_CONF_DIR", "/etc/spark"),
+        ("PYSPARK_SUBMIT_ARGS", "--jars /a.jar pyspark-shell"),
+    ],
+)
+def test_options_and_class_paths_of_the_users_stay_his(home, java, tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert archive_options(home, java, tmp_path / "cache", "") == ""
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_whose_name_java_would_misread_means_no_archive(home, java, tmp_path):
+    for name in ("a b", "a:b"):
+        assert archive_options(home, java, tmp_path / name, "") == ""
+
+
+def test_java_writes_the_archive_uses_it_and_starts_with_a_damaged_one(home, java, tmp_path):
+    cache = tmp_path / "cache"
+
+    def run() -> tuple[str, str]:
+        options = archive_options(home, java, cache, "")
+        program = [str(java / "bin" / "java"), "-cp", f"{home}/jars/*", *options.split()]
+        done = subprocess.run([*program, "-version"], capture_output=True, text=True, check=True)
+        assert done.stdout == "", "nothing is printed to the user"
+        return options, done.stderr
+
+    asked, _ = run()
+    assert "-XX:ArchiveClassesAtExit=" in asked
+    assert run()[0] == "", "no micro-batch has run"
+    note_micro_batch()
+    used, said = run()
+    assert "-XX:SharedArchiveFile=" in used
+    assert "sharing" in said
+    (file,) = cache.glob("*.jsa")
+    damaged = bytearray(file.read_bytes())
+    for at in range(len(damaged) // 2, len(damaged)):
+        damaged[at] ^= 0xFF
+    file.chmod(0o600)
+    file.write_bytes(damaged)
+    assert run()[0] == used, "it has the right length"
+    (home / "jars" / "two.jar").write_bytes((home / "jars" / "one.jar").read_bytes())
+    assert run()[0] != used, "another class path has another archive"
