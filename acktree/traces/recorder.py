@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from acktree.texts import short_repr
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
-__all__ = ["TraceRecorder"]
+__all__ = ["Export", "TraceRecorder"]
 
 _MOST_MARKED: Final = 100_000
 """How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
@@ -44,6 +44,21 @@ Body = tuple[int, int, bytes]
 """What a level told: its index, the partition, and the facts."""
 
 
+class Export(Protocol):
+    """Takes traces out of the process. Nothing waits for it."""
+
+    exported: int
+    """How many traces were taken."""
+    dropped: int
+    """How many were not."""
+
+    def put(self, roots: Iterable[int]) -> None:
+        """Export the traces of these roots, whose messages have their verdicts."""
+
+    def close(self) -> None:
+        """Export what waits, for a few seconds at most."""
+
+
 class TraceRecorder:
     """Records the traces of one run.
 
@@ -52,6 +67,7 @@ class TraceRecorder:
         rate: The share of messages that is traced.
         run_salt: What root ids are made of.
         now_ms: The time; None for the clock of the micro-batch.
+        export: Takes the traces of messages that have their verdicts out of the process.
         is_threaded: Whether to write on a thread of its own; False for tests, which have none.
     """
 
@@ -62,8 +78,10 @@ class TraceRecorder:
         run_salt: int,
         now_ms: Callable[[], int] | None = None,
         *,
+        export: Export | None = None,
         is_threaded: bool = True,
     ) -> None:
+        self.export = export
         self.store, self._salt, self._now_ms = store, run_salt, now_ms
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
@@ -127,8 +145,10 @@ class TraceRecorder:
         return self._writer.settle(timeout_secs)
 
     def close(self) -> None:
-        """Write what is queued, and end the thread. What was stored can be read further."""
+        """Write and export what is queued, and end the threads. What was stored can be read further."""
         self._writer.close()
+        if self.export is not None:
+            self.export.close()
 
     @property
     def dropped(self) -> int:
@@ -183,6 +203,8 @@ class TraceRecorder:
             store.add_verdicts(rows)
         for *_, root in rows:
             self._marked.pop(root, None)
+        if self.export is not None:
+            self.export.put(root for *_, root in rows)
 
     def sequences_of(self, roots: Sequence[int]) -> Int64s:
         """The sequences of some roots of spout tasks."""
