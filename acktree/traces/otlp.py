@@ -10,7 +10,6 @@ Headers, certificates, compression and timeouts are the exporter's: ``OTEL_EXPOR
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import deque
@@ -35,7 +34,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )  # fmt: skip
 
-from acktree.logs import logger
+from acktree.logs import FirstWords, logger
 from acktree.private_urls import masked_text, masked_url
 from acktree.traces.spans import SCHEMA, Span, spans_of
 from acktree.traces.trace import Trace
@@ -87,10 +86,8 @@ class TraceExport:
         self._change = threading.Condition()
         self._is_closed = self._is_away = False
         self._pending = 0
-        self._said = _Words()
         self._thread = threading.Thread(target=self._run, name=f"otlp {topology}", daemon=True)
         self._thread.start()
-        self._said.thread = self._thread.ident
 
     def put(self, roots: Iterable[int]) -> None:
         """Export the traces of these roots, whose messages have their verdicts. Any thread; never waits."""
@@ -122,13 +119,12 @@ class TraceExport:
 
     def _run(self) -> None:
         """The thread's target."""
-        heard = logging.getLogger(trace_exporter.__name__)
-        heard.addFilter(self._said)
+        self._said = FirstWords(trace_exporter.__name__)
         try:
             while roots := self._next():
                 self._export(roots)
         finally:
-            heard.removeFilter(self._said)
+            self._said.close()
 
     def _next(self) -> list[int]:
         """The roots for the next requests; none when all is over."""
@@ -184,21 +180,6 @@ class TraceExport:
         elif self._is_away and not is_away:
             log.info("topology=%s exports traces to %s again", self._topology, where)
         self._is_away = is_away
-
-
-class _Words(logging.Filter):
-    """Keeps the first that the exporter logs on one thread, instead of logging it: it does so at each try."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = ""
-        self.thread: int | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.thread != self.thread:
-            return True
-        self.words = self.words or record.getMessage()
-        return False
 
 
 class _Encoder(SpanProcessor, IdGenerator):

@@ -195,6 +195,7 @@ MEMBERS = """
     HistogramMetric: kind taken update
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
+    OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyValueState: bind clear emptied get get_many is_bound save update_many
     Level: bolts index stateful
