@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
@@ -101,8 +103,14 @@ class TraceRecorder:
         self._rate = rate
         self._put(self._mark_open)
 
-    def emitted(self, chunk: Chunk, message_ids: MessageIds) -> None:
-        """Note the ids of the traced messages of a chunk. Called by spout threads; never raises."""
+    def emitted(
+        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str] = MappingProxyType({})
+    ) -> None:
+        """Note the ids of the traced messages of a chunk. Called by spout threads; never raises.
+
+        Args:
+            parents: Message id -> traceparent, of those that have one.
+        """
         if self._rate <= 0:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
@@ -112,15 +120,17 @@ class TraceRecorder:
         rows: list[tuple[Any, ...]] = []
         marked: list[int] = []
         for at in which.tolist():
-            attempt = 1 if chunk.attempts is None else int(chunk.attempts[at])
+            given = 1 if chunk.attempts is None else int(chunk.attempts[at])
+            attempt = number_of(given)
             before = None
             if chunk.retry_of is not None:
                 before = int(root_ids(self._salt, chunk.task, chunk.retry_of[at : at + 1])[0])
-            if attempt > 1:
+            if given > 1:
                 marked.append(int(roots[at]))
             rows.append((
                 int(roots[at]), chunk.component, chunk.task, chunk.stream,
                 shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
+                parents.get(message_ids[at]) if parents else None,
             ))  # fmt: skip
         self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
 

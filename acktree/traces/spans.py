@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from acktree.traces.trace import Trace, TracedTuple
+from acktree.core.tracking.trace_parent import TraceParent
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple
 
 __all__ = ["SCHEMA", "Span", "span_id_of", "spans_of", "trace_id_of_root"]
 
@@ -34,7 +35,7 @@ class Span:
     Attributes:
         trace_id: 128 bits, not 0.
         span_id: 64 bits, not 0.
-        parent_id: The span id of its parent; None for the first span of a trace.
+        parent_id: The span id of its parent, for a message one outside; None for the first span of a trace.
         links: (trace id, span id) of the other spans that it follows from.
         start_ns: Nanoseconds since 1970.
         end_ns: The same; never before the start.
@@ -85,7 +86,7 @@ def spans_of(trace: Trace, topology: str, systems: Mapping[str, str]) -> Iterato
     """
     message = trace.message
     yield _of_message(trace, topology, systems.get(message.spout, "acktree"))
-    trace_id = trace_id_of_root(message.root)
+    trace_id, _ = _above(message)
     known = {message.root, *(each.edge for each in trace.tuples)}
     starts_ms = {message.root: message.emitted_ms}
     for each in trace.tuples:
@@ -95,6 +96,12 @@ def spans_of(trace: Trace, topology: str, systems: Mapping[str, str]) -> Iterato
             begun = starts_ms.get(above[0], message.emitted_ms) if each.began_ms is None else each.began_ms
             starts_ms[each.edge] = begun
             yield _of_tuple(each, trace_id, above, begun)
+
+
+def _above(message: TracedMessage) -> tuple[int, int | None]:
+    """The trace that a message belongs to, and the span that is above it there."""
+    outside = None if message.traceparent is None else TraceParent.of(message.traceparent)
+    return (trace_id_of_root(message.root), None) if outside is None else (outside.trace_id, outside.span_id)
 
 
 def _of_message(trace: Trace, topology: str, system: str) -> Span:
@@ -128,11 +135,13 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
             attributes["acktree.failed_in"] = message.component
     start = message.emitted_ms * _NS_PER_MS
     end = start if message.verdict_ms is None else max(start, message.verdict_ms * _NS_PER_MS)
+    trace_id, parent = _above(message)
     links: tuple[tuple[int, int], ...] = ()
-    if message.retry_of is not None:
-        links = ((trace_id_of_root(message.retry_of), span_id_of(message.retry_of)),)
+    if message.retry_of is not None:  # it belongs to the same trace outside, or to one of its own
+        before = trace_id_of_root(message.retry_of) if parent is None else trace_id
+        links = ((before, span_id_of(message.retry_of)),)
     return Span(
-        f"process {message.spout}", trace_id_of_root(message.root), span_id_of(message.root), None, links,
+        f"process {message.spout}", trace_id, span_id_of(message.root), parent, links,
         start, end, error, attributes, ((str(message.verdict), end),), is_consumer=True,
     )  # fmt: skip
 

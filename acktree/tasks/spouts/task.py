@@ -432,6 +432,7 @@ class SpoutTask:
         if self.component.retry is not None and self.spout.redelivers:
             taken = without_spent(taken, self.component.retry.max_attempts, partial(self._spend, now_ms))
         self._tell_unfit()
+        parents = self._collector.take_parents()
         runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
             return False
@@ -448,7 +449,7 @@ class SpoutTask:
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
                 self._chunks.add(number + offset, chunk, run.message_ids)
-                self._host.note_emitted(chunk, run.message_ids)
+                self._host.note_emitted(chunk, run.message_ids, parents)
             else:
                 self._host.inbox.release(number + offset)
         if self._watch is not None:
@@ -573,7 +574,7 @@ class SpoutTask:
             earlier = {place.chunk for place in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
                 self._chunks.add(number + offset, chunk, part.message_ids)
-                self._host.note_emitted(chunk, part.message_ids)
+                self._host.note_emitted(chunk, part.message_ids, {})
                 if not self.spout.redelivers:
                     self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
             self._chunks.release_unneeded(earlier)
