@@ -70,6 +70,7 @@ from acktree.metrics_consumer import (
     MetricsConsumer,
     TaskInfo,
 )
+from acktree.otlp_metrics import OtlpMetricsConsumer
 from acktree.receiver import Receiver
 from acktree.spark_extra import needing_spark
 from acktree.spout import EndOfStream, MessageId, Spout, SpoutOutputCollector
@@ -189,6 +190,7 @@ __all__ = [
     "MisuseError",
     "Numbers",
     "OpenMessages",
+    "OtlpMetricsConsumer",
     "OutputCollector",
     "Outputs",
     "ProtocolError",

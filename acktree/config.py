@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -43,6 +44,7 @@ _OURS: Final = frozenset(
         "fail_forgotten",
         "inbox_max_bytes",
         "inbox_max_messages",
+        "otlp_endpoint",
         "partitions",
         "run_salt",
         "survive_power_cut",
@@ -65,6 +67,10 @@ _USER_CODE: Final[Mapping[str, type]] = {
     "worker_hooks": WorkerHook,
 }
 """Settings that hold objects of the user, and what each must be."""
+
+_URLS: Final = ("dead_letters_url", "otlp_endpoint")
+"""Settings that may hold a password."""
+_COLLECTOR: Final = re.compile(r"https?://(?!.*/v1/)[^/?#\s][^?#\s]*")
 
 _WAIT_STRATEGIES: Final = {
     "org.apache.storm.policy.WaitStrategyProgressive": "progressive",
@@ -201,6 +207,9 @@ class Config:
     """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
     Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
     runs."""
+    otlp_endpoint: str | None = None
+    """The URL of an OpenTelemetry collector, ``http://localhost:4318``: a traced message goes to its
+    ``/v1/traces`` once it has its verdict. It needs ``acktree[otel]``. A LocalCluster sends none."""
     control: bool = True
     """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
     watch the topology and give it orders. False: neither can."""
@@ -257,6 +266,8 @@ class Config:
         self._number("dead_letter_limit_window_secs", least=1)
         self._number("metrics_interval_secs", above=0)
         self._store_url()
+        if self.otlp_endpoint is not None and not _COLLECTOR.fullmatch(str(self.otlp_endpoint)):
+            self._refuse("otlp_endpoint", "the URL of a collector, http://host:4318, without /v1/traces")
         for name in _USER_CODE:
             self._objects(name)
         for name in ("control", "debug", "enable_message_timeouts", "fail_forgotten", "survive_power_cut"):
@@ -310,7 +321,7 @@ class Config:
         >>> Config(dead_letters_url="postgresql://me:secret@host/db").without_secrets().dead_letters_url
         'postgresql://***@host/db'
         """
-        return replace(self, dead_letters_url=self._shown("dead_letters_url"))
+        return replace(self, **{name: self._shown(name) for name in _URLS})
 
     def __repr__(self) -> str:
         """The settings that are not at their defaults."""
@@ -319,7 +330,7 @@ class Config:
 
     def _shown(self, name: str) -> Any:  # noqa: ANN401  # any setting's value
         value = getattr(self, name)
-        if name != "dead_letters_url" or value is None:
+        if name not in _URLS or value is None:
             return value
         return masked_url(value) if isinstance(value, str) else f"<{type(value).__name__}>"
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import traceback
 
 from acktree.texts import MOST_REASON, bounded, printable
 
-__all__ = ["logger", "print_by_default"]
+__all__ = ["FirstWords", "logger", "print_by_default"]
 
 
 def logger(name: str) -> logging.Logger:
@@ -84,3 +85,33 @@ class _Escaping(logging.Filter):
 
 def _shown(argument: object) -> object:
     return argument if isinstance(argument, int | float) or argument is None else _Shown(argument)
+
+
+class FirstWords(logging.Filter):
+    """Keeps the first that a library's logger says on this thread, instead of logging it, until it is closed.
+
+    For libraries that log each try of a call whose failure is reported as an error.
+
+    Args:
+        name: The logger's name.
+
+    Attributes:
+        words: What was logged first; set it to "" before a call.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.words, self._thread = "", threading.get_ident()
+        self._logger = logging.getLogger(name)
+        self._logger.addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is logged: those of other threads."""
+        if record.thread != self._thread:
+            return True
+        self.words = self.words or record.getMessage()
+        return False
+
+    def close(self) -> None:
+        """Let the logger log again."""
+        self._logger.removeFilter(self)

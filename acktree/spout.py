@@ -194,6 +194,7 @@ class SpoutOutputCollector(ABC):
         stream: str = DEFAULT_STREAM,
         *,
         attempt: int = 1,
+        trace: bool | str = False,
     ) -> None:
         """Emit one tuple.
 
@@ -207,11 +208,14 @@ class SpoutOutputCollector(ABC):
                 ``Retry`` continue from it. With a ``Retry``, a message whose attempt is above
                 ``max_attempts`` is given up without being run: its earlier attempts ended with their driver
                 or connection.
+            trace: True: this message is traced, at any rate above 0. Or the text of a W3C ``traceparent``
+                header that came with it: the message is traced if its sampled flag is set, and exported as
+                part of that trace. A text that is no such header changes nothing.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, a stream
-                that is read by direct grouping, no message id although the spout has a ``Retry``, or an
-                attempt below 1. Nothing was emitted then.
+                that is read by direct grouping, no message id although the spout has a ``Retry`` or it is to
+                be traced, or an attempt below 1. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -223,6 +227,7 @@ class SpoutOutputCollector(ABC):
         stream: str = DEFAULT_STREAM,
         *,
         attempt: int = 1,
+        trace: bool | str = False,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 

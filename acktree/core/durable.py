@@ -92,6 +92,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.metrics_consumer": (
         "DataPoint JsonLinesMetricsConsumer LoggingMetricsConsumer MetricsConsumer TaskInfo"
     ),
+    "acktree.otlp_metrics": "OtlpMetricsConsumer",
     "acktree.receiver": "Receiver",
     "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
     "acktree.tasks.spouts.retries": "Redriven",

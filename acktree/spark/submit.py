@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +40,7 @@ from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
-from acktree.errors import AcktreeError, naming_keywords
+from acktree.errors import naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -63,10 +62,9 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.plan import Plan
 from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
-from acktree.traces import store as traces_store
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
+from acktree.traces.of_run import recorder_of_run, refuse_missing_exporter
 from acktree.traces.recorder import TraceRecorder
-from acktree.traces.traces import FILE
 from acktree.ui.door import Door
 from acktree.ui.observer import own_version
 
@@ -108,13 +106,15 @@ def submit(
         TopologyError: ``topology`` is none: a builder, for example.
         MisuseError: The module that calls this is imported, by ``acktree run`` or by a Python worker.
         ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
-            no place beside it; ``dead_letters_url`` cannot be read, or its driver is not installed.
+            no place beside it; ``dead_letters_url`` cannot be read, or what it or ``otlp_endpoint`` needs is
+            not installed.
         ConnectorError: The store of dead letters cannot be opened.
     """
     refuse_other_than_topology(topology, "submit")
     refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
     print_by_default()
     config = config or Config()
+    refuse_missing_exporter(config, "submit")
     where = location_of(checkpoint)
 
     def start() -> SubmittedTopology:
@@ -213,7 +213,7 @@ def _ended(
         stop_session=give_back,
         described=topology.describe(held.partitions),
         log=RunLog(topology.name),
-        traces=_traces(held, plan),
+        traces=_traces(held, plan, Config()),
     )
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
@@ -260,7 +260,7 @@ def _start(
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     metrics_log = FileMetricsLog(held.folder, held.last_committed(), held.files)
     door = _door(held) if config.control else None
-    traces = _traces(held, plan)
+    traces = _traces(held, plan, config)
     events = EventLog(event_logger or _event_files(held), topology.name)
     run = Run(
         plan=plan,
@@ -385,12 +385,7 @@ def _event_files(held: Checkpoint) -> EventLogger | None:
     return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
 
 
-def _traces(held: Checkpoint, plan: Plan) -> TraceRecorder:
+def _traces(held: Checkpoint, plan: Plan, config: Config) -> TraceRecorder:
     """Where traced messages are recorded: in the checkpoint if that is a folder, else in memory."""
-    place: Path | str = held.folder / FILE if held.files.is_seen else traces_store.IN_MEMORY
-    store = None
-    try:
-        store = traces_store.TraceStore(place)
-    except (AcktreeError, OSError, sqlite3.Error) as error:
-        log.warning("topology=%s records no traces: %s", plan.topology.name, error)
-    return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms)
+    folder = held.folder if held.files.is_seen else None
+    return recorder_of_run(folder, plan, config, now_ms, own_version())

@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
@@ -28,7 +30,7 @@ from acktree.texts import short_repr
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
-__all__ = ["TraceRecorder"]
+__all__ = ["Export", "TraceRecorder"]
 
 _MOST_MARKED: Final = 100_000
 """How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
@@ -44,6 +46,21 @@ Body = tuple[int, int, bytes]
 """What a level told: its index, the partition, and the facts."""
 
 
+class Export(Protocol):
+    """Takes traces out of the process. Nothing waits for it."""
+
+    exported: int
+    """How many traces were taken."""
+    dropped: int
+    """How many were not."""
+
+    def put(self, roots: Iterable[int]) -> None:
+        """Export the traces of these roots, whose messages have their verdicts."""
+
+    def close(self) -> None:
+        """Export what waits, for a few seconds at most."""
+
+
 class TraceRecorder:
     """Records the traces of one run.
 
@@ -52,6 +69,7 @@ class TraceRecorder:
         rate: The share of messages that is traced.
         run_salt: What root ids are made of.
         now_ms: The time; None for the clock of the micro-batch.
+        export: Takes the traces of messages that have their verdicts out of the process.
         is_threaded: Whether to write on a thread of its own; False for tests, which have none.
     """
 
@@ -62,8 +80,10 @@ class TraceRecorder:
         run_salt: int,
         now_ms: Callable[[], int] | None = None,
         *,
+        export: Export | None = None,
         is_threaded: bool = True,
     ) -> None:
+        self.export = export
         self.store, self._salt, self._now_ms = store, run_salt, now_ms
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
@@ -83,8 +103,14 @@ class TraceRecorder:
         self._rate = rate
         self._put(self._mark_open)
 
-    def emitted(self, chunk: Chunk, message_ids: MessageIds) -> None:
-        """Note the ids of the traced messages of a chunk. Called by spout threads; never raises."""
+    def emitted(
+        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str] = MappingProxyType({})
+    ) -> None:
+        """Note the ids of the traced messages of a chunk. Called by spout threads; never raises.
+
+        Args:
+            parents: Message id -> traceparent, of those that have one.
+        """
         if self._rate <= 0:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
@@ -94,15 +120,17 @@ class TraceRecorder:
         rows: list[tuple[Any, ...]] = []
         marked: list[int] = []
         for at in which.tolist():
-            attempt = 1 if chunk.attempts is None else int(chunk.attempts[at])
+            given = 1 if chunk.attempts is None else int(chunk.attempts[at])
+            attempt = number_of(given)
             before = None
             if chunk.retry_of is not None:
                 before = int(root_ids(self._salt, chunk.task, chunk.retry_of[at : at + 1])[0])
-            if attempt > 1:
+            if given > 1:
                 marked.append(int(roots[at]))
             rows.append((
                 int(roots[at]), chunk.component, chunk.task, chunk.stream,
                 shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
+                parents.get(message_ids[at]) if parents else None,
             ))  # fmt: skip
         self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
 
@@ -127,8 +155,10 @@ class TraceRecorder:
         return self._writer.settle(timeout_secs)
 
     def close(self) -> None:
-        """Write what is queued, and end the thread. What was stored can be read further."""
+        """Write and export what is queued, and end the threads. What was stored can be read further."""
         self._writer.close()
+        if self.export is not None:
+            self.export.close()
 
     @property
     def dropped(self) -> int:
@@ -183,6 +213,8 @@ class TraceRecorder:
             store.add_verdicts(rows)
         for *_, root in rows:
             self._marked.pop(root, None)
+        if self.export is not None:
+            self.export.put(root for *_, root in rows)
 
     def sequences_of(self, roots: Sequence[int]) -> Int64s:
         """The sequences of some roots of spout tasks."""

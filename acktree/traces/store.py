@@ -33,7 +33,8 @@ _NOT_ACKED: Final = "verdict IS NOT 'ACKED'"
 _TRIMMED: Final = 0.9
 """What is left of the limits when something is deleted."""
 _BUSY_SECS: Final = 5
-_VERSION: Final = 1
+_VERSION: Final = 2
+"""2: with traceparents."""
 
 _TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS messages (
@@ -50,7 +51,8 @@ CREATE TABLE IF NOT EXISTS messages (
     reason      TEXT,
     component   TEXT,
     traceback   TEXT,
-    tuples      INTEGER NOT NULL DEFAULT 0
+    tuples      INTEGER NOT NULL DEFAULT 0,
+    traceparent TEXT
 );
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (emitted_ms, root);
 CREATE INDEX IF NOT EXISTS messages_by_id ON messages (message_id);
@@ -83,8 +85,11 @@ PRAGMA user_version = {_VERSION};
 """
 
 _MESSAGE: Final = (
-    "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root) DO UPDATE SET"
+    "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms,"
+    # Another attempt belongs to the trace of the one before.
+    " traceparent) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+    " coalesce(?9, (SELECT traceparent FROM messages WHERE root = ?7)))"
+    " ON CONFLICT (root) DO UPDATE SET traceparent = coalesce(excluded.traceparent, traceparent),"
     " message_id = coalesce(excluded.message_id, message_id), attempt = max(attempt, excluded.attempt),"
     " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms)"
 )
@@ -173,6 +178,9 @@ class TraceStore:
                 self.place,
                 "use the acktree that wrote them, or delete the file; messages are not in it",
             )
+        if version == 1:
+            old = "CREATE TEMP VIEW messages AS SELECT *, NULL AS traceparent FROM main.messages"
+            self._connection.execute(old if read_only else "ALTER TABLE messages ADD COLUMN traceparent TEXT")
         if not read_only:
             self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -187,7 +195,11 @@ class TraceStore:
     # ---- writing --------------------------------------------------------------------------------------
 
     def add_messages(self, rows: Iterable[Row]) -> None:
-        """Store messages: root, spout, task, stream, message id, attempt, root before, emitted at (ms)."""
+        """Store messages.
+
+        Args:
+            rows: Root, spout, task, stream, message id, attempt, root before, emitted at (ms), traceparent.
+        """
         with self._writing() as connection:
             self._insert_messages(connection, rows)
 
@@ -227,7 +239,8 @@ class TraceStore:
     ) -> None:
         messages = [link for link in links if link[0] == link[1]]
         self._insert_messages(
-            connection, [(each[0], each[3], each[4], each[5], None, 1, None, clock_ms) for each in messages]
+            connection,
+            [(each[0], each[3], each[4], each[5], None, 1, None, clock_ms, None) for each in messages],
         )
         rows: list[Row] = []
         stored = self._stored_among(connection, (each[0] for each in links))

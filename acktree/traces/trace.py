@@ -30,6 +30,7 @@ class TracedMessage:
         component: The bolt that failed it, or that left a tuple without ack; None where it is not known.
         traceback: Where it failed, if user code raised.
         tuples: How many tuples of it are recorded, the message itself included.
+        traceparent: The W3C traceparent that its spout gave; None if it gave none.
     """
 
     root: int
@@ -47,6 +48,7 @@ class TracedMessage:
     component: str | None
     traceback: str | None
     tuples: int
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

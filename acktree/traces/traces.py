@@ -20,7 +20,7 @@ FILE: Final = "traces.sqlite"
 _MOST_FOUND: Final = 1000
 _COLUMNS: Final = (
     "m.root, spout, m.task_id, m.stream, message_id, attempt, retry_of, emitted_ms, verdict, verdict_ms,"
-    " m.reason, m.component, traceback, tuples,"
+    " m.reason, m.component, traceback, tuples, traceparent,"
     " (SELECT shown FROM tuples t WHERE t.root = m.root AND t.edge = m.root) AS shown"
 )
 
@@ -206,6 +206,7 @@ def _message(row: Mapping[str, Any]) -> TracedMessage:
         row["root"], row["spout"], row["task_id"], row["stream"], row["message_id"], row["attempt"],
         row["retry_of"], row["emitted_ms"], json.loads(row["shown"] or "[]"), row["verdict"],
         row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
+        row["traceparent"],
     )  # fmt: skip
 
 

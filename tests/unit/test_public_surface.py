@@ -161,7 +161,7 @@ MEMBERS = """
             error_throttle_interval_secs eventlogger_executors execute_timeout_secs
             fail_forgotten from_mapping inbox_max_bytes inbox_max_messages
             max_error_report_per_interval max_spout_pending message_timeout_secs
-            partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
+            otlp_endpoint partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             metrics_consumers metrics_interval_secs spout_wait_strategy stats_sample_rate
             survive_power_cut task_hooks tick_tuple_freq_secs to_mapping trace_sample_rate
@@ -195,6 +195,7 @@ MEMBERS = """
     HistogramMetric: kind taken update
     IterableSpout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs
             lag next_tuple open outputs own_dead_letters redelivers remembers
+    OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyValueState: bind clear emptied get get_many is_bound save update_many
     Level: bolts index stateful

@@ -27,6 +27,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, fold
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.tracking.attempts import number_of
 
 _RUNS, _SPARSE, _BUNDLES = 0, 1, 2
 _SIBLING = channel_id("", "siblings", 0)
@@ -79,7 +80,7 @@ class Lineage(ABC):
 
     @abstractmethod
     def root_attempts(self, row: int) -> dict[int, int]:
-        """Root -> its attempt, for one row. Empty when all rows are first attempts."""
+        """Root -> its attempt with its mark, for one row. Empty when all rows are unmarked first attempts."""
 
     @abstractmethod
     def attempts(self) -> Int32s:
@@ -191,7 +192,7 @@ class Runs(Lineage):
     def attempts(self) -> Int32s:
         if self.run_attempts is None:
             return np.ones(len(self), dtype=np.int32)
-        return self.run_attempts[self.run_of_row]
+        return number_of(self.run_attempts)[self.run_of_row]
 
     def children(self, parents: Int64s, edges: Int64s) -> Lineage:
         if len(parents) and parents.min() < 0:
@@ -336,7 +337,7 @@ class Sparse(Lineage):
     def attempts(self) -> Int32s:
         attempts = np.ones(len(self), dtype=np.int32)
         if self.pair_attempts is not None:
-            np.maximum.at(attempts, self.row_of_pair, self.pair_attempts)
+            np.maximum.at(attempts, self.row_of_pair, number_of(self.pair_attempts))
         return attempts
 
     def children(self, parents: Int64s, edges: Int64s) -> Sparse:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s
+from acktree.core.tracking.attempts import NAMED, number_of
 from acktree.core.tracking.lineage import Lineage, Runs, siblings
 
 __all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
@@ -35,7 +36,8 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
     Args:
         roots: Root ids, shape (n,).
         rate: The share of first attempts that is traced, 0 to 1.
-        attempts: The attempt of each, shape (n,); None when all are the first.
+        attempts: The attempt of each, shape (n,), with the mark of those that are traced at any rate but 0;
+            None when all are unmarked first attempts.
 
     >>> is_sampled(np.arange(100_000), 0.01).sum().item()
     930
@@ -50,7 +52,8 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
     sampled: Bools = mixed < np.uint32(rate * _ALL)
     if attempts is not None:
         raised = min(RETRY_FACTOR * rate, 1.0)
-        sampled |= (attempts > 1) & (mixed <= np.uint32(min(raised * _ALL, _ALL - 1)))
+        sampled |= (number_of(attempts) > 1) & (mixed <= np.uint32(min(raised * _ALL, _ALL - 1)))
+        sampled |= attempts >= NAMED
     return sampled
 
 

@@ -21,6 +21,8 @@ from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.values import ANYWHERE, LOOKED_AT, quick_look
 from acktree.core.ids import Int32s
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED
+from acktree.core.tracking.trace_parent import TraceParent
 from acktree.errors import MisuseError
 from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
@@ -32,7 +34,6 @@ from acktree.topology.model import Component
 
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
-_MOST_ATTEMPTS: Final = 2**31 - 1
 _NO_STREAM: Final = object()
 """Selected while no run is: no argument is this object, as ``None`` may be."""
 
@@ -78,6 +79,7 @@ class SpoutCollector(SpoutOutputCollector):
         self._run: RunBuffer
         self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
+        self._parents: dict[object, str] = {}
         self.row_count = 0
         self._untracked_count = 0
         self._weight = 0
@@ -125,7 +127,13 @@ class SpoutCollector(SpoutOutputCollector):
                 return
 
     def emit(  # noqa: C901  # inline, as said above
-        self, values: Sequence[Any], message_id: object = None, stream: str = "default", *, attempt: int = 1
+        self,
+        values: Sequence[Any],
+        message_id: object = None,
+        stream: str = "default",
+        *,
+        attempt: int = 1,
+        trace: bool | str = False,
     ) -> None:
         run = self._run if stream is self._stream else None
         if run is None or run.has_ids is (message_id is None):
@@ -145,8 +153,10 @@ class SpoutCollector(SpoutOutputCollector):
         if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
         try:
-            if attempt != 1:
-                run.attempts[len(run.ids)] = _checked_attempt(attempt, self._where)
+            if attempt != 1 or trace:
+                number = self._marked(attempt, trace, message_id)
+                if number != 1:
+                    run.attempts[len(run.ids)] = number
             # Counted first: to count one that was not emitted does no harm until all are taken.
             self.row_count += 1
             run.cells.extend(values)
@@ -165,6 +175,7 @@ class SpoutCollector(SpoutOutputCollector):
         stream: str = "default",
         *,
         attempt: int = 1,
+        trace: bool | str = False,
     ) -> None:
         declaration = self._streams.chosen_by_emitter(stream, task_id)
         run = self._direct.get(stream)
@@ -175,11 +186,31 @@ class SpoutCollector(SpoutOutputCollector):
             run = self._weighed(self._direct, run, values)
         if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
-        number = 1 if attempt == 1 else _checked_attempt(attempt, self._where)
+        number = self._marked(attempt, trace, message_id) if attempt != 1 or trace else 1
         self.row_count += 1
         run.write(values, message_id, number, task_id)
         if not run.is_tracked:
             self._note_untracked(run, message_id)
+
+    def _marked(self, attempt: int, trace: bool | str, message_id: object) -> int:  # noqa: FBT001  # as emit
+        """An attempt as it travels, with a mark if the spout wants its message traced."""
+        number = int(_checked_attempts([attempt], self._where)[0])
+        if not trace:
+            return number
+        if message_id is None or (trace is not True and not isinstance(trace, str)):
+            raise MisuseError(
+                f"emit() with trace={trace!r:.60} and message id {message_id!r:.60}",
+                self._where,
+                "give a message id, and trace=True or the text of a W3C traceparent header",
+            )
+        if not self._is_tracking:
+            return number
+        if isinstance(trace, str):
+            parent = TraceParent.of(trace)
+            if parent is None or not parent.is_sampled:
+                return number
+            self._parents[message_id] = str(parent)
+        return number | NAMED
 
     def _note_untracked(self, run: RunBuffer, message_id: object) -> None:
         """Count a message that is not tracked. If it has an id, there are no ackers: it is acked soon."""
@@ -318,6 +349,11 @@ class SpoutCollector(SpoutOutputCollector):
         self._direct.clear()
         return runs
 
+    def take_parents(self) -> dict[object, str]:
+        """Message id -> the traceparent that its spout gave, of those emitted since last taken."""
+        taken, self._parents = self._parents, {}
+        return taken
+
     def take_unacked(self) -> dict[str, list[object]]:
         """Message ids emitted since last taken that nothing tracks, as there are no ackers; by stream."""
         taken: dict[str, list[object]] = {}
@@ -335,17 +371,13 @@ def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
     return np.array([message_id not in lost for message_id in ids], dtype=np.bool_)
 
 
-def _checked_attempt(attempt: int, where: str) -> int:
-    return int(_checked_attempts([attempt], where)[0])
-
-
 def _checked_attempts(attempts: Sequence[int] | npt.NDArray[Any] | pa.Array, where: str) -> Int32s:
     """The numbers of deliveries, as an array of our own. MisuseError when one is no number from 1 on."""
     numbers = np.asarray(attempts)
     if numbers.size and (numbers.dtype.kind not in "iu" or numbers.ndim != 1):
         what = f"attempts are {attempts!r:.60}, which are no whole numbers"
         raise MisuseError(what, where, "give the number of this delivery, from 1")
-    if numbers.size and not 1 <= int(numbers.min()) <= int(numbers.max()) <= _MOST_ATTEMPTS:
+    if numbers.size and not 1 <= int(numbers.min()) <= int(numbers.max()) <= MOST_ATTEMPTS:
         what = f"an attempt is {int(numbers.min() if numbers.min() < 1 else numbers.max())}"
         raise MisuseError(what, where, "give the number of this delivery: the first is 1")
     return numbers.astype(np.int32)

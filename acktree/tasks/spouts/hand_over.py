@@ -6,7 +6,7 @@ its verdicts find it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -43,8 +43,14 @@ class HandOver:
             self._reserved = self._host.reserve(self._reserved)
         return first
 
-    def emitted(self, taken: Sequence[Run], now_ms: int) -> bool:
-        """Hand over what the spout emitted. True if there was anything."""
+    def emitted(self, taken: Sequence[Run], parents: Mapping[object, str], now_ms: int) -> bool:
+        """Hand over what the spout emitted. True if there was anything.
+
+        Args:
+            taken: What it emitted.
+            parents: The traceparents that it gave to some of the messages, by message id.
+            now_ms: The time.
+        """
         most = self._host.inbox.chunk_rows
         runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
@@ -54,7 +60,7 @@ class HandOver:
         number = self._host.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
-                self._open(number + offset, chunk, run.message_ids)
+                self._open(number + offset, chunk, run.message_ids, parents)
             else:
                 self._host.inbox.release(number + offset)
         self._show(chunks)
@@ -70,7 +76,7 @@ class HandOver:
             number = self._host.inbox.append(chunks)
             earlier = {place.chunk for place in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
-                self._open(number + offset, chunk, part.message_ids)
+                self._open(number + offset, chunk, part.message_ids, {})
                 if not self._spout.redelivers:
                     self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
             self._chunks.release_unneeded(earlier)
@@ -95,9 +101,11 @@ class HandOver:
             message_ids=b"" if self._spout.redelivers else durable.dumps(part.message_ids),
         )  # fmt: skip
 
-    def _open(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
+    def _open(
+        self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str]
+    ) -> None:
         self._chunks.add(number, chunk, message_ids)
-        self._host.note_emitted(chunk, message_ids)
+        self._host.note_emitted(chunk, message_ids, parents)
 
     def _show(self, chunks: Sequence[Chunk]) -> None:
         if self._watching.watch is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +67,8 @@ class SpoutHost:
         letters_among: Returns those of the given roots that are dead letters. Called at recovery; an
             exception stops the run before it begins.
         wake: Lets ``next_tuple`` of a spout task be called again at once. Any thread may call it.
-        note_emitted: Called with each chunk of tracked messages that was handed over, and their message ids.
+        note_emitted: Called with each chunk of tracked messages that was handed over, their message ids, and
+            the traceparents of some by message id.
         note_failed: Called with messages whose attempt failed: (component, count, the id and the attempt of
             each as far as they are known, the failure, how many attempts a message has).
     """
@@ -81,4 +82,4 @@ class SpoutHost:
     letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
     wake: Callable[[int], None] = _do_nothing
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
-    note_emitted: Callable[[Chunk, MessageIds], None] = _do_nothing
+    note_emitted: Callable[[Chunk, MessageIds, Mapping[object, str]], None] = _do_nothing

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from acktree.core.spouts.pending import Closed, MessageIds, Pending
+from acktree.core.tracking.attempts import number_of
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.chunk_dependencies import ChunkDependencies
 from acktree.tasks.spouts.host import Inbox
@@ -40,8 +41,9 @@ class OpenChunks:
     def add(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
         """Open the messages of a chunk. Call in ascending order of the numbers."""
         self._streams[number] = chunk.stream
+        attempts = None if chunk.attempts is None else number_of(chunk.attempts)
         self.pending.add(
-            chunk.first_sequence, message_ids, chunk.attempts, number, 0, chunk.emitted_ms,
+            chunk.first_sequence, message_ids, attempts, number, 0, chunk.emitted_ms,
             first_emitted_ms=chunk.first_emitted_ms,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
 from acktree.tasks.spouts.runs import Run
@@ -21,12 +22,12 @@ def without_spent(
     """The runs without the messages whose attempts are used up; each of these is given up."""
     left: list[Run] = []
     for run in runs:
-        if run.attempts is None or not run.is_tracked or int(run.attempts.max()) <= max_attempts:
+        if run.attempts is None or not run.is_tracked or int(number_of(run.attempts).max()) <= max_attempts:
             left.append(run)
             continue
-        is_spent = run.attempts > max_attempts
+        is_spent = number_of(run.attempts) > max_attempts
         for place in np.flatnonzero(is_spent).tolist():
-            give_up(_attempt_of(run, place), _failure(int(run.attempts[place]), max_attempts))
+            give_up(_attempt_of(run, place), _failure(number_of(int(run.attempts[place])), max_attempts))
         if not is_spent.all():
             left.append(run.those(~is_spent))
     return left
@@ -38,7 +39,9 @@ def _attempt_of(run: Run, place: int) -> Attempt:
     message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
     target = None if run.tasks is None else int(run.tasks[place])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(place, 1), target)
-    return Attempt(message_id, NO_CHUNK, 0, -1, int(run.attempts[place]) - 1, 0, run.stream, letter)
+    return Attempt(
+        message_id, NO_CHUNK, 0, -1, number_of(int(run.attempts[place])) - 1, 0, run.stream, letter
+    )
 
 
 def _failure(attempt: int, max_attempts: int) -> Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import stat
 from threading import Event
 
@@ -17,6 +18,7 @@ from acktree import (
     JsonLinesMetricsConsumer,
     LoggingMetricsConsumer,
     MetricsConsumer,
+    OtlpMetricsConsumer,
     UserMetric,
 )
 from acktree.core.stats.counters import Counters
@@ -24,6 +26,8 @@ from acktree.core.stats.histograms import Histogram
 from acktree.driver.consumers import Consumers, Source
 from acktree.driver.data_points import data_points
 from acktree.driver.error_log import ErrorLog
+from acktree.otlp_metrics import otlp_name
+from tests.unit.traces.collector import Collector, attributes_of
 
 
 def counters():
@@ -220,3 +224,38 @@ def test_a_file_without_a_folder_and_what_is_no_consumer_are_refused(tmp_path):
     )
     assert isinstance(config.metrics_consumers[0], LoggingMetricsConsumer)
     assert config.metrics_interval_secs == 10
+
+
+def test_every_number_goes_to_an_opentelemetry_collector():
+    with Collector() as collector:
+        running, errors = begun(OtlpMetricsConsumer(collector.url))
+        running.close()
+    assert errors.count == 0
+    wanted = data_points(counters(), Counters(), {}, 1.0)
+    found = {
+        (told["component"], told["task"], metric.name, told.get("source"), told.get("stream")): number
+        for metric in collector.metrics
+        for number in getattr(metric, metric.WhichOneof("data")).data_points
+        for told in [attributes_of(number)]
+    }
+    assert found.keys() == {
+        (*task, otlp_name(point), point.dimensions.get("source"), point.dimensions.get("stream"))
+        for task, points in wanted.items()
+        for point in points
+    }
+    assert found["split", 2, "acktree.execute_count", "lines", "default"].as_int == 10
+    assert {metric.WhichOneof("data") for metric in collector.metrics if metric.name.endswith("_count")} == {
+        "sum"
+    }
+    assert collector.resources[0]["service.name"] == "words"
+
+
+def test_a_collector_that_is_away_is_reported_once_and_no_password_is_shown(caplog, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "0.2")
+    consumer = OtlpMetricsConsumer("http://me:hidden@127.0.0.1:9")  # nobody serves port 9
+    running, errors = begun(consumer)
+    running.close()
+    (error,) = errors.kept
+    assert "the collector did not take them" in error.reason
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+    assert "hidden" not in error.reason + pickle.dumps(consumer).decode("latin-1")

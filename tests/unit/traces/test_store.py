@@ -43,7 +43,7 @@ def test_a_message_keeps_its_first_tuples_all_that_failed_and_the_number_of_the_
 @pytest.mark.parametrize("failing", [20, 80])
 def test_the_oldest_acked_messages_go_first_and_failed_ones_have_at_most_half(failing):
     store = TraceStore(IN_MEMORY, most_messages=100)
-    store.add_messages([(root, "s", 1, "default", None, 1, None, root) for root in range(200)])
+    store.add_messages([(root, "s", 1, "default", None, 1, None, root, None) for root in range(200)])
     failed = [("FAILED", 1, "why", "b", None, root) for root in range(failing)]
     store.add_verdicts([*failed, *(("ACKED", 1, None, None, None, root) for root in range(failing, 200))])
     store.trim()
@@ -93,5 +93,5 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
 
 
 def test_the_file_is_the_users_alone(tmp_path):
-    TraceStore(tmp_path / "traces.sqlite").add_messages([(1, "s", 1, "default", None, 1, None, 1)])
+    TraceStore(tmp_path / "traces.sqlite").add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}

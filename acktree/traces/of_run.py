@@ -1,0 +1,89 @@
+"""The recorder of a run, and where its traces are exported to. OpenTelemetry is an optional dependency."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from acktree.config import Config
+from acktree.errors import AcktreeError, ConfigError
+from acktree.logs import logger
+from acktree.tasks.plan import Plan
+from acktree.topology.model import Topology
+from acktree.traces.recorder import Export, TraceRecorder
+from acktree.traces.store import IN_MEMORY, TraceStore
+from acktree.traces.traces import FILE, Traces
+
+__all__ = ["messaging_systems", "recorder_of_run", "refuse_missing_exporter"]
+
+log = logger("acktree")
+
+_SYSTEMS: Final = {
+    "kafka": "kafka",
+    "kestrel": "kestrel",
+    "nats": "nats",
+    "rabbitmq": "rabbitmq",
+    "redis": "redis",
+    "sqs": "aws_sqs",
+}
+"""The module of a connector -> the name of its system in OpenTelemetry's conventions."""
+
+
+def refuse_missing_exporter(config: Config, who: str) -> None:
+    """Refuse settings that need the extra where it is not installed.
+
+    Raises:
+        ConfigError: OpenTelemetry's exporter is not installed.
+    """
+    if config.otlp_endpoint is None:
+        return
+    try:
+        import acktree.traces.otlp  # noqa: F401, PLC0415  # the extra, which takes a third of a second
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{error.name} is not installed, and traces are to be exported",
+            f"{who}(config=Config(otlp_endpoint=...))",
+            "pip install 'acktree[otel]'; or leave otlp_endpoint out",
+        ) from error
+
+
+def recorder_of_run(
+    folder: Path | None, plan: Plan, config: Config, now_ms: Callable[[], int], version: str
+) -> TraceRecorder:
+    """Make the recorder of a run.
+
+    Args:
+        folder: The checkpoint's; None: traces are kept in memory.
+        config: The settings, with passwords.
+        version: Of acktree.
+    """
+    store = export = None
+    try:
+        store = TraceStore(IN_MEMORY if folder is None else folder / FILE)
+        export = _export(config, plan.topology, store, version)
+    except (AcktreeError, OSError, sqlite3.Error) as error:
+        log.warning("topology=%s records no traces: %s", plan.topology.name, error)
+    return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms, export=export)
+
+
+def _export(config: Config, topology: Topology, store: TraceStore, version: str) -> Export | None:
+    if config.otlp_endpoint is None:
+        return None
+    from acktree.traces.otlp import TraceExport  # noqa: PLC0415  # the extra
+
+    read = Traces(store).get
+    return TraceExport(config.otlp_endpoint, topology.name, read, messaging_systems(topology), version)
+
+
+def messaging_systems(topology: Topology) -> Mapping[str, str]:
+    """Spout -> the messaging system that it reads, of those that a connector of acktree reads."""
+    found: dict[str, str] = {}
+    for spout in topology.spouts:
+        for kind in reversed(type(spout.user_object).__mro__):
+            _, _, name = kind.__module__.partition("acktree.connectors.")
+            system = _SYSTEMS.get(name.partition(".")[0])
+            if system is not None:
+                found[spout.id] = system
+    return found

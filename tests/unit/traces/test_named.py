@@ -1,0 +1,177 @@
+"""A spout names messages to be traced, and the trace outside that they belong to."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import BasicBolt, Config, MisuseError, Retry, Spout, TopologyBuilder
+from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED, number_of
+from acktree.core.tracking.sampling import is_sampled
+from acktree.core.tracking.trace_parent import TraceParent
+from acktree.testing import LocalCluster
+from acktree.traces.spans import span_id_of, spans_of
+from acktree.traces.store import IN_MEMORY, TraceStore
+from acktree.traces.traces import Traces
+
+OUTSIDE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+UNSAMPLED = OUTSIDE[:-1] + "0"
+RATE = 1e-9  # no message of these tests by itself
+SEEN = []
+
+
+class Emits(Spout):
+    """Emits what it is given: (message id, attempt, trace)."""
+
+    outputs = ["n"]
+
+    def __init__(self, *messages):
+        self.messages = [*messages]
+
+    def open(self, config, context, collector):
+        self.collector = collector
+
+    def next_tuple(self):
+        if self.messages:
+            name, attempt, trace = self.messages.pop(0)
+            self.collector.emit([name], message_id=name, attempt=attempt, trace=trace)
+
+
+class Split(BasicBolt):
+    outputs = ["n", "attempt"]
+
+    def execute(self, tup, collector):
+        for _ in range(3):
+            collector.emit([tup["n"], tup.attempt])
+
+
+class Check(BasicBolt):
+    outputs = []
+
+    def execute(self, tup, collector):
+        SEEN.append((tup["n"], tup["attempt"], tup.attempt))
+        if tup["n"] == "bad":
+            raise ValueError("bad")
+
+
+def traces_of(*messages, rate=RATE, retry=None, acker_executors=None, advance=0):
+    SEEN.clear()
+    builder = TopologyBuilder("named")
+    builder.set_spout("source", Emits(*messages), retry=retry)
+    builder.set_bolt("split", Split(), 2).shuffle_grouping("source")
+    builder.set_bolt("check", Check(), 2).shuffle_grouping("split")
+    config = Config(trace_sample_rate=rate, partitions=2, acker_executors=acker_executors)
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=config)
+        cluster.advance(advance)
+        found = [running.traces.get(each.root) for each in running.traces.find()]
+        return {f"{each.message.message_id} {each.message.attempt}": each for each in found}
+
+
+def test_a_named_message_is_traced_with_its_whole_tree_and_others_are_not():
+    found = traces_of(("a", 1, True), ("b", 1, False), ("c", 1, OUTSIDE), ("d", 1, UNSAMPLED), ("e", 1, "x"))
+    assert found.keys() == {"'a' 1", "'c' 1"}
+    for trace in found.values():
+        assert [each.component for each in trace.tuples] == ["source", "split", *["check"] * 3]
+        assert trace.message.verdict == "ACKED"
+    assert (found["'a' 1"].message.traceparent, found["'c' 1"].message.traceparent) == (None, OUTSIDE)
+
+
+def test_no_user_sees_the_mark_in_an_attempt():
+    found = traces_of(("a", 1, True), ("b", 7, True), ("c", 7, False))
+    assert found.keys() >= {"'a' 1", "'b' 7"}
+    assert {*SEEN} == {("a", 1, 1), ("b", 7, 7), ("c", 7, 7)}
+
+
+def test_attempts_that_are_used_up_are_counted_without_the_mark():
+    found = traces_of(("a", 2, True), ("b", 4, True), retry=Retry(max_attempts=3))
+    assert found.keys() == {"'a' 2"}
+    assert {name for name, *_ in SEEN} == {"a"}
+
+
+def test_another_attempt_has_the_next_number_and_belongs_to_the_same_trace_outside():
+    found = traces_of(("bad", 1, OUTSIDE), rate=0.02, retry=Retry(max_attempts=2), advance=60)
+    assert found.keys() == {"'bad' 1", "'bad' 2"}
+    for trace in found.values():
+        first = next(iter(spans_of(trace, "named", {})))
+        parent = TraceParent.of(OUTSIDE)
+        assert (first.trace_id, first.parent_id) == (parent.trace_id, parent.span_id)
+        assert first.span_id == span_id_of(trace.message.root)
+        assert {span.trace_id for span in spans_of(trace, "named", {})} == {parent.trace_id}
+
+
+def test_the_off_switch_and_no_ackers_win():
+    assert traces_of(("a", 1, True), rate=0) == {}
+    assert traces_of(("a", 1, True), ("b", 1, OUTSIDE), acker_executors=0) == {}
+    assert {name for name, *_ in SEEN} == {"a", "b"}
+
+
+@pytest.mark.parametrize(("name", "trace"), [(None, True), ("a", 5), ("a", b"00-..")])
+def test_what_cannot_be_traced_is_refused(name, trace):
+    class Wrong(Emits):
+        def next_tuple(self):
+            if self.messages:
+                self.messages.clear()
+                with pytest.raises(MisuseError, match="message id"):
+                    self.collector.emit([1], message_id=name, trace=trace)
+                self.collector.emit([2], message_id="right")
+
+    builder = TopologyBuilder("wrong")
+    builder.set_spout("source", Wrong("one"))
+    builder.set_bolt("split", Split()).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        cluster.advance()
+        assert running.stats()["source"].total.emitted == 1
+
+
+@given(st.lists(st.integers(1, MOST_ATTEMPTS), min_size=1), st.floats(1e-9, 0.9))
+def test_the_mark_names_a_message_at_any_rate_and_changes_no_number(numbers, rate):
+    plain = np.array(numbers, dtype=np.int32)
+    marked = plain | np.int32(NAMED)
+    roots = np.arange(len(numbers), dtype=np.int64)
+    assert number_of(marked).tolist() == numbers
+    assert is_sampled(roots, rate, marked).all()
+    assert not is_sampled(roots, 0.0, marked).any()
+
+
+@given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())
+def test_a_traceparent_is_read_as_it_is_written(trace_id, span_id, sampled):
+    parent = TraceParent(trace_id, span_id, sampled)
+    assert TraceParent.of(str(parent)) == parent
+    assert TraceParent.of(f"cc-{str(parent)[3:]}-later") == parent
+
+
+@given(st.text() | st.text("0123456789abcdef-", min_size=50, max_size=60))
+def test_any_other_text_is_no_traceparent(text):
+    found = TraceParent.of(text)
+    assert found is None or text[:2] != "ff"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", OUTSIDE.upper(), f"ff{OUTSIDE[2:]}", f"{OUTSIDE}-x", f"00-{'0' * 32}{OUTSIDE[35:]}", f" {OUTSIDE}"],
+)
+def test_wrong_headers_are_none(text):
+    assert TraceParent.of(text) is None
+
+
+def test_a_store_without_traceparents_is_read_and_goes_on(tmp_path):
+    file = tmp_path / "traces.sqlite"
+    store = TraceStore(file)
+    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    store.close()
+    connection = sqlite3.connect(file)
+    connection.executescript("ALTER TABLE messages DROP COLUMN traceparent; PRAGMA user_version = 1")
+    connection.close()
+    old = TraceStore(file, read_only=True)
+    assert Traces(old).find()[0].traceparent is None
+    old.close()
+    store = TraceStore(file)
+    store.add_messages([(2, "s", 1, "default", None, 1, None, 2, OUTSIDE)])
+    assert [each.traceparent for each in Traces(store).find()] == [OUTSIDE, None]
+    assert TraceStore(IN_MEMORY).count() == 0
