@@ -22,6 +22,7 @@ from acktree.core.stats.statistics import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
@@ -307,6 +308,7 @@ class Threads:
         self.by_task: dict[int, SpoutThread] = {}
         self._lock = Lock()
         self._held: dict[int, Mapping[int, VerdictBatch]] = {}
+        self._are_stopping = False
 
     def hold(self, batch_id: int, verdict_batch: Mapping[int, VerdictBatch]) -> None:
         """Hold a micro-batch's verdicts until it is committed. The micro-batches before it are committed."""
@@ -355,6 +357,23 @@ class Threads:
         if thread is None or letter.id is None or letter.settled_ms is not None:
             return False
         return thread.task.has_open_letter(letter.id)
+
+    def redrive(self, letters: Sequence[tuple[int, RedrivenLetter]]) -> bool:
+        """Queue dead letters for their tasks, as (task, letter); False, and none is, once they stop."""
+        with self._lock:
+            if self._are_stopping:
+                return False
+            for task, letter in letters:
+                self.by_task[task].task.dispatch(VerdictBatch(redriven=[letter]))
+        self.wake()
+        return True
+
+    def stop(self) -> None:
+        """Ask all threads to stop; what was queued before is delivered."""
+        with self._lock:
+            self._are_stopping = True
+        for thread in self.by_task.values():
+            thread.stop()
 
     def wake(self) -> None:
         """Wake all threads, because there may be room for messages."""

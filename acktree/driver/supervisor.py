@@ -396,8 +396,7 @@ class Supervisor:
 
     def _stop_threads(self) -> None:
         threads = self.run.threads.by_task
-        for thread in threads.values():
-            thread.stop()
+        self.run.threads.stop()
         most_secs = _HURRIED_SPOUT_SECS if self._must_hurry.is_set() else _STOP_SECS
         deadline = time.monotonic() + most_secs
         busy = [task for task, thread in threads.items() if not thread.join(_LOOK_SECS)]

@@ -60,15 +60,16 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
 def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
     """Let dead letters go back to the tasks that gave them up."""
     refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
-    for letter in letters:
-        threads.by_task[letter.task_id].task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
-    threads.wake()
+    if not threads.redrive([(letter.task_id, redriven_letter(letter)) for letter in letters]):
+        refuse_foreign_letters(letters, topology, is_running=False)
 
 
 def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     """Send the dead letters again that an operator chose while nobody ran the topology.
 
     An order is kept until its letter has a verdict. If this driver dies before that, the next one sends it.
+    A topology that had ended keeps all of them until it ends again: while there are orders, another run has
+    something to do, and a letter that was sent again by hand may still be open.
 
     Raises:
         ConnectorError: The store cannot be reached. All orders are kept.
@@ -87,7 +88,8 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
         except MisuseError as refused:  # a letter of another topology, for example
             log.warning("dead letter %d is not sent again: %s", number, refused)
     log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
-    held.keep_redrive(waiting)
+    if not held.has_ended:
+        held.keep_redrive(waiting)
 
 
 def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:

@@ -241,7 +241,7 @@ MEMBERS = """
     TopologyBuilder: create_topology set_bolt set_spout
     Trace: children failed message more tuples unacked
     TracedMessage: attempt component emitted_ms message_id reason retry_of root spout stream task_id
-            traceback tuples values verdict verdict_ms
+            traceback traceparent tuples values verdict verdict_ms
     TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
             stream task_id together took_ms values
     Traces: attempts close find get of_checkpoint rate

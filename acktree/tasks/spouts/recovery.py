@@ -31,7 +31,7 @@ class Recovery:
     """What one spout task recovers from an earlier run; empty in a first run.
 
     Attributes:
-        letters: Ids of the redriven dead letters whose messages were reopened.
+        letters: Ids of the redriven dead letters whose messages were reopened and are open.
     """
 
     def __init__(
@@ -93,7 +93,8 @@ class Recovery:
         if not were_delivered:
             self._dispatch(verdict_batch)
             return
-        self._chunks.pending.close(verdict_batch.acked)
+        for acked in self._chunks.pending.close(verdict_batch.acked):
+            self.letters.difference_update(redriven_ids(acked.message_sequence()))
         for sequences, failure in verdict_batch.failed:
             for closed in self._chunks.pending.close(sequences):
                 # A message that waited for a retry may be too old now and is decided again. For a message
@@ -113,9 +114,13 @@ class Recovery:
         """
         roots = self.roots_of(closed.sequences).tolist()
         for place, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
-            if not self.has_tried_again(place.sequence) and root not in but:
-                mine = replace(failure, attempt=place.attempt)
-                self._retries.decide(place, mine, root, now_ms, is_over=self.is_dead_letter(root))
+            if self.has_tried_again(place.sequence):
+                continue
+            if root in but:
+                self.letters.difference_update(redriven_ids([place.message_id]))
+                continue
+            mine = replace(failure, attempt=place.attempt)
+            self._retries.decide(place, mine, root, now_ms, is_over=self.is_dead_letter(root))
 
     def run_again(self, lost_through: int, now_ms: int) -> None:
         """Emit open messages that the acker does not know again, with the same attempt number.

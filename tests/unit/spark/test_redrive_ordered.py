@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
 from acktree import Config, ConnectorError, IterableSpout, MisuseError, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.spark.resume import redrive_ordered
+from acktree.driver.spout_threads import Threads
+from acktree.spark.resume import redrive_ordered, send
 from tests.unit.dead_letters.letters import LETTER
 
 ORDERED_MS = 1_800_000_000_000
@@ -75,3 +77,23 @@ def test_a_topology_that_ended_is_over_again_when_its_letters_have_their_verdict
     assert (held.has_ended, held.is_over) == (True, False)
     held.mark_ended()
     assert held.is_over
+
+
+def test_a_topology_that_ended_keeps_its_orders_until_it_ends_again(held):
+    """Letter 3 may have been sent again by hand meanwhile: without an order nobody would go on with it."""
+    held.mark_ended()
+    held.order_redrive([1], ORDERED_MS)
+    sent = []
+    letters = store_of(lambda given: sent.extend(letter.id for letter in given))
+    letters.mark_settled([1], ORDERED_MS + 5)
+    redrive_ordered(held, letters)
+    assert (sent, held.is_over) == ([], False)
+
+
+def test_a_letter_is_refused_once_the_spouts_are_asked_to_stop():
+    threads = Threads()
+    threads.stop()
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("numbers", IterableSpout(range(3), outputs=["n"]))
+    with pytest.raises(MisuseError, match="order it for the next run"):
+        send(builder.create_topology(), threads, Event(), [])

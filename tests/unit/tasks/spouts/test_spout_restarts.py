@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from acktree import IterableSpout, Retry
 from acktree.core.data.values import decode_rows
+from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness
 
@@ -111,3 +113,19 @@ def test_a_retry_that_was_not_emitted_before_the_crash_is_emitted_after_it():
     (values,) = again.run()
     assert values == [("x",)]
     assert again.chunk(max(again.inbox.chunks)).attempts.tolist() == [2]
+
+
+def test_a_redriven_letter_is_open_after_a_restart_until_it_has_its_verdict():
+    harness = Harness(Positioned([]))
+    letters = [
+        RedrivenLetter(number, "default", pa.record_batch({"value": ["again"]})) for number in (7, 8, 9)
+    ]
+    harness.task.dispatch(VerdictBatch(redriven=letters))
+    harness.run()  # all in one chunk, which stays while one of them is open
+    again = restarted(harness, None)
+    assert [again.task.has_open_letter(number) for number in (7, 8, 9)] == [True, True, True]
+    verdicts = VerdictBatch(np.array([0]), [(np.array([1]), BROKEN)])
+    again.task.recovery._letters_among = frozenset  # the failed one is a letter again
+    again.task.recovery.apply_journalled(verdicts, 0, were_delivered=True)
+    again.run()
+    assert [again.task.has_open_letter(number) for number in (7, 8, 9)] == [False, False, True]
