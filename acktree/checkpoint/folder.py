@@ -39,13 +39,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
+from acktree.checkpoint.facts import Facts
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
-from acktree.checkpoint.layout import FRESH, check_version
+from acktree.checkpoint.layout import FRESH
 from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
 from acktree.config import Config
 from acktree.errors import CheckpointError
@@ -62,7 +63,7 @@ BLOCK: Final = 1 << 28
 before."""
 
 
-class Checkpoint:
+class Checkpoint(Facts):
     """One checkpoint folder, held by this process until :meth:`close`."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:
@@ -74,13 +75,11 @@ class Checkpoint:
         Raises:
             CheckpointError: Another driver runs on it, or a later acktree wrote it.
         """
-        self.folder, self.files = folder, files
-        self._disk = files.disk
+        super().__init__(folder, files)
         self._is_new = not self._disk.exists(folder)
         make_folder(folder, self._disk)
         warn_of_writers(folder, self._disk)
         warn_of_other_files(folder, self._disk)
-        self._facts: dict[str, Any] = {}
         self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
         self._disk.make_file(folder / "lock")
@@ -133,11 +132,6 @@ class Checkpoint:
                 self.files.sync_all(self.folder)
                 note_synced(self.folder, committed, self._disk)
                 self._synced = committed
-
-    @property
-    def place(self) -> Path | str:
-        """The checkpoint as messages name it: the folder, or the URL whose working copy the folder is."""
-        return self.files.shown(self.folder)
 
     @property
     def spark(self) -> Path:
@@ -199,41 +193,6 @@ class Checkpoint:
         scratch = self._facts.get("scratch")
         return [self.folder] if scratch is None else [self.folder, Path(scratch)]
 
-    @property
-    def run_salt(self) -> int:
-        """The salt of root ids."""
-        return int(self._facts["run_salt"])
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions every level has."""
-        return int(self._facts["partitions"])
-
-    @property
-    def run(self) -> int:
-        """The number of this run, from 1."""
-        return int(self._facts["run"])
-
-    @property
-    def first_sequence(self) -> int:
-        """The first sequence of this run."""
-        return int(self._facts["first_sequence"])
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether an earlier run has ended: every spout ended, every message had its verdict."""
-        return bool(self._facts.get("ended"))
-
-    @property
-    def is_over(self) -> bool:
-        """Whether another run has nothing to do: it has ended, and no dead letter is to be sent again."""
-        return self.has_ended and not self.letters_to_redrive
-
-    @property
-    def letters_to_redrive(self) -> dict[int, int]:
-        """The dead letters that a run is to send again: id -> when that was ordered, in milliseconds."""
-        return {int(number): at_ms for number, at_ms in self._facts.get("redrive", {}).items()}
-
     def order_redrive(self, ids: Iterable[int], now_ms: int) -> None:
         """Order dead letters to be sent again by the next run. Durable when this returns.
 
@@ -254,31 +213,6 @@ class Checkpoint:
     def _write_redrive(self, ordered: Mapping[int, int]) -> None:
         with self._changing:
             self._write({**self._facts, "redrive": {str(each): at for each, at in sorted(ordered.items())}})
-
-    @property
-    def first_batch(self) -> int:
-        """The number of Spark's first micro-batch here: Spark's checkpoint may be younger than this one."""
-        return int(self._facts.get("first_batch", 0))
-
-    @property
-    def begins_after(self) -> int:
-        """The inbox number after which Spark's first micro-batch begins."""
-        return int(self._facts.get("begins_after", -1))
-
-    @property
-    def acker_from(self) -> int:
-        """The acker has forgotten micro-batches before this one."""
-        return int(self._facts.get("acker_from", 0))
-
-    @property
-    def lost_through(self) -> int:
-        """The acker has forgotten open messages up to this inbox number, and they run again; -1 for none."""
-        return int(self._facts.get("lost_through", -1))
-
-    @property
-    def shape(self) -> Shape | None:
-        """The shape of the topology that ran last; None before the first run."""
-        return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
         """Start a run: store what must not change, or check that it has not changed.
@@ -358,11 +292,6 @@ class Checkpoint:
         self.drop_earlier_generations()
         self.spark_url = self.files.make_spark_folder(self.spark)
 
-    @property
-    def next_generation(self) -> int:
-        """The number of the next generation."""
-        return int(self._facts.get("generation", 1)) + 1
-
     def drop_earlier_generations(self) -> None:
         """Delete folders that no run reads any more; a tool that died may have left some."""
         kept = {self.spark, self.memory}
@@ -423,29 +352,6 @@ class Checkpoint:
             self._disk.unlock(self._held)
             self._held = None
             self.files.close()
-
-    def _read(self) -> dict[str, Any]:
-        file = self.folder / "acktree.json"
-        if not self._disk.exists(file):
-            return {}
-        try:
-            facts: dict[str, Any] = dict(json.loads(self._disk.read(file)))
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{file.name} cannot be read: {error}",
-                str(self.place),
-                "bring it back from a copy, or give the topology a new checkpoint",
-            ) from error
-        check_version(facts, self.place)
-        return dict(facts)
-
-    def _write(self, facts: dict[str, Any]) -> None:
-        new = self.folder / f"{UNPUBLISHED}acktree.json"
-        # File and name are synced: a reservation that a power cut undoes would give out ids twice.
-        self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
-        self.files.publish(new, self.folder / "acktree.json")
-        self._disk.sync_folder(self.folder)
-        self._facts = facts  # only now: a reservation that was not written must not be used
 
 
 def scratch_folder(spark_folder: str | None) -> Path:

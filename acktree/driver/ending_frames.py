@@ -10,13 +10,12 @@ Rules of this file
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.driver.query import Query
+from acktree.driver.run import Run
 from acktree.tasks.spouts.dataframe import DataFrameTask
-
-if TYPE_CHECKING:  # the supervisor makes one of these for its run
-    from acktree.driver.supervisor import Query, Run
 
 __all__ = ["EndingFrames"]
 

@@ -15,10 +15,11 @@ from acktree.core.stats.table import html_of
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
 from acktree.driver.progress_line import progress_shown
+from acktree.driver.run import Run
 from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spout_threads import now_ms
-from acktree.driver.supervisor import Run, Supervisor
+from acktree.driver.supervisor import Supervisor
 from acktree.errors import MisuseError
 from acktree.topology.describe import Description
 from acktree.traces.events import Event

@@ -17,8 +17,8 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.run import Run
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
-from acktree.driver.supervisor import Run
 from acktree.errors import MisuseError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan

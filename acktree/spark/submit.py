@@ -35,11 +35,13 @@ from acktree.driver.consumers import Consumers, Source
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
+from acktree.driver.query import ENDED_QUERY
+from acktree.driver.run import Run, no_door
 from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import Threads, now_ms
-from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor, no_door
+from acktree.driver.supervisor import Supervisor
 from acktree.errors import naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen

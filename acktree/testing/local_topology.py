@@ -1,23 +1,17 @@
-"""A topology in a ``LocalCluster``: its inbox, its rounds, and what a running topology can be asked."""
+"""A topology in a ``LocalCluster``: its spout tasks, its rounds, and what a running topology can be asked."""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from itertools import product
 from types import TracebackType
 from typing import Any, Final, Self
 
-import pyarrow as pa
-
 from acktree import markup
 from acktree.config import Config
-from acktree.core.data.frames import Kind, WireRow
-from acktree.core.data.values import decode_rows
+from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.state.store import MemoryStore
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats, summary
 from acktree.core.stats.table import html_of
@@ -34,13 +28,12 @@ from acktree.driver.ticks import Ticks
 from acktree.driver.watch import Watch
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
-from acktree.tasks.bolts.level import run_level
-from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from acktree.tasks.watch_order import WatchOrder
+from acktree.testing.local_inbox import LocalInbox
+from acktree.testing.local_levels import LocalLevels
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
 from acktree.traces.events import Event, EventLog, EventLogger
@@ -50,53 +43,9 @@ from acktree.traces.traces import Traces
 
 __all__ = ["LocalTopology"]
 
-ROUND_MESSAGES: Final = 10_000
-"""How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
-
 _RESERVED: Final = 1 << 28
 _RAISES: Final = 10
 """How often in a row ``next_tuple`` may raise in one round before the others go on."""
-
-
-class _LocalInbox:
-    """Chunks in a dict; room is never scarce, since a round empties it."""
-
-    def __init__(self) -> None:
-        self.chunks: dict[int, bytes] = {}
-        self._fresh: list[int] = []
-        self._unneeded: set[int] = set()
-        self._next = 0
-
-    def append(self, chunks: Sequence[Chunk]) -> int:
-        first = self._next
-        for chunk in chunks:
-            self.chunks[self._next] = chunk.to_bytes()
-            self._fresh.append(self._next)
-            self._next += 1
-        return first
-
-    def read(self, number: int) -> Chunk:
-        return Chunk.from_bytes(self.chunks[number])
-
-    def room(self, wanted: int = 1) -> int:
-        return wanted  # a round takes all
-
-    @property
-    def chunk_rows(self) -> int:
-        return ROUND_MESSAGES
-
-    def release(self, number: int) -> None:
-        if number in self._fresh:
-            self._unneeded.add(number)  # after the micro-batch that reads it
-        else:
-            del self.chunks[number]
-
-    def take(self) -> list[tuple[int, Chunk]]:
-        taken = [(number, self.read(number)) for number in self._fresh]
-        for number in self._unneeded:
-            del self.chunks[number]
-        self._fresh, self._unneeded = [], set()
-        return taken
 
 
 class LocalTopology(RunningTopology):
@@ -132,12 +81,11 @@ class LocalTopology(RunningTopology):
         )
         self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
-        self._stores: dict[tuple[int, int], MemoryStore] = {}
         self._recorded = TraceRecorder(
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
         )
-        self._order: WatchOrder | None = None
-        self._watch = Watch(self.plan, self._recorded, self._obey)
+        self._levels = LocalLevels(self.plan, Ticks(self.plan, now_ms()))
+        self._watch = Watch(self.plan, self._recorded, self._levels.obey)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         self._results = BatchResults(
             self.plan,
@@ -147,10 +95,8 @@ class LocalTopology(RunningTopology):
             events=self._events,
         )
         self._batch_id = -1
-        self._inbox = _LocalInbox()
-        self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+        self._inbox = LocalInbox()
         self._wants_beat = False
-        self._ticks = Ticks(self.plan, now_ms())
         self._tasks: dict[int, SpoutTask] = {}
         self._is_closed = False
         try:
@@ -213,7 +159,7 @@ class LocalTopology(RunningTopology):
         if not chunks and not self._wants_beat:
             return moved
         self._wants_beat = False
-        self._micro_batch(chunks)
+        self._dispatch(self._levels.run(chunks, self.now_ms))
         return True
 
     def beat(self) -> None:
@@ -237,7 +183,7 @@ class LocalTopology(RunningTopology):
     def _batch_due_ms(self, *, with_ticks: bool) -> int | None:
         due = [self._results.progress.next_deadline_ms, *(task.due_ms() for task in self._tasks.values())]
         if with_ticks:
-            due.append(self._ticks.next_ms())
+            due.append(self._levels.next_tick_ms())
         return min((at for at in due if at is not None), default=None)
 
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
@@ -260,8 +206,7 @@ class LocalTopology(RunningTopology):
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream."""
-        batches = self._emitted.get((component, stream), ())
-        return [list(values) for batch in batches for values in decode_rows(batch)]
+        return self._levels.tuples(component, stream)
 
     def stats(self) -> Stats:
         """The numbers so far."""
@@ -388,7 +333,7 @@ class LocalTopology(RunningTopology):
     def _ask(self, task: SpoutTask) -> bool:
         """Let a spout task work until it has nothing, or enough for one micro-batch."""
         moved, raised = False, 0
-        while raised < _RAISES and task.buffered_count < ROUND_MESSAGES:
+        while raised < _RAISES and task.buffered_count < self._inbox.chunk_rows:
             before = self._error_log.count
             if task.step(self.now_ms):
                 moved, raised = True, 0
@@ -397,46 +342,6 @@ class LocalTopology(RunningTopology):
             else:
                 raised += 1
         return moved
-
-    def _micro_batch(self, chunks: list[tuple[int, Chunk]]) -> None:
-        given = {str(number): chunk for number, chunk in chunks}
-        rows = list(self._rows_of(chunks))
-        for level in self.plan.levels:
-            mine = [row for row in rows if row.level == level.index]
-            rows = [row for row in rows if row.level != level.index]
-            for partition in range(self.plan.partitions):
-                here = [row for row in mine if row.partition == partition]
-                store = self._store(level.index, partition) if level.stateful else None
-                rows += run_level(
-                    self.plan, level.index, partition, here, store, given.__getitem__, self._on_emit
-                )
-        self._dispatch(rows)
-
-    def _rows_of(self, chunks: list[tuple[int, Chunk]]) -> Iterator[WireRow]:
-        """What Spark's source gives: slices of chunks, and ticks."""
-        clock_ms, partitions = self.now_ms, self.plan.partitions
-        for number, chunk in chunks:
-            for partition in range(partitions):
-                first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
-                if first < end:
-                    head = json.dumps((str(number), first, end)).encode()
-                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
-        order = self._order
-        for level, partition in product(range(len(self.plan.levels) if order else 0), range(partitions)):
-            head = b"" if order is None else order.to_bytes()
-            yield WireRow(partition, level, Kind.WATCH, -1, 0, clock_ms, head, b"")
-        for level, due in self._ticks.due(clock_ms).items():
-            for partition in range(partitions):
-                yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
-
-    def _obey(self, order: WatchOrder) -> None:
-        self._order = order
-
-    def _store(self, level: int, partition: int) -> MemoryStore:
-        return self._stores.setdefault((level, partition), MemoryStore())
-
-    def _on_emit(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
-        self._emitted.setdefault((component, stream), []).append(batch)
 
     def _dispatch(self, rows: list[WireRow]) -> None:
         """Dispatch a micro-batch's verdicts to the spout tasks at once: there is no commit to wait for."""

@@ -31,7 +31,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from acktree.driver.handle import SubmittedTopology
-from acktree.driver.supervisor import Run
+from acktree.driver.run import Run
 from acktree.errors import AcktreeError, ConfigError
 from acktree.forks import close_in_children, note_closed
 from acktree.log_levels import FILE as LOG_LEVELS

@@ -19,7 +19,7 @@ from threading import Condition, Event, Thread
 from typing import Final
 
 from acktree.core.stats.statistics import Stats
-from acktree.driver.supervisor import Run
+from acktree.driver.run import Run
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.ui.snapshot import (

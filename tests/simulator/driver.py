@@ -37,9 +37,11 @@ from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.query import ENDED_QUERY
+from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
-from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError
 from acktree.spark.query.sink import Sink

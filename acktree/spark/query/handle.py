@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
-from acktree.driver.supervisor import Query
+from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.query import lost_records
 from acktree.spark.session.gateway import mute_stderr

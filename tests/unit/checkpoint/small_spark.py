@@ -35,9 +35,11 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.query import ENDED_QUERY
+from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
-from acktree.driver.supervisor import ENDED_QUERY, Run, Supervisor
+from acktree.driver.supervisor import Supervisor
 from acktree.errors import AcktreeError
 from acktree.spark.query.operators import _carried_by
 from acktree.spark.query.sink import Sink

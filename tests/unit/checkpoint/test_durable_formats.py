@@ -318,7 +318,7 @@ def test_a_run_stores_no_name_of_a_module_of_ours(monkeypatch: pytest.MonkeyPatc
         assert len(running.running.dead_letters) > 2
         letters = [letter.payload for letter in running.running.dead_letters]
         types = {letter.exception_type for letter in running.running.dead_letters}
-        stores = [store.blobs for store in running.running._stores.values()]
+        stores = [store.blobs for store in running.running._levels._stores.values()]
         blobs = [(name, blob) for store in stores for name, blob in store.items()]
     stored += [*blobs, *(("payload", payload) for payload in letters)]
     stored.append(("ids", dumps([Redriven(1)])))

@@ -17,7 +17,7 @@ from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBu
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.testing import FeederSpout, LocalCluster, local_topology
+from acktree.testing import FeederSpout, LocalCluster, local_inbox
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
 
@@ -251,21 +251,24 @@ def test_a_dataframe_spout_is_refused_with_the_way_to_test():
 
 
 def test_a_round_takes_a_bounded_number_of_messages_and_the_next_one_the_others(monkeypatch):
-    monkeypatch.setattr(local_topology, "ROUND_MESSAGES", 10)
+    monkeypatch.setattr(local_inbox, "ROUND_MESSAGES", 10)
     micro_batches = []
     with bench(Calls(lambda bolt, tup, collector: None)) as running:
-        run = running.running._micro_batch
+        levels = running.running._levels
+        run = levels.run
         monkeypatch.setattr(
-            running.running,
-            "_micro_batch",
-            lambda c: micro_batches.append(sum(len(x) for _, x in c)) or run(c),
+            levels,
+            "run",
+            lambda chunks, at_ms: (
+                micro_batches.append(sum(len(each) for _, each in chunks)) or run(chunks, at_ms)
+            ),
         )
         running.feed(*range(35))
         assert running.acked == [*range(35)]
         assert micro_batches == [10, 10, 10, 5]
 
 
-def test_nothing_is_kept_of_messages_that_are_through():
+def test_no_chunk_is_kept_of_messages_that_have_their_verdict():
     with bench(Calls(lambda bolt, tup, collector: None), retry=Retry(max_attempts=2)) as running:
         running.feed(*(([n], n if n % 2 else None) for n in range(20)))
         assert running.running._inbox.chunks == {}

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from acktree.core.stats.counters import Counters
-from acktree.driver.supervisor import Run
+from acktree.driver.run import Run
 from acktree.errors import ConfigError
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
 from acktree.ui.observer import own_version

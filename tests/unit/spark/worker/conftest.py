@@ -10,7 +10,7 @@ import pytest
 
 from acktree.spark.worker.isolation import Isolation
 from acktree.tasks.bolts.level import run_level
-from acktree.testing import local_topology
+from acktree.testing import local_levels
 
 
 @pytest.fixture
@@ -25,4 +25,4 @@ def each_level_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             store,
         )
 
-    monkeypatch.setattr(local_topology, "run_level", isolated)
+    monkeypatch.setattr(local_levels, "run_level", isolated)

@@ -17,7 +17,7 @@ from acktree.core.tracking.verdicts import FailureCause
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.row_names import Names
-from acktree.testing import local_topology
+from acktree.testing import local_levels
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 pytestmark = pytest.mark.usefixtures("each_level_in_a_child")
@@ -161,7 +161,7 @@ def test_only_rows_that_a_bolt_of_the_same_level_emits_may_have_another_position
             seen.add((frame.component, frame.subscriber, moves))
             return super().names_of(frame, task, moves=moves)
 
-    monkeypatch.setattr(local_topology, "run_level", partial(run_level, monitor=Listens()))
+    monkeypatch.setattr(local_levels, "run_level", partial(run_level, monitor=Listens()))
 
     def behind_a_spout(builder: TopologyBuilder) -> None:
         in_one_level(passes(), passes())(builder)

@@ -16,7 +16,7 @@ from acktree.core.data.frames import Frame, Kind, WireRow
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts import level
 from acktree.tasks.bolts.outputs import Outputs
-from acktree.testing import FeederSpout, LocalCluster, local_topology
+from acktree.testing import FeederSpout, LocalCluster, local_levels
 from acktree.testing.local_topology import LocalTopology
 
 
@@ -54,7 +54,7 @@ def looking() -> Iterator[Seen]:
 @contextmanager
 def run_twice(random: Random) -> Iterator[list[int]]:
     """Run every level and the acker again with its rows in another order; both runs must say the same."""
-    run_level, judge = local_topology.run_level, Acker.judge
+    run_level, judge = local_levels.run_level, Acker.judge
     counted: list[int] = []
 
     def said(rows: list[WireRow]) -> list[WireRow]:
@@ -78,7 +78,7 @@ def run_twice(random: Random) -> Iterator[list[int]]:
         return first, change
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_topology, "run_level", level_again)
+        patch.setattr(local_levels, "run_level", level_again)
         patch.setattr(Acker, "judge", acker_again)
         yield counted
 

@@ -175,7 +175,7 @@ def test_a_task_that_holds_tuples_keeps_its_memory_where_it_is():
 
     with bench(CallsByHand(hold, remembers=("counts",), counts=KeyValueState)) as running:
         running.feed((["a"], 1), (["b"], 2))
-        (blobs,) = (store.blobs for store in running.running._stores.values() if store.blobs)
+        (blobs,) = (store.blobs for store in running.running._levels._stores.values() if store.blobs)
     mine = MemoryStore()
     mine.blobs = {name.split("/", 2)[2]: blob for name, blob in blobs.items()}
     with pytest.raises(CheckpointError, match="task 3 of bolt 'count' holds 2 tuples"):

@@ -1,0 +1,124 @@
+"""The facts of a checkpoint: ``acktree.json``, which says what must not change and how far the numbers went.
+
+The file is replaced as a whole, durably. Its facts outlive the runs; each run adds to them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from acktree.checkpoint.files import UNPUBLISHED, Files
+from acktree.checkpoint.layout import check_version
+from acktree.errors import CheckpointError
+from acktree.topology.shape import Shape
+
+__all__ = ["Facts"]
+
+
+class Facts:
+    """The facts of one checkpoint folder; empty before its first run."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        """Start empty; :meth:`_read` reads them.
+
+        Args:
+            files: How the file is written.
+        """
+        self.folder, self.files = folder, files
+        self._disk = files.disk
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def place(self) -> Path | str:
+        """The checkpoint as messages name it: the folder, or the URL whose working copy the folder is."""
+        return self.files.shown(self.folder)
+
+    @property
+    def run_salt(self) -> int:
+        """The salt of root ids."""
+        return int(self._facts["run_salt"])
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions every level has."""
+        return int(self._facts["partitions"])
+
+    @property
+    def run(self) -> int:
+        """The number of this run, from 1."""
+        return int(self._facts["run"])
+
+    @property
+    def first_sequence(self) -> int:
+        """The first sequence of this run."""
+        return int(self._facts["first_sequence"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an earlier run has ended: every spout ended, every message had its verdict."""
+        return bool(self._facts.get("ended"))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another run has nothing to do: it has ended, and no dead letter is to be sent again."""
+        return self.has_ended and not self.letters_to_redrive
+
+    @property
+    def letters_to_redrive(self) -> dict[int, int]:
+        """The dead letters that a run is to send again: id -> when that was ordered, in milliseconds."""
+        return {int(number): at_ms for number, at_ms in self._facts.get("redrive", {}).items()}
+
+    @property
+    def first_batch(self) -> int:
+        """The number of Spark's first micro-batch here: Spark's checkpoint may be younger than this one."""
+        return int(self._facts.get("first_batch", 0))
+
+    @property
+    def begins_after(self) -> int:
+        """The inbox number after which Spark's first micro-batch begins."""
+        return int(self._facts.get("begins_after", -1))
+
+    @property
+    def acker_from(self) -> int:
+        """The acker has forgotten micro-batches before this one."""
+        return int(self._facts.get("acker_from", 0))
+
+    @property
+    def lost_through(self) -> int:
+        """The acker has forgotten open messages up to this inbox number, and they run again; -1 for none."""
+        return int(self._facts.get("lost_through", -1))
+
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of the topology that ran last; None before the first run."""
+        return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None
+
+    @property
+    def next_generation(self) -> int:
+        """The number of the next generation."""
+        return int(self._facts.get("generation", 1)) + 1
+
+    def _read(self) -> dict[str, Any]:
+        file = self.folder / "acktree.json"
+        if not self._disk.exists(file):
+            return {}
+        try:
+            facts: dict[str, Any] = dict(json.loads(self._disk.read(file)))
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{file.name} cannot be read: {error}",
+                str(self.place),
+                "bring it back from a copy, or give the topology a new checkpoint",
+            ) from error
+        check_version(facts, self.place)
+        return dict(facts)
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        new = self.folder / f"{UNPUBLISHED}acktree.json"
+        # File and name are synced: a reservation that a power cut undoes would give out ids twice.
+        self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
+        self.files.publish(new, self.folder / "acktree.json")
+        self._disk.sync_folder(self.folder)
+        self._facts = facts  # only now: a reservation that was not written must not be used

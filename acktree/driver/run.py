@@ -1,0 +1,145 @@
+"""One run of a topology in the driver: its parts, and what can be asked of all of them together."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from threading import Event
+
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.journal import Journal
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import SpoutNumbers
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.consumers import Consumers
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.run_log import Account, RunLog
+from acktree.driver.spout_threads import Threads, now_ms
+from acktree.driver.watch import Watch
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.topology.describe import Description
+from acktree.traces.events import EventLog
+from acktree.traces.recorder import TraceRecorder
+
+__all__ = ["Run", "no_door"]
+
+
+def no_door(_: BaseException | None) -> None:
+    """The default: no operator is served."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of one run of a topology in the driver.
+
+    Attributes:
+        change: Set when something changed that the supervisor may have to act on.
+        ended: Set when the run is over and everything is closed.
+        stop_session: Ends the use of the Spark session.
+        log: What the run says of itself.
+        journal: None if the queues of all spouts redeliver open messages.
+        recorder: None if the topology ended in an earlier run.
+        close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
+            released. It does not raise.
+        consumers: The metrics consumers; None if the topology ended in an earlier run.
+        kill_waits: Set while a kill waits for open messages.
+        events: Where the event log goes.
+        traces: Where traced messages are recorded.
+        described: With the user's classes, which the plan does not have; None where only the plan is at hand.
+    """
+
+    plan: Plan
+    checkpoint: Checkpoint
+    inbox: FileInbox
+    results: BatchResults
+    threads: Threads
+    dead_letters: DeadLetters
+    errors: ErrorLog
+    change: Event
+    ended: Event
+    stop_session: Callable[[], None]
+    log: RunLog
+    journal: Journal | None = None
+    recorder: DeadLetterRecorder | None = None
+    close_door: Callable[[BaseException | None], None] = no_door
+    consumers: Consumers | None = None
+    kill_waits: Event = field(default_factory=Event)
+    described: Description | None = None
+    events: EventLog = field(default_factory=lambda: EventLog(None, ""))
+    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return self.plan.topology.name
+
+    def set_active(self, *, active: bool) -> None:
+        """Activate or deactivate all spouts."""
+        for thread in self.threads.by_task.values():
+            thread.set_active(active)
+
+    def describe(self) -> Description:
+        """What runs where."""
+        return self.described or self.plan.topology.describe(self.plan.partitions)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether spouts are to be asked for messages, and not deactivated."""
+        return any(thread.is_wanted for thread in self.threads.by_task.values())
+
+    def counters(self) -> Counters:
+        """All counters of this run so far, in a copy."""
+        counters = self.results.counters()
+        for thread in self.threads.by_task.values():
+            counters.merge(thread.numbers().counters)
+        return counters
+
+    def open_messages(self) -> dict[str, SpoutNumbers]:
+        """The open messages of each spout."""
+        spouts = self.plan.topology.spouts
+        return {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+
+    def oldest_open(self, most: int) -> list[OpenMessage]:
+        """The oldest messages without a final verdict, at most ``most``; without rows of DataFrames."""
+        found = (thread.oldest_open(most) for thread in self.threads.by_task.values())
+        return heapq.nsmallest(most, chain(*found), key=lambda each: each.first_emitted_ms)
+
+    def rows_open(self) -> int:
+        """How many rows of DataFrames are open: open roots of the acker minus messages of spout tasks."""
+        threads = self.threads.by_task.values()
+        if not any(thread.task.component.is_dataframe for thread in threads):
+            return 0
+        known = sum(thread.numbers().open_count for thread in threads)
+        return max(0, self.results.progress.open_count - known)
+
+    def account(self) -> Account:
+        """The messages of all spouts so far."""
+        numbers = [thread.numbers() for thread in self.threads.by_task.values()]
+        emitted_by = {thread.task.component.id for thread in self.threads.by_task.values()}
+        ages = [(now_ms() - each.oldest_ms) / 1000 for each in numbers if each.oldest_ms is not None]
+        open_count = sum(each.open_count for each in numbers) + self.rows_open()
+        counters = [self.results.counters(), *(each.counters for each in numbers)]
+        return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
+
+    @cached_property
+    def watch(self) -> Watch:
+        """What operators want to see of the run."""
+        levels = len(self.plan.levels)
+        return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no message is open and every emitted message was in a committed micro-batch."""
+        return (
+            all(thread.is_at_rest for thread in self.threads.by_task.values())
+            and self.inbox.is_drained
+            and self.checkpoint.is_committed(self.results.progress.batch_id)
+            and not self.rows_open()
+        )

@@ -1,0 +1,83 @@
+"""Runs the levels of a topology in this process, one micro-batch after the other, as Spark's query does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import decode_rows
+from acktree.core.state.store import MemoryStore
+from acktree.driver.ticks import Ticks
+from acktree.tasks.bolts.level import run_level
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.plan import Plan
+from acktree.tasks.watch_order import WatchOrder
+
+__all__ = ["LocalLevels"]
+
+
+class LocalLevels:
+    """The levels of one topology: their state in memory, and all tuples that were emitted."""
+
+    def __init__(self, plan: Plan, ticks: Ticks) -> None:
+        """Start with empty state."""
+        self._plan, self._ticks = plan, ticks
+        self._stores: dict[tuple[int, int], MemoryStore] = {}
+        self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+        self._order: WatchOrder | None = None
+
+    def obey(self, order: WatchOrder) -> None:
+        """Take an order of what to watch; it holds from the next micro-batch on."""
+        self._order = order
+
+    def next_tick_ms(self) -> int | None:
+        """When the next tick is due; None when no bolt has any."""
+        return self._ticks.next_ms()
+
+    def tuples(self, component: str, stream: str) -> list[list[Any]]:
+        """All that a component emitted on a stream."""
+        batches = self._emitted.get((component, stream), ())
+        return [list(values) for batch in batches for values in decode_rows(batch)]
+
+    def run(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> list[WireRow]:
+        """Run one micro-batch over chunks of the inbox. Returns the rows that no level takes."""
+        given = {str(number): chunk for number, chunk in chunks}
+        rows = list(self._rows_of(chunks, clock_ms))
+        for level in self._plan.levels:
+            mine = [row for row in rows if row.level == level.index]
+            rows = [row for row in rows if row.level != level.index]
+            for partition in range(self._plan.partitions):
+                here = [row for row in mine if row.partition == partition]
+                store = self._store(level.index, partition) if level.stateful else None
+                rows += run_level(
+                    self._plan, level.index, partition, here, store, given.__getitem__, self._on_emit
+                )
+        return rows
+
+    def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
+        """What Spark's source gives: slices of chunks, and ticks."""
+        partitions = self._plan.partitions
+        for number, chunk in chunks:
+            for partition in range(partitions):
+                first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
+                if first < end:
+                    head = json.dumps((str(number), first, end)).encode()
+                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+        order = self._order
+        for level, partition in product(range(len(self._plan.levels) if order else 0), range(partitions)):
+            head = b"" if order is None else order.to_bytes()
+            yield WireRow(partition, level, Kind.WATCH, -1, 0, clock_ms, head, b"")
+        for level, due in self._ticks.due(clock_ms).items():
+            for partition in range(partitions):
+                yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+
+    def _store(self, level: int, partition: int) -> MemoryStore:
+        return self._stores.setdefault((level, partition), MemoryStore())
+
+    def _on_emit(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        self._emitted.setdefault((component, stream), []).append(batch)
