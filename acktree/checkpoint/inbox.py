@@ -23,7 +23,6 @@ wait here for their next attempt.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,23 +35,22 @@ from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.inbox_files import (
     HOLD,
     TAKEN,
-    WAKE,
     WORK,
     ChunkKind,
     Entry,
     Taken,
     Work,
+    by_number_and_rows,
     entries_after,
+    position_alone,
     read_chunk,
 )
+from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.errors import CheckpointError
-from acktree.private_files import PRIVATE_FILE
 from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2
 """How many micro-batches the spouts may be ahead of the source."""
-_CHANGED: Final = 2.0
-"""A measured time is written for the source when it differs from the last one by this factor."""
 CHUNKS: Final = 8
 """The least number of chunks in a full micro-batch."""
 
@@ -101,7 +99,7 @@ class FileInbox:
         self._next = self._take_stock(admitted)
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
         self._disk.remove(folder / HOLD)
-        self._pipe: int | None = self._open_pipe()
+        self._pipe = WakePipe(folder)
 
     def append(self, chunks: Sequence[Chunk]) -> int:
         """Add chunks, all or none; returns the number of the first."""
@@ -176,10 +174,10 @@ class FileInbox:
 
     def note_work(self, message_ms: float) -> None:
         """Write for the source how long its level's bolts take for a message, if that has changed much."""
-        known = self._work
-        if known is None or not 1 / _CHANGED < (message_ms + 0.1) / (known.message_ms + 0.1) < _CHANGED:
-            self._work = Work(message_ms)
-            self._work.write(self._folder, self._disk)
+        work = Work(message_ms)
+        if work.differs_much(self._work):
+            self._work = work
+            work.write(self._folder, self._disk)
 
     def _look(self) -> bool:
         """Read what the source has taken. True if that, or how much it takes at once, has changed."""
@@ -283,18 +281,13 @@ class FileInbox:
 
     def wake(self) -> None:
         """Make the source look for new entries."""
-        with self._lock:  # another thread may close it, and its descriptor may be reused
-            if self._pipe is not None:
-                with suppress(BlockingIOError):  # it is full of wakes that were not read yet
-                    os.write(self._pipe, b"\0")
+        self._pipe.write()
 
     def close(self) -> None:
         """Take nothing any more, and close the pipe. A second call does nothing."""
         with self._lock:
             self._is_closed = True
-            if self._pipe is not None:
-                os.close(self._pipe)
-                self._pipe = None
+        self._pipe.close()
 
     def _release_old_watches(self) -> None:
         """Of orders of operators, only the last committed one and later ones are needed."""
@@ -315,9 +308,8 @@ class FileInbox:
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",
             )
         first = self._next
-        entries = [
-            Entry(first + offset, kind, task, rows) for offset, (kind, task, rows, _) in enumerate(blobs)
-        ]
+        numbered = enumerate(blobs, first)
+        entries = [Entry(number, kind, task, rows) for number, (kind, task, rows, _) in numbered]
         try:
             with full_disk.explaining(self._folder):
                 written = [
@@ -370,10 +362,7 @@ class FileInbox:
         if not entry.rows:
             return
         chunk = read_chunk(self._folder, entry.name, self._disk)
-        blob = replace(
-            chunk, is_tracked=False, values=chunk.values.slice(0, 0), attempts=None, tasks=None,
-            first_emitted_ms=None, retry_of=None, message_ids=b"",
-        ).to_bytes()  # fmt: skip
+        blob = position_alone(chunk).to_bytes()
         bare = replace(entry, rows=0)
         self._files.write(self._folder / bare.name, blob)
         self.sync_names()
@@ -390,10 +379,9 @@ class FileInbox:
         end = admitted + 1 + len(following)
         # Two files of one number: the driver died between two steps of `_keep_position_alone`. The one
         # without rows is the replacement.
-        for name in sorted(self._disk.names(self._folder), key=_by_number_and_rows):
+        for name in sorted(self._disk.names(self._folder), key=by_number_and_rows):
             entry, file = Entry.of_name(name), self._folder / name
-            is_left_over = entry is not None and (entry.number >= end or entry.number in self._entries)
-            if is_left_over:
+            if entry is not None and (entry.number >= end or entry.number in self._entries):
                 self._files.remove(file)
             elif name.startswith(UNPUBLISHED):
                 self._disk.remove(file)
@@ -409,19 +397,3 @@ class FileInbox:
                     self._released.add(entry.number)
         self.sync_names()  # a power cut must not undo a deletion after its number was used again
         return end
-
-    def _open_pipe(self) -> int | None:
-        """The pipe that wakes the source; None where the folder cannot have one: the source then polls."""
-        pipe = self._folder / WAKE
-        try:
-            if not pipe.exists():
-                os.mkfifo(pipe, PRIVATE_FILE)
-                pipe.chmod(PRIVATE_FILE)
-            return os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        except OSError:
-            return None
-
-
-def _by_number_and_rows(name: str) -> tuple[int, int]:
-    entry = Entry.of_name(name)
-    return (-1, 0) if entry is None else (entry.number, entry.rows)

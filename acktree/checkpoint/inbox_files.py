@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,8 @@ HOLD: Final = "hold"
 WORK: Final = "work"
 """How long the bolts of the source level take for a message: shows whether a few messages are worth
 dividing."""
+_CHANGED: Final = 2.0
+"""A measured time is written for the source when it differs from the last one by this factor."""
 
 
 class ChunkKind(StrEnum):
@@ -100,6 +102,12 @@ class Work:
 
     message_ms: float
 
+    def differs_much(self, last: Work | None) -> bool:
+        """Whether it is to be written, after the last one that was."""
+        if last is None:
+            return True
+        return not 1 / _CHANGED < (self.message_ms + 0.1) / (last.message_ms + 0.1) < _CHANGED
+
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the source."""
         new = folder / f"new-{WORK}"
@@ -142,3 +150,17 @@ def waiting_spouts(folder: Path, disk: Disk = DISK) -> frozenset[str]:
     named = map(Entry.of_name, disk.names(folder) if disk.exists(folder) else ())
     kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
     return frozenset(read_chunk(folder, entry.name, disk).component for entry in kept)
+
+
+def by_number_and_rows(name: str) -> tuple[int, int]:
+    """Sorts file names; what is no entry comes first."""
+    entry = Entry.of_name(name)
+    return (-1, 0) if entry is None else (entry.number, entry.rows)
+
+
+def position_alone(chunk: Chunk) -> Chunk:
+    """A chunk that has the position of its spout, and no messages."""
+    return replace(
+        chunk, is_tracked=False, values=chunk.values.slice(0, 0), attempts=None, tasks=None,
+        first_emitted_ms=None, retry_of=None, message_ids=b"",
+    )  # fmt: skip

@@ -127,8 +127,8 @@ def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
     """:func:`hash_row` of each row of a table.
 
     Args:
-        columns: The columns in order, each of length n; native Arrow columns only (``values.hash_rows`` also
-            accepts pickled ones).
+        columns: The columns in order, each of length n; native Arrow columns only. ``row_hashes.hash_rows``
+            also accepts pickled ones.
         n: The number of rows; needed if there is no column.
 
     Costs a dictionary encoding for each column of texts: 300,000 with 5,000 distinct texts take about 15 ms.

@@ -13,8 +13,7 @@ Rules of this file
 Encoding or decoding a value may run user code (``__eq__``, ``__reduce__``, a time zone), and pyarrow raises
 many types of exceptions. Every such call is guarded, and its exceptions become MisuseErrors.
 
-A column may be native in one batch of a stream and pickled in the next. :func:`hash_rows` returns the same
-hash for both forms; otherwise a key would change its task with the other values of its batch.
+A column may be native in one batch of a stream and pickled in the next.
 """
 
 from __future__ import annotations
@@ -30,11 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core import durable
-from acktree.core.data.batches import alone
-from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.inferring import array_of
 from acktree.core.data.reading import Column, PartlyReadable, decoded
-from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
 from acktree.texts import error_text, short_repr
 
@@ -47,13 +43,12 @@ __all__ = [
     "decode_rows",
     "encode_columns",
     "encode_rows",
-    "hash_rows",
-    "hash_rows_anyhow",
     "native_batch",
     "pickled_fields",
     "quick_look",
     "rows_to_show",
     "typed_column",
+    "unpickled_column",
     "unpickled_columns",
 ]
 
@@ -174,10 +169,29 @@ def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
         MisuseError: A pickled value cannot be unpickled in this process.
     """
     return [
-        _unpickled(field, column) if _mark_of(field) == _PICKLE else column
+        unpickled_column(field, column) if _mark_of(field) == _PICKLE else column
         for field, column in zip(batch.schema, batch.columns, strict=True)
         if _mark_of(field) != _HIDDEN
     ]
+
+
+def unpickled_column(field: pa.Field, column: pa.Array) -> list[Any]:
+    """The values of a pickled column.
+
+    Raises:
+        MisuseError: A value cannot be unpickled in this process.
+    """
+    try:
+        payloads = column.to_pylist()
+        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
+            return [None if payload is None else pickle.loads(payload) for payload in payloads]
+        return [None if payload is None else durable.loads(payload) for payload in payloads]
+    except Exception as cause:
+        raise MisuseError(
+            f"a value cannot be unpickled in this process: {error_text(cause)}",
+            f"field {field.name!r}",
+            "install the module of its class on the workers too, and make its instances picklable",
+        ) from cause
 
 
 def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:
@@ -208,32 +222,6 @@ def rows_to_show(batch: pa.RecordBatch) -> Iterator[Sequence[object]]:
         middle = batch.num_rows // 2
         yield from rows_to_show(batch.slice(0, middle))
         yield from rows_to_show(batch.slice(middle))
-
-
-def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
-    """:func:`~acktree.core.data.hashing.hash_row` of these fields of each row, shape (n,).
-
-    Args:
-        fields: Names of fields that the batch has; their order counts.
-
-    Raises:
-        MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
-    """
-    columns = [batch.schema.get_field_index(name) for name in fields]
-    hashes = [_hash_field(batch.schema.field(column), batch.column(column)) for column in columns]
-    return combine_hashes(hashes, batch.num_rows)
-
-
-def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
-    """:func:`hash_rows`; a row without such a hash gets one of its bytes. For ids, not for choosing tasks."""
-    try:
-        return hash_rows(batch, fields)
-    except MisuseError:
-        if batch.num_rows == 1:
-            return hash_values([batch_to_bytes(alone(batch, 0))])
-    middle = batch.num_rows // 2
-    halves = batch.slice(0, middle), batch.slice(middle)
-    return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
 
 
 def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -334,47 +322,10 @@ def _pickled_alone(name: str, value: object) -> bytes:
         ) from cause
 
 
-def _unpickled(field: pa.Field, column: pa.Array) -> list[Any]:
-    try:
-        payloads = column.to_pylist()
-        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
-            return [None if payload is None else pickle.loads(payload) for payload in payloads]
-        return [None if payload is None else durable.loads(payload) for payload in payloads]
-    except Exception as cause:
-        raise MisuseError(
-            f"a value cannot be unpickled in this process: {error_text(cause)}",
-            f"field {field.name!r}",
-            "install the module of its class on the workers too, and make its instances picklable",
-        ) from cause
-
-
-def _hash_field(field: pa.Field, column: pa.Array) -> UInt64s:
-    try:
-        return _hash_values(field, column)
-    except MisuseError:
-        raise
-    except Exception as cause:
-        raise MisuseError(
-            f"a {'value' if _mark_of(field) else f'value of Arrow type {column.type}'} cannot be hashed: "
-            f"{error_text(cause)}",
-            f"field {field.name!r}",
-            "group by text, numbers or dates of Python's own types",
-        ) from cause
-
-
-def _hash_values(field: pa.Field, column: pa.Array) -> UInt64s:
-    if _mark_of(field) != _PICKLE:
-        return hash_column(column)
-    distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are unpickled once
-    hashes = hash_values(_unpickled(field, distinct.dictionary))
-    taken: UInt64s = hashes[distinct.indices.to_numpy()]
-    return taken
-
-
 def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
     if _mark_of(field) != _PICKLE:
         return field, column
-    values = _unpickled(field, column)
+    values = unpickled_column(field, column)
     try:
         array = array_of(values)
     except Exception as cause:

@@ -18,7 +18,8 @@ import numpy as np
 
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
-from acktree.core.data.values import batch_from_bytes, hash_rows_anyhow
+from acktree.core.data.row_hashes import hash_rows_anyhow
+from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import root_ids, row_root_ids
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.lineage import Sparse

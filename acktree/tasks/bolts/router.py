@@ -24,9 +24,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.choosers import Choice, Chooser, make_chooser
 from acktree.core.data.context import Clock
 from acktree.core.data.frames import Frame
-from acktree.core.data.groupings import Choice, Chooser, Direct, make_chooser
+from acktree.core.data.groupings import Direct
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
 from acktree.core.tracking.lineage import Lineage, Runs, Sparse, starts_of_runs

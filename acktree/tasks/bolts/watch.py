@@ -13,9 +13,9 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.choosers import Choice
 from acktree.core.data.context import TaskContext
 from acktree.core.data.frames import Frame
-from acktree.core.data.groupings import Choice
 from acktree.core.data.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, TaskHook
 from acktree.core.data.reading import Column
 from acktree.core.data.values import rows_to_show, unpickled_columns

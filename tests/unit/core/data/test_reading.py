@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from acktree.core.data.reading import PartlyReadable, Unreadable, decoded
-from acktree.core.data.values import hash_rows, hash_rows_anyhow, rows_to_show
+from acktree.core.data.row_hashes import hash_rows, hash_rows_anyhow
+from acktree.core.data.values import rows_to_show
 from acktree.errors import MisuseError
 
 LATE = pa.array([0, 10**9, 1], pa.int64()).cast(pa.int32()).cast(pa.date32())  # the second is after 9999

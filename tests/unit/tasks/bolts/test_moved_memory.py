@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import ColumnState, KeyValueState
+from acktree.core.data.choosers import make_chooser
 from acktree.core.data.context import TaskContext
-from acktree.core.data.groupings import Fields, make_chooser
+from acktree.core.data.groupings import Fields
 from acktree.core.data.values import encode_rows
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError

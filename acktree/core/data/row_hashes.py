@@ -1,0 +1,74 @@
+"""Hashes of a batch's rows, equal in all processes: for fields groupings, and for ids of a DataFrame's rows.
+
+A column may be native in one batch of a stream and pickled in the next. Its values have the same hashes in
+both forms; otherwise a key would change its task with the other values of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.core.data.batches import alone
+from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
+from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
+from acktree.core.ids import UInt64s
+from acktree.errors import MisuseError
+from acktree.texts import error_text
+
+__all__ = ["hash_rows", "hash_rows_anyhow"]
+
+
+def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
+    """:func:`~acktree.core.data.hashing.hash_row` of these fields of each row, shape (n,).
+
+    Args:
+        fields: Names of fields that the batch has; their order counts.
+
+    Raises:
+        MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
+    """
+    pickled = pickled_fields(batch)
+    columns = [(batch.schema.get_field_index(name), name in pickled) for name in fields]
+    hashes = [
+        _hash_field(batch.schema.field(at), batch.column(at), is_pickled=is_pickled)
+        for at, is_pickled in columns
+    ]
+    return combine_hashes(hashes, batch.num_rows)
+
+
+def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
+    """:func:`hash_rows`; a row without such a hash gets one of its bytes. For ids, not for choosing tasks."""
+    try:
+        return hash_rows(batch, fields)
+    except MisuseError:
+        if batch.num_rows == 1:
+            return hash_values([batch_to_bytes(alone(batch, 0))])
+    middle = batch.num_rows // 2
+    halves = batch.slice(0, middle), batch.slice(middle)
+    return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
+
+
+def _hash_field(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt64s:
+    try:
+        return _hash_values(field, column, is_pickled=is_pickled)
+    except MisuseError:
+        raise
+    except Exception as cause:
+        raise MisuseError(
+            f"a {'value' if is_pickled else f'value of Arrow type {column.type}'} cannot be hashed: "
+            f"{error_text(cause)}",
+            f"field {field.name!r}",
+            "group by text, numbers or dates of Python's own types",
+        ) from cause
+
+
+def _hash_values(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt64s:
+    if not is_pickled:
+        return hash_column(column)
+    distinct = column.dictionary_encode(null_encoding="encode")  # equal pickles are unpickled once
+    hashes = hash_values(unpickled_column(field, distinct.dictionary))
+    taken: UInt64s = hashes[distinct.indices.to_numpy()]
+    return taken
