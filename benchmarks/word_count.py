@@ -176,11 +176,11 @@ def phases_ms(query_name: str) -> dict[str, float]:
     session = SparkSession.getActiveSession()
     assert session is not None, "a topology runs in it"
     query = next(query for query in session.streams.active if query.name == query_name)
-    told = [
+    expected = [
         progress["durationMs"] for progress in query.recentProgress if "addBatch" in progress["durationMs"]
     ]
-    names = sorted({name for durations in told for name in durations})
-    return {name: statistics.median(durations.get(name, 0) for durations in told[-50:]) for name in names}
+    names = sorted({name for durations in expected for name in durations})
+    return {name: statistics.median(durations.get(name, 0) for durations in expected[-50:]) for name in names}
 
 
 def sentences_counted(running: SubmittedTopology) -> int:

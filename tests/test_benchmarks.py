@@ -135,7 +135,7 @@ def test_the_bare_spout_emits_every_message():
 
 @pytest.mark.parametrize("spout", ["tuple", "batch"])
 @pytest.mark.parametrize("tracked", [True, False])
-def test_the_spout_side_tells_every_message_that_it_emitted(spout, tracked):
+def test_the_spout_side_delivers_every_verdict_of_what_it_emitted(spout, tracked):
     found = spout_side.measure(spout, 400, rounds=1, tracked=tracked, batch_rows=200)
     assert set(found["by_part"]) == {"emit", "hand over", "ack"}
 

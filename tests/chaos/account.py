@@ -22,7 +22,7 @@ from tests.chaos.nature import BEFORE_A_HOLD, PROBE, Temper, effects_of, is_of_q
 FINDINGS: Final = {
     "lost": "delivered to acktree, and neither acked nor dead",
     "never_delivered": "neither acked nor dead, and never asked for",
-    "judged_twice": "acked and dead, or told of one verdict twice in one run of the driver",
+    "judged_twice": "acked and dead, or with one verdict delivered twice in one run of the driver",
     "stale_verdict": "a queue's message: the verdict is of a delivery that was over, or by another driver",
     "delivered_after_verdict": "asked for again although it was acked or dead",
     "acked_without_effects": "acked, and no attempt of that delivery left all of its effects",
@@ -72,7 +72,7 @@ class Account:
     Attributes:
         findings: By name, a sentence for each breach. Empty when the account is clean.
         duplicates: Effects beyond the first of each (message, bolt, part), by cause.
-        told_again: Verdicts of position spouts that the next driver told once more, as it may.
+        told_again: Verdicts of position spouts that the next driver delivered once more, as it may.
         stale_letters: Dead letters of messages that were acked in a later delivery, as may be.
     """
 
@@ -100,10 +100,10 @@ def account_of(evidence: Evidence) -> Account:
     """Draw up the account."""
     found: dict[str, list[str]] = defaultdict(list)
     messages = [message for message in evidence.messages if message.number != PROBE]
-    told: dict[int, list[Entry]] = defaultdict(list)
+    entries_of: dict[int, list[Entry]] = defaultdict(list)
     for entry in evidence.diary:
         if entry.number not in (-1, PROBE):
-            told[entry.number].append(entry)
+            entries_of[entry.number].append(entry)
     by_place: dict[tuple[int, str, int], list[Effect]] = defaultdict(list)
     for effect in evidence.effects:
         by_place[effect.number, effect.bolt, effect.part].append(effect)
@@ -112,14 +112,14 @@ def account_of(evidence: Evidence) -> Account:
         for effect in effects:
             left[number, effect.delivery, effect.attempt].add((bolt, part))
 
-    again = sum(_read(message, told[message.number], found) for message in messages)
+    again = sum(_read(message, entries_of[message.number], found) for message in messages)
     acked = [(entry.number, entry.delivery) for entry in evidence.diary if entry.what is What.ACKED]
     acked = [pair for pair in dict.fromkeys(acked) if pair[0] != PROBE]
     _look_for_effects(acked, left, found)
-    stale = _look_at_letters(messages, told, evidence, found)
+    stale = _look_at_letters(messages, entries_of, evidence, found)
     if evidence.memory is not None:
         _look_at_memory(evidence.memory, acked, left, found)
-    causes = Counter(_causes(by_place, told, found))
+    causes = Counter(_causes(by_place, entries_of, found))
     return Account(
         messages=len(messages),
         acked=sum(message.state is State.ACKED for message in messages),
@@ -133,23 +133,23 @@ def account_of(evidence: Evidence) -> Account:
 
 
 def _read(message: Message, entries: Sequence[Entry], found: dict[str, list[str]]) -> int:
-    """Follow one message through the diary; how many of its verdicts were told again."""
-    told = f"message {message.number} is {message.state}: {_story(entries)}"
+    """Follow one message through the diary; how many of its verdicts were delivered again."""
+    line = f"message {message.number} is {message.state}: {_story(entries)}"
     if message.state not in _VERDICTS.values():
-        found["lost" if any(_is_delivery(entry) for entry in entries) else "never_delivered"].append(told)
+        found["lost" if any(_is_delivery(entry) for entry in entries) else "never_delivered"].append(line)
     if message.state is State.DEAD and nature_of(message.number).temper is not Temper.POISON:
-        found["dead_unexpectedly"].append(told)
+        found["dead_unexpectedly"].append(line)
     judged = [place for place, entry in enumerate(entries) if entry.what in _VERDICTS]
     until = judged[0] + 1 if judged else len(entries)
     if any(map(_is_delivery, entries[until:])):
-        found["delivered_after_verdict"].append(told)
+        found["delivered_after_verdict"].append(line)
     if is_of_queue(message.number) and _is_stale(entries[:until]):
-        found["stale_verdict"].append(told)
+        found["stale_verdict"].append(line)
     verdicts = [entries[place] for place in judged]
     runs = {entry.run for entry in verdicts}
     may_repeat = not is_of_queue(message.number) and len({entry.what for entry in verdicts}) == 1
     if len(verdicts) > (len(runs) if may_repeat else 1):
-        found["judged_twice"].append(told)
+        found["judged_twice"].append(line)
     return max(0, len(verdicts) - 1)
 
 
@@ -158,7 +158,7 @@ def _is_delivery(entry: Entry) -> bool:
 
 
 def _is_stale(entries: Iterable[Entry]) -> bool:
-    """Whether some verdict is not of the delivery that is open, or not told by the driver that has it."""
+    """Whether some verdict is not of the open delivery, or not delivered by the driver that has it."""
     open_as: tuple[int, int] | None = None
     for entry in entries:
         if _is_delivery(entry):
@@ -200,7 +200,7 @@ def _look_for_effects(
 
 def _look_at_letters(
     messages: Sequence[Message],
-    told: Mapping[int, Sequence[Entry]],
+    entries_of: Mapping[int, Sequence[Entry]],
     evidence: Evidence,
     found: dict[str, list[str]],
 ) -> int:
@@ -209,7 +209,7 @@ def _look_at_letters(
     for message in messages:
         if is_of_queue(message.number) and not evidence.queue_retries:
             continue
-        for entry in told[message.number]:
+        for entry in entries_of[message.number]:
             if entry.what is What.DEAD and (entry.number, entry.delivery) not in written:
                 found["dead_without_letter"].append(f"message {entry.number}: {_story([entry])}")
     acked = {message.number for message in messages if message.state is State.ACKED}
@@ -238,13 +238,13 @@ def _look_at_memory(
             found["not_remembered"].append(f"message {number}, delivery {delivery}")
     for lane in sorted(by_lane.keys() | memory.by_lane.keys()):
         if by_lane[lane] != memory.by_lane.get(lane, 0):
-            told_of = memory.by_lane.get(lane, 0)
-            found["miscounted"].append(f"lane {lane}: {by_lane[lane]} tuples, and {told_of} counted")
+            counted = memory.by_lane.get(lane, 0)
+            found["miscounted"].append(f"lane {lane}: {by_lane[lane]} tuples, and {counted} counted")
 
 
 def _causes(
     by_place: Mapping[tuple[int, str, int], Sequence[Effect]],
-    told: Mapping[int, Sequence[Entry]],
+    entries_of: Mapping[int, Sequence[Entry]],
     found: dict[str, list[str]],
 ) -> Iterator[str]:
     """Why each effect is there that was there before."""
@@ -255,7 +255,7 @@ def _causes(
         # A tuple of an earlier delivery that was held may come after those of the next one.
         ordered = sorted(effects, key=lambda effect: (effect.delivery, effect.attempt, effect.at))
         for place, effect in enumerate(ordered[1:], 1):
-            cause = _cause(effect, ordered[:place], told[number], runs)
+            cause = _cause(effect, ordered[:place], entries_of[number], runs)
             if cause is None:
                 earlier = [_where(before) for before in ordered[:place]]
                 found["done_twice_without_cause"].append(

@@ -16,7 +16,7 @@ from tests.chaos.plan import Kind, plan_of
 from tests.chaos.strikes import carry_out
 
 EXAMPLES: Final = 5
-"""So many of each finding are told in words."""
+"""So many of each finding are printed in words."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Result:
     left_out: Mapping[Kind, str]
     account: Account
     story: Story
-    has_settled: bool
+    is_at_rest: bool
     has_stopped: bool
     secs: float
     kept: Path | None
@@ -45,7 +45,7 @@ class Result:
     @property
     def is_clean(self) -> bool:
         """Whether the account is, nothing hung, and nothing ended or outlived its driver unasked."""
-        return is_clean(self.account, self.story) and self.has_settled and self.has_stopped
+        return is_clean(self.account, self.story) and self.is_at_rest and self.has_stopped
 
     def to_json(self) -> dict[str, Any]:
         """For the one line."""
@@ -60,8 +60,8 @@ class Result:
             "queue_retries": self.settings.queue_retries,
             "drivers": story.starts,
             "secs": round(self.secs),
-            **told_of(self.account),
-            "settled": self.has_settled,
+            **counts_of(self.account),
+            "settled": self.is_at_rest,
             "stopped": self.has_stopped,
             "hangs": story.hangs,
             "outlived": story.outlived,
@@ -71,7 +71,7 @@ class Result:
         }
 
 
-def told_of(account: Account) -> dict[str, Any]:
+def counts_of(account: Account) -> dict[str, Any]:
     """An account, for the one line."""
     return {
         "account": {
@@ -93,7 +93,7 @@ def drawn_again(line: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     account = account_in(folder, folder / KEPT / "checkpoint", queue_retries=line["queue_retries"])
     story = Story(line["story"], Counter(line["ends"]), line["hangs"], line["outlived"], line["drivers"])
     clean = is_clean(account, story) and line["settled"] and line["stopped"]
-    return {**line, **told_of(account), "clean": clean}
+    return {**line, **counts_of(account), "clean": clean}
 
 
 def is_clean(account: Account, story: Story) -> bool:
@@ -140,14 +140,14 @@ def perform(
             carry_out(conductor, strike)
             struck[strike.kind] += 1
             say(f"{time.monotonic() - began:5.0f} s  {conductor.story.strikes[-1]}")
-        has_settled = conductor.settle()
-        say(f"{time.monotonic() - began:5.0f} s  settled: {has_settled}")
+        is_at_rest = conductor.come_to_rest()
+        say(f"{time.monotonic() - began:5.0f} s  at rest: {is_at_rest}")
         has_stopped = conductor.stop()
         say(f"{time.monotonic() - began:5.0f} s  stopped: {has_stopped}")
     account, story = conductor.account(), conductor.story
-    kept = folder if keep or not (is_clean(account, story) and has_settled and has_stopped) else None
+    kept = folder if keep or not (is_clean(account, story) and is_at_rest and has_stopped) else None
     conductor.clear_away(keep=kept is not None)
     secs = time.monotonic() - began
     return Result(
-        seed, settings, counts, struck, left_out, account, story, has_settled, has_stopped, secs, kept
+        seed, settings, counts, struck, left_out, account, story, is_at_rest, has_stopped, secs, kept
     )

@@ -45,7 +45,7 @@ class Settings:
         rate: Messages a second that are put into the queue.
         backlog: With so many that wait, none are put.
         patience_secs: With work to do and nothing done for so long, the driver counts as hung.
-        settle_secs: How long after the last strike every message must have its verdict.
+        rest_secs: How long after the last strike every message must have its verdict.
     """
 
     master: str = "local[2,4]"
@@ -54,7 +54,7 @@ class Settings:
     backlog: int = 1500
     message_timeout_secs: float = 20
     patience_secs: float = 240
-    settle_secs: float = 1200
+    rest_secs: float = 1200
 
 
 @dataclass
@@ -174,13 +174,13 @@ class Conductor:
             _ = self.driver
             time.sleep(min(left, _LOOK_SECS))
 
-    def settle(self) -> bool:
-        """Strike no more; True when every message has its verdict in time, and the memory was told."""
+    def come_to_rest(self) -> bool:
+        """Strike no more; True when every message has its verdict in time, and bolts wrote their memory."""
         self.clock.jump(0)
         self._fed_enough.set()
         self._feeder.join()
         self._struck = ""
-        deadline = time.monotonic() + self.settings.settle_secs
+        deadline = time.monotonic() + self.settings.rest_secs
         if not self._await_verdicts(deadline):
             return False
         self.queue.put([PROBE])
@@ -212,7 +212,7 @@ class Conductor:
     def _await_verdicts(self, deadline: float) -> bool:
         while self.queue.count(State.READY, State.DELIVERED):
             if time.monotonic() > deadline:
-                self._dump("settling")
+                self._dump("coming to rest")
                 return False
             _ = self.driver
             with suppress(HungError):

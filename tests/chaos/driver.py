@@ -48,7 +48,7 @@ def session_of(master: str, local_dir: str) -> SparkSession:
 
 
 def main(folder: Path) -> int:
-    """Run until told to end; 3 when something else ended it."""
+    """Run until it is asked to end; 3 when something else ended it."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     asked = Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -69,7 +69,7 @@ def main(folder: Path) -> int:
         with submit(topology, checkpoint=checkpoint, spark=session, config=config) as running:
             while not asked.is_set() and not running.await_termination(0.2):
                 pass
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is told and the conductor starts us again
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is reported and the conductor starts us again
         with suppress(BrokenPipeError):  # nobody may be reading
             sys.stderr.write(f"driver stopped by {type(error).__name__}: {error}\n")
         return 3

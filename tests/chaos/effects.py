@@ -97,7 +97,7 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the remembering bolt told when it was asked: its tuples, and its other book, tuples by lane."""
+    """What the stateful bolt wrote when it was asked: its tuples, and its other table, tuples by lane."""
 
     tuples: list[Remembered]
     by_lane: dict[int, int]
@@ -114,7 +114,7 @@ def read_memory(folder: Path) -> Memory:
     """What all tasks said."""
     memory = Memory([], {})
     for file in sorted(folder.glob("task-*")):
-        told: dict[str, Any] = json.loads(file.read_text())
-        memory.tuples.extend(Remembered(*each) for each in told["tuples"])
-        memory.by_lane.update({int(lane): count for lane, count in told["by_lane"].items()})
+        noted: dict[str, Any] = json.loads(file.read_text())
+        memory.tuples.extend(Remembered(*each) for each in noted["tuples"])
+        memory.by_lane.update({int(lane): count for lane, count in noted["by_lane"].items()})
     return memory

@@ -150,7 +150,7 @@ class Script:
 
 
 class _Now:
-    """The script at hand: a bolt is pickled, so it is told from outside."""
+    """The script at hand: a bolt is pickled, so its script is set from outside."""
 
     script: Script
     keys = KEYS
@@ -564,8 +564,8 @@ class SpoutRig:
         found["emissions twice"] += sum(count > 1 for count in seen.values())
         found["emissions lost"] += len(sure - set(seen)) + (sum(seen.values()) > waiting)
         found["emissions out of order"] += any(numbers != sorted(numbers) for numbers in order.values())
-        told = {number for ids in collector.take_unacked().values() for number in ids}
-        found["false ACKs"] += bool(told - set(seen)) or (self.plan.is_tracking and bool(told))
+        acked_ids = {number for ids in collector.take_unacked().values() for number in ids}
+        found["false ACKs"] += bool(acked_ids - set(seen)) or (self.plan.is_tracking and bool(acked_ids))
 
     @staticmethod
     def drawn(random: Random) -> list[tuple[str, int]]:

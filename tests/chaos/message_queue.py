@@ -1,8 +1,8 @@
 """The queue that the spouts drink from: one SQLite file, and a diary of all that was done to each message.
 
 A message is ready, delivered, acked or dead. What was delivered and not acked when the driver died is ready
-again when the next one opens, as with any broker. Verdicts are written down as they are told, whether they
-fit or not: what to think of them is the account's business.
+again when the next one opens, as with any broker. Verdicts are written down as they are delivered, whether
+they fit or not: ``account.py`` judges them.
 
 SQLite withstands the death of a process between any two instructions; that is all this file relies on.
 """
@@ -40,7 +40,7 @@ class State(StrEnum):
 
 
 class What(StrEnum):
-    """What was done to a message, or told of it."""
+    """What was done to a message, or reported of it."""
 
     OPENED = "opened"
     """A spout task opened; of no message."""
@@ -140,25 +140,25 @@ class MessageQueue:
             ).fetchone()
             return None if row is None else self._dispatch(*row)
 
-    def ack(self, told: Sequence[tuple[int, int]]) -> None:
+    def ack(self, acked_pairs: Sequence[tuple[int, int]]) -> None:
         """Messages and deliveries that are done."""
         with self._changing():
-            for number, delivery in told:
-                self._settle(number, delivery, State.ACKED)
+            for number, delivery in acked_pairs:
+                self._close(number, delivery, State.ACKED)
                 self.note(What.ACKED, number, delivery)
 
     def record(self, number: int, delivery: int, why: str) -> None:
         """A message failed for good."""
         with self._changing():
-            self._settle(number, delivery, State.DEAD)
+            self._close(number, delivery, State.DEAD)
             self.note(What.DEAD, number, delivery, why)
 
     def fail(self, number: int, delivery: int, why: str, most: int) -> None:
-        """A message failed: ready again, or dead at its so manieth failure."""
+        """A message failed: ready again, or dead at its n-th failure."""
         with self._changing():
             ((failures,),) = self._db.execute("SELECT failures FROM messages WHERE number = ?", (number,))
             state = State.READY if failures + 1 < most else State.DEAD
-            if self._settle(number, delivery, state):
+            if self._close(number, delivery, state):
                 self._db.execute("UPDATE messages SET failures = failures + 1 WHERE number = ?", (number,))
             self.note(What.FAILED if state is State.READY else What.DEAD, number, delivery, why)
 
@@ -202,7 +202,7 @@ class MessageQueue:
         self.note(What.DELIVERED, number, delivery + 1)
         return Message(number, State.DELIVERED, delivery + 1, failures)
 
-    def _settle(self, number: int, delivery: int, state: State) -> bool:
+    def _close(self, number: int, delivery: int, state: State) -> bool:
         """Change the state if this is the delivery that is open; a broker ignores any other."""
         changed = self._db.execute(
             "UPDATE messages SET state = ? WHERE number = ? AND state = ? AND delivery = ?",

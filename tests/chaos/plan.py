@@ -119,7 +119,7 @@ def _strike(kind: Kind, chance: random.Random, *, has_executors: bool) -> Strike
         hows["executor"] = 2
     how = chance.choices(list(hows), list(hows.values()))[0]
     is_cold = chance.random() < _COLD_SHARE
-    # Mostly soon after the last one, sometimes when things have settled; a start takes longer than a pause.
+    # Mostly soon after the last one, sometimes when all is at rest; a start takes longer than a pause.
     wait = chance.uniform(0, 15) if is_cold else min(chance.expovariate(1 / 1.5), _LONGEST_PAUSE_SECS)
     moment = "any" if is_cold else chance.choice(_AIMED_AT.get(kind, ("any",)))
     jitter = chance.choice((0, chance.uniform(0, _JITTER_SECS)))

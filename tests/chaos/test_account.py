@@ -121,7 +121,7 @@ def test_a_message_that_nobody_asked_for_has_no_verdict(world: World) -> None:
     assert finds(world) == {"never_delivered"}
 
 
-def test_an_ack_without_its_effects_is_told(world: World) -> None:
+def test_an_ack_without_its_effects_is_reported(world: World) -> None:
     world.effects = [effect for effect in world.effects if (effect.number, effect.bolt) != (QUEUED, "notes")]
     assert finds(world) == {"acked_without_effects"}
 
@@ -144,7 +144,7 @@ def test_effects_of_another_delivery_do_not_count(world: World) -> None:
     assert finds(world) == {"acked_without_effects", "not_remembered"}
 
 
-def test_a_poison_that_was_acked_is_told(world: World) -> None:
+def test_a_poison_that_was_acked_is_reported(world: World) -> None:
     world.diary.pop()
     world.note(What.ACKED, POISON)
     world.letters.clear()
@@ -153,7 +153,7 @@ def test_a_poison_that_was_acked_is_told(world: World) -> None:
 
 @pytest.mark.parametrize(("first", "then"), [(What.ACKED, What.DEAD), (What.DEAD, What.ACKED)])
 @pytest.mark.parametrize("number", [QUEUED, POSITION])
-def test_acked_and_dead_is_told(world: World, number: int, first: What, then: What) -> None:
+def test_acked_and_dead_is_reported(world: World, number: int, first: What, then: What) -> None:
     world.diary = [entry for entry in world.diary if (entry.number, entry.what) != (number, What.ACKED)]
     world.note(first, number)
     world.note(then, number, run=2)
@@ -161,12 +161,14 @@ def test_acked_and_dead_is_told(world: World, number: int, first: What, then: Wh
 
 
 @pytest.mark.parametrize("number", [QUEUED, POSITION])
-def test_a_verdict_told_twice_in_one_run_is_told(world: World, number: int) -> None:
+def test_a_verdict_delivered_twice_in_one_run_is_reported(world: World, number: int) -> None:
     world.note(What.ACKED, number)
     assert finds(world) == {"judged_twice"}
 
 
-def test_a_verdict_told_again_by_the_next_driver_is_a_position_spouts_right_alone(world: World) -> None:
+def test_the_next_driver_may_deliver_verdicts_of_position_spouts_alone_again(
+    world: World,
+) -> None:
     world.note(What.ACKED, POSITION, run=2)
     assert finds(world) == set()
     assert world.account().told_again == 1
@@ -188,21 +190,21 @@ def test_a_verdict_by_another_driver_is_stale_for_a_queue(world: World) -> None:
     assert finds(world) == {"stale_verdict", "lost"}
 
 
-def test_a_message_that_is_asked_for_after_its_verdict_is_told(world: World) -> None:
+def test_a_message_that_is_asked_for_after_its_verdict_is_reported(world: World) -> None:
     ready = world.messages[POSITION]
     world.note(What.DELIVERED, POSITION, delivery=2, run=2)
     world.messages[POSITION] = ready
     assert finds(world) == {"delivered_after_verdict"}
 
 
-def test_giving_up_what_is_no_poison_is_told(world: World) -> None:
+def test_giving_up_what_is_no_poison_is_reported(world: World) -> None:
     world.diary = [entry for entry in world.diary if (entry.number, entry.what) != (QUEUED, What.ACKED)]
     world.note(What.DEAD, QUEUED)
     world.letters.append(Letter(QUEUED, 1, 6))
     assert finds(world) == {"dead_unexpectedly"}
 
 
-def test_a_dead_message_without_its_letter_is_told_unless_the_queue_gave_it_up(world: World) -> None:
+def test_a_dead_message_without_its_letter_is_reported_unless_the_queue_gave_it_up(world: World) -> None:
     world.letters.clear()
     assert finds(world) == {"dead_without_letter"}
     world.queue_retries = False
@@ -215,19 +217,19 @@ def test_a_letter_of_a_message_that_was_acked_later_may_be(world: World) -> None
     assert world.account().stale_letters == 1
 
 
-def test_bytes_that_changed_on_their_way_are_told(world: World) -> None:
+def test_bytes_that_changed_on_their_way_are_reported(world: World) -> None:
     world.effects.append(replace(world.effects[0], bolt=CORRUPT, part=2))
     assert finds(world) == {"corrupt"}
 
 
-def test_a_position_spouts_message_under_two_deliveries_is_told(world: World) -> None:
+def test_a_position_spouts_message_under_two_deliveries_is_reported(world: World) -> None:
     world.diary.insert(2, Entry(2, 2, POSITION, 1, What.REDELIVERED))
     world.leave(POSITION, delivery=2, run=2)
     world.diary.insert(3, Entry(3, 2, POSITION, 2, What.DELIVERED))
     assert finds(world) == {"seen_twice"}
 
 
-def test_what_is_remembered_twice_or_not_at_all_or_out_of_nothing_is_told(world: World) -> None:
+def test_what_is_remembered_twice_or_not_at_all_or_without_a_message_is_reported(world: World) -> None:
     before = list(world.remembered)
     world.remembered[0] = replace(before[0], times=2)
     assert finds(world) == {"remembered_twice"}
@@ -263,13 +265,13 @@ def test_each_duplicate_has_its_cause(world: World, cause: str) -> None:
     assert account.duplicates == {cause: len(list(effects_of(number)))}
 
 
-def test_a_queues_message_that_a_second_run_executes_again_is_told(world: World) -> None:
+def test_a_queues_message_that_a_second_run_executes_again_is_reported(world: World) -> None:
     world.leave(QUEUED, run=2)
     account = world.account()
     # What was held may come out of the second run again; what the queue brings back is not executed there.
     assert set(account.findings) == {"done_twice_without_cause"}
-    told = account.findings["done_twice_without_cause"]
-    bolts = Counter(line.split(", ")[1] for line in told)
+    found = account.findings["done_twice_without_cause"]
+    bolts = Counter(line.split(", ")[1] for line in found)
     assert bolts == Counter(bolt for bolt, _ in effects_of(QUEUED) if bolt in BEFORE_A_HOLD)
 
 
@@ -310,7 +312,7 @@ def test_a_second_delivery_has_its_cause(world: World, what: What, detail: str, 
 
 
 @pytest.mark.parametrize("again", [{"batch": 2}, {"batch": 2, "run": 2}, {}, {"delivery": 2}])
-def test_a_duplicate_that_nothing_explains_is_told(world: World, again: dict[str, int]) -> None:
+def test_a_duplicate_that_nothing_explains_is_reported(world: World, again: dict[str, int]) -> None:
     world.leave(QUEUED, **again)
     assert finds(world) == {"done_twice_without_cause"}
 

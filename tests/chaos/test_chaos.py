@@ -15,9 +15,7 @@ STRIKES = {Kind.WORKER: 3, Kind.DRIVER: 2, Kind.STOP: 1}
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(
-    1800
-)  # a minute or two on two quiet cores; what hangs is told by the conductor, not by this
+@pytest.mark.timeout(1800)  # a minute or two on two quiet cores; the conductor reports what hangs, not this
 def test_nothing_is_lost_and_nothing_acked_in_vain_whatever_is_killed(tmp_path) -> None:
     settings = Settings(rate=80, message_timeout_secs=10)
     result = perform(SEED, STRIKES, settings, print, tmp_path / "chaos")

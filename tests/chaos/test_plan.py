@@ -64,8 +64,8 @@ def test_what_was_open_when_the_driver_died_is_redelivered_and_a_late_verdict_ch
     second.ack([(8, 2)])
     states = {message.number: message.state for message in queue.messages()}
     assert (states[0], states[4], states[8]) == (State.ACKED, State.DELIVERED, State.ACKED)
-    told = [(entry.run, entry.number, entry.delivery) for entry in queue.diary() if entry.what is What.ACKED]
-    assert told == [(1, 0, 1), (1, 4, 1), (2, 8, 2)]  # what was told is written down all the same
+    acked = [(entry.run, entry.number, entry.delivery) for entry in queue.diary() if entry.what is What.ACKED]
+    assert acked == [(1, 0, 1), (1, 4, 1), (2, 8, 2)]  # the verdict is written down all the same
 
 
 @pytest.mark.parametrize(("most", "state"), [(2, State.READY), (1, State.DEAD)])

@@ -6,7 +6,7 @@
                           └────► tally                    tally: remembers every tuple it was given
 
 ``queue`` has a broker that redelivers, ``positions`` a log that it reads by number. Each bolt leaves an
-effect for each tuple that it was through with.
+effect for each tuple that it had executed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from acktree.spout import MessageId
 
 MOST_FAILURES: Final = 6
-"""A message is dead at its so manieth failure in a row."""
+"""The number of failures in a row at which a message is dead."""
 SPOUT_TASKS: Final = {"queue": 2, "positions": 1}
 MESSAGE: Final = ["number", "delivery", "failures", "payload"]
 PART: Final = ["number", "delivery", "attempt", "failures", "part", "lane", "payload"]
@@ -43,7 +43,7 @@ _SAID_EVERY: Final = 37
 
 
 class _Told(Spout):
-    """What both spouts have in common: verdicts go to the queue as they are told."""
+    """What both spouts have in common: verdicts go to the queue as they are delivered."""
 
     def __init__(self, file: Path, run: int):
         self.file, self.run = file, run

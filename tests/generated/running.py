@@ -28,7 +28,7 @@ Spouts = Mapping[str, ScriptedSpout]
 
 
 def build(drawn: Drawn, name: str = "drawn") -> tuple[Topology, Spouts]:
-    """A topology and its spouts: feed them, and read off them what they were told."""
+    """A topology and its spouts: feed them, and read their verdicts."""
     builder = TopologyBuilder(name)
     spouts = {spout: ScriptedSpout(drawn.part(spout)) for spout in drawn.spouts}
     for spout_id, spout in spouts.items():
@@ -106,14 +106,14 @@ def seen(drawn: Drawn, spouts: Spouts, stats: Stats, tuples: Counter[tuple[str, 
 
     Args:
         stats: The engine's, at the end.
-        tuples: All that was emitted. An engine that cannot tell gives what :class:`Tracker` predicts.
+        tuples: All that was emitted. An engine that cannot report them gives the :class:`Tracker`'s.
     """
     verdicts: dict[int, str] = {}
     blamed: dict[int, frozenset[str]] = {}
     for spout in spouts.values():
-        told = [*((number, "ACKED") for number in spout.acked)]
-        told += [(number, failure.kind.value) for number, failure in spout.failed]
-        for number, verdict in told:
+        delivered = [*((number, "ACKED") for number in spout.acked)]
+        delivered += [(number, failure.kind.value) for number, failure in spout.failed]
+        for number, verdict in delivered:
             verdicts[number] = f"{verdicts[number]} and {verdict}" if number in verdicts else verdict
         for number, failure in spout.failed:
             # Of a message that times out the first bolt that forgot a tuple is named, if any did.

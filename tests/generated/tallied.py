@@ -1,4 +1,4 @@
-"""A task hook that writes down all that it is told, and what the statistics say of the same."""
+"""A task hook that writes down all of its calls, and what the statistics count of the same."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def read(file: Path) -> Seen:
 
 
 def counted(seen: Seen, stats: Stats, *, whats: tuple[str, ...]) -> dict[tuple[str, str], tuple[int, int]]:
-    """(component, what) -> what hooks were told and what was counted, wherever the two differ."""
-    told: Counter[tuple[str, str]] = Counter()
+    """(component, what) -> the calls of hooks and what was counted, wherever the two differ."""
+    reported: Counter[tuple[str, str]] = Counter()
     for (component, what, *_), n in seen.items():
-        told[component, what] += n
+        reported[component, what] += n
     return {
-        (name, what): (told[name, what], getattr(component.total, what))
+        (name, what): (reported[name, what], getattr(component.total, what))
         for name, component in stats.components.items()
         for what in whats
-        if told[name, what] != getattr(component.total, what)
+        if reported[name, what] != getattr(component.total, what)
     }

@@ -79,21 +79,21 @@ class Script(Spout):
             try:
                 emit(self.collector)
             except MisuseError:
-                self.tell(number, "refused")
+                self.note(number, "refused")
             else:
                 return
         raise EndOfStream
 
-    def tell(self, number: int, verdict: str) -> None:
-        assert number not in self.verdicts, "told twice"
+    def note(self, number: int, verdict: str) -> None:
+        assert number not in self.verdicts, "two verdicts"
         self.verdicts[number] = verdict
 
     def ack(self, message_id):
-        self.tell(number_of(message_id), "acked")
+        self.note(number_of(message_id), "acked")
 
     def fail(self, message_id, failure):
         if failure.final or not self.has_retry:
-            self.tell(number_of(message_id), "failed")
+            self.note(number_of(message_id), "failed")
 
 
 def number_of(message_id):
@@ -101,7 +101,7 @@ def number_of(message_id):
 
 
 def verdicts_of(line: Line, emits: Sequence[tuple[int, Emit]]) -> dict[int, str]:
-    """What the spout is told of each message when these are emitted together."""
+    """The verdict of each message when these are emitted together."""
     spout = Script(emits, redelivers=line.redelivers)
     spout.has_retry = line.retries
     builder = TopologyBuilder("hostile")
@@ -161,7 +161,7 @@ def drawn_emits(drawn) -> list[tuple[int, Emit]]:
 @given(lines, messages)
 def test_a_message_gets_the_verdict_it_gets_alone_whatever_its_neighbours_are(line, drawn):
     emits = [*drawn_emits(drawn), (100, one(100, lambda: 1)), (101, one(101, lambda: "text"))]
-    alone = {number: told for each in emits for number, told in verdicts_of(line, [each]).items()}
+    alone = {number: verdict for each in emits for number, verdict in verdicts_of(line, [each]).items()}
     assert {*alone} == {number for number, _ in emits}
     assert (alone[100], alone[101]) == ("acked", "acked")
     assert verdicts_of(line, emits) == alone
@@ -182,6 +182,6 @@ def test_a_row_of_a_batch_gets_the_verdict_it_gets_alone(line, names):
 @pytest.mark.parametrize("grouping", ["shuffle", "fields"])
 def test_no_column_stops_a_topology(name, grouping):
     line = Line(("basic", "arrow", "hand"), grouping, retries=True, partitions=2, redelivers=False)
-    told = verdicts_of(line, [(0, rows(0, name)), (100, one(100, lambda: 1))])
-    assert {*told} == {0, 1, 2, 100}
-    assert told[100] == "acked"
+    delivered = verdicts_of(line, [(0, rows(0, name)), (100, one(100, lambda: 1))])
+    assert {*delivered} == {0, 1, 2, 100}
+    assert delivered[100] == "acked"

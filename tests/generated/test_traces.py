@@ -17,14 +17,14 @@ from tests.generated.trees import differences
 
 def noted(patched):
     """What is stored of each micro-batch from now on."""
-    told, add = [], TraceStore.add_facts
+    facts_seen, add = [], TraceStore.add_facts
 
     def noting(store, *parts):
-        told.append(deepcopy(parts))
+        facts_seen.append(deepcopy(parts))
         add(store, *parts)
 
     patched.setattr(TraceStore, "add_facts", noting)
-    return told
+    return facts_seen
 
 
 @settings(max_examples=60)
@@ -35,9 +35,9 @@ def test_at_rate_1_every_recorded_tree_is_the_tree_that_there_was(drawn, config)
     def look(running):
         looked.append(True)
         assert not differences(drawn, running.traces)
-        store, told = running._recorded.store, facts.pop()
+        store, facts_seen = running._recorded.store, facts.pop()
         before = store.select("SELECT * FROM tuples")
-        for parts in list(told):  # a second run of every micro-batch
+        for parts in list(facts_seen):  # a second run of every micro-batch
             store.add_facts(*parts)
         assert store.select("SELECT * FROM tuples") == before
         assert not differences(drawn, running.traces)

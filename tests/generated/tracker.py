@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         verdicts: By message number; the untracked have none.
-        blamed: Components that failed something of each failed message. Seen: the one that was told.
+        blamed: Components that failed something of each failed message. Seen: the one that was reported.
         tuples: How often each (component, stream, values) was emitted.
         counts: (component, what) -> how often: emitted, transferred, executed, acked, failed, timed_out.
     """
@@ -42,20 +42,20 @@ class Outcome:
 
     def differences(self, seen: Outcome) -> list[str]:
         """What of this prediction did not come true, in words; nothing if all did."""
-        told = [
+        found = [
             f"message {number} is {seen.verdicts.get(number)} and must be {self.verdicts.get(number)}"
             for number in sorted(self.verdicts.keys() | seen.verdicts.keys())
             if self.verdicts.get(number) != seen.verdicts.get(number)
         ]
-        told += [
+        found += [
             f"message {number} failed in {set(who)}, not in one of {set(self.blamed.get(number, ()))}"
             for number, who in seen.blamed.items()
             if not who <= self.blamed.get(number, frozenset())
         ]
         missing, surplus = self.tuples - seen.tuples, seen.tuples - self.tuples
-        told += [f"{n} x {which} was not emitted" for which, n in missing.items()]
-        told += [f"{n} x {which} was emitted and must not be" for which, n in surplus.items()]
-        return told + [
+        found += [f"{n} x {which} was not emitted" for which, n in missing.items()]
+        found += [f"{n} x {which} was emitted and must not be" for which, n in surplus.items()]
+        return found + [
             f"{what} of {component} is {seen.counts.get((component, what), 0)} and must be {n}"
             for (component, what), n in self.counts.items()
             if seen.counts.get((component, what), 0) != n

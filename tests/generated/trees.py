@@ -22,7 +22,7 @@ def differences(drawn: Drawn, traces: Traces) -> list[str]:
     tracker = Tracker(drawn)
     verdicts, trees = tracker.outcome().verdicts, tracker.trees()
     found = {int(message.message_id or -1): message for message in traces.find(limit=1000)}
-    told = (
+    wrong = (
         [f"messages {found.keys() ^ trees.keys()} are traced or missing"]
         if found.keys() != trees.keys()
         else []
@@ -31,14 +31,14 @@ def differences(drawn: Drawn, traces: Traces) -> list[str]:
         trace = traces.get(found[number].root)
         assert trace is not None
         if trace.message.verdict != verdicts[number]:
-            told.append(f"message {number} is {trace.message.verdict} and must be {verdicts[number]}")
+            wrong.append(f"message {number} is {trace.message.verdict} and must be {verdicts[number]}")
         if trace.more or recorded(trace) != tracked(trees[number]):
-            told.append(f"message {number} has another tree:\n{trace}")
+            wrong.append(f"message {number} has another tree:\n{trace}")
         if trace.message.verdict == "ACKED" and balance(trace):
-            told.append(f"message {number} is ACKED, and its edges do not XOR to zero")
+            wrong.append(f"message {number} is ACKED, and its edges do not XOR to zero")
         if trace.message.verdict == "TIMED_OUT" and not trace.unacked:
-            told.append(f"message {number} timed out, and nobody is named")
-    return told
+            wrong.append(f"message {number} timed out, and nobody is named")
+    return wrong
 
 
 def balance(trace: Trace) -> int:

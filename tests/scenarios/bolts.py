@@ -21,7 +21,7 @@ class BoomError(Exception):
 
 
 ERRORS = {
-    "BoomError": BoomError("as told"),
+    "BoomError": BoomError("as scripted"),
     "ValueError": ValueError("a value"),
     "KeyError": KeyError("a key"),
     "OSError": OSError(5, "input/output"),

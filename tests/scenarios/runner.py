@@ -62,7 +62,7 @@ class Outcome:
     """What became of a scenario.
 
     Attributes:
-        verdicts: Everything that the spout was told about a message id, in order.
+        verdicts: The verdicts of a message id, in the order of their delivery.
         failures: The failures among it.
         order: Message ids in the order of their verdicts.
         tuples: How often each component emitted which values on its default stream (as ``repr`` of a list).
@@ -162,30 +162,30 @@ class LocalRunner:
 
 
 def listen(feeder: FeederSpout) -> Outcome:
-    """Write down what a feeder is told. Call it before the feeder is submitted."""
+    """Write down what is delivered to a feeder. Call it before the feeder is submitted."""
     outcome = Outcome()
 
-    def told(message_id: Any, verdict: str) -> None:
+    def delivered(message_id: Any, verdict: str) -> None:
         outcome.verdicts.setdefault(message_id, []).append(verdict)
         outcome.order.append(message_id)
 
     def failed(pair: tuple[Any, Failure]) -> None:
         message_id, failure = pair
-        told(message_id, failure.kind.value)
+        delivered(message_id, failure.kind.value)
         outcome.failures.setdefault(message_id, []).append(failure)
 
-    feeder.acked = _Listening(lambda message_id: told(message_id, "ACKED"))
+    feeder.acked = _Listening(lambda message_id: delivered(message_id, "ACKED"))
     feeder.failed = _Listening(failed)
     return outcome
 
 
 class _Listening(list):
-    """A list that tells of what is appended to it."""
+    """A list that calls a function with what is appended to it."""
 
-    def __init__(self, tell: Callable[[Any], None]) -> None:
+    def __init__(self, on_append: Callable[[Any], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._on_append = on_append
 
     def append(self, item: Any) -> None:
-        self._tell(item)
+        self._on_append(item)
         super().append(item)

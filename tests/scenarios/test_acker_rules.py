@@ -35,7 +35,7 @@ def message(message_id, *program, stream="default"):
 
 
 def only(outcome, message_id=1):
-    """The one failure that a message was told of."""
+    """The one failure of a message."""
     (failure,) = outcome.failures[message_id]
     return failure
 
@@ -85,7 +85,7 @@ def test_d_a_tuple_that_fails_after_its_message_was_admitted_fails_it_at_once(ru
     assert (only(outcome).reason, only(outcome).component) == ("held and failed", "hold")
 
 
-def test_n2_e_a_fail_that_travels_with_the_init_is_kept_and_its_first_reason_told(run):
+def test_n2_e_a_fail_that_travels_with_the_init_is_kept_and_its_first_reason_reported(run):
     program = [("emit", [("fail", "this")]), ("emit", [("fail", "that")]), ("fail", "mine")]
     outcome = run(chain, [message(1, *program)])
     assert outcome.verdicts == {1: ["FAILED"]}
@@ -97,18 +97,18 @@ def test_n2_e_a_fail_that_travels_with_the_init_is_kept_and_its_first_reason_tol
 def test_n3_f_a_tuple_that_raises_after_its_ack_is_failed_although_every_edge_was_acked(run):
     outcome = run(chain, [message(1, "ack", "raise"), message(2, ("emit", ["ack", "raise"]), "ack")])
     assert outcome.verdicts == {1: ["FAILED"], 2: ["FAILED"]}
-    assert only(outcome).reason == "BoomError: as told"
+    assert only(outcome).reason == "BoomError: as scripted"
     assert "execute" in only(outcome).traceback
 
 
-def test_n7_g_what_is_acked_after_the_fail_is_told_nobody(run):
+def test_n7_g_what_is_acked_after_the_fail_is_delivered_to_nobody(run):
     steps = [message(1, ("emit", ["fail"]), "hold"), Pause(), message(2, "ack held", "ack")]
     outcome = run(holding, steps)
     assert outcome.verdicts == {1: ["FAILED"], 2: ["ACKED"]}
     assert outcome.stats[SOURCE].open == 0
 
 
-def test_l_whoever_fails_and_acks_a_tuple_has_failed_it_and_is_told_so(run):
+def test_l_a_bolt_that_fails_and_acks_a_tuple_has_failed_it_and_the_misuse_is_reported(run):
     outcome = run(chain, [message(1, "fail", "ack"), message(2, "ack", "fail")])
     assert outcome.verdicts == {1: ["FAILED"], 2: ["FAILED"]}
     assert [only(outcome, n).cause for n in (1, 2)] == [FailureCause.FAILED_BY_BOLT, FailureCause.MISUSE]
@@ -175,7 +175,7 @@ def test_n6_t6_an_ack_does_not_refresh_an_age_and_a_reset_does(run, word, order)
     assert outcome.order == order
 
 
-def test_m_n8_t8_an_ack_that_comes_after_the_timeout_is_told_nobody(run):
+def test_m_n8_t8_an_ack_that_comes_after_the_timeout_is_delivered_to_nobody(run):
     steps = [message(1, "hold"), Wait(TIMEOUT_SECS * 1.5), message(2, "ack held", "ack")]
     outcome = run(holding, steps)
     assert outcome.verdicts == {1: ["TIMED_OUT"], 2: ["ACKED"]}
@@ -190,7 +190,7 @@ def test_n8_a_late_ack_of_the_first_attempt_does_not_touch_the_second(run):
     assert (only(outcome).attempt, only(outcome).final) == (2, True)
 
 
-def test_n_t5_what_is_left_of_a_judged_message_is_dropped_and_never_told(run):
+def test_n_t5_what_is_left_of_a_judged_message_is_dropped_without_a_verdict(run):
     """A late ack, and a late child of a late tuple: there is no root for them any more."""
     steps = [
         message(1, "hold"),
@@ -222,8 +222,8 @@ def test_j_n12_t1_a_second_ack_is_an_error_that_names_component_stream_and_tuple
     assert outcome.verdicts == {1: ["FAILED"], 2: ["ACKED"]}
     failure = only(outcome)
     assert failure.cause is FailureCause.MISUSE
-    for told in ("acked before", "component 'a'", f"{SOURCE}:default", "program=['ack', 'ack']"):
-        assert told in failure.reason
+    for words in ("acked before", "component 'a'", f"{SOURCE}:default", "program=['ack', 'ack']"):
+        assert words in failure.reason
 
 
 def test_j_a_bolt_that_catches_the_error_of_its_second_ack_has_acked_once(run):
@@ -312,7 +312,7 @@ def test_n17_t9_what_is_open_passes_the_limit_by_at_most_what_one_next_tuple_emi
     assert limit <= max(feeder.open_counts) < limit + 5
 
 
-def test_n14_without_a_message_id_nobody_is_told_and_nothing_is_open(run):
+def test_n14_without_a_message_id_no_verdict_is_delivered_and_nothing_is_open(run):
     feeder = NotesWhatIsOpen(["program"])
     steps = [message(None, end) for end in ("ack", "fail", "raise")] + [message(None), message("last", "ack")]
     config = Config(max_spout_pending=1, message_timeout_secs=TIMEOUT_SECS)  # the untracked are free
@@ -354,7 +354,7 @@ def test_n16_a_verdict_for_another_task_than_the_one_that_opened_the_root_stops_
         verdict_batches_of(verdicts(4), 7, timed_out(1000))
 
 
-def test_n18_a_deactivated_spout_is_told_verdicts_and_emits_nothing(run):
+def test_n18_a_deactivated_spout_gets_verdicts_and_emits_nothing(run):
     steps = [
         message(1, "hold"),
         message(2, "hold"),
@@ -368,10 +368,10 @@ def test_n18_a_deactivated_spout_is_told_verdicts_and_emits_nothing(run):
     ]
     outcome = run(ticking("", "ack"), steps)
     assert outcome.verdicts == {number: ["ACKED"] for number in range(1, 5)}
-    assert sorted(outcome.order[:2]) == [1, 2]  # told while it was inactive, so before 3 was emitted
+    assert sorted(outcome.order[:2]) == [1, 2]  # delivered while it was inactive, so before 3 was emitted
 
 
-def test_n18_a_deactivated_spout_is_told_of_timeouts(run):
+def test_n18_a_deactivated_spout_gets_timeouts(run):
     steps = [
         message(1, "hold"),
         Pause(),
@@ -413,13 +413,13 @@ def test_n20_t13_every_message_gets_exactly_one_verdict_however_things_interleav
             steps.append(Pause())
     outcome = run(holding, [*steps, message("last", "ack held", "ack")])
     assert set(outcome.verdicts) == {*range(120), "last"}
-    assert all(len(told) == 1 for told in outcome.verdicts.values())
-    told = [verdict for (verdict,) in outcome.verdicts.values()]
+    assert all(len(each) == 1 for each in outcome.verdicts.values())
+    kinds = [verdict for (verdict,) in outcome.verdicts.values()]
     source = outcome.stats[SOURCE].total
     assert [source.acked, source.failed, source.timed_out] == [
-        told.count(verdict) for verdict in ("ACKED", "FAILED", "TIMED_OUT")
+        kinds.count(verdict) for verdict in ("ACKED", "FAILED", "TIMED_OUT")
     ]
-    assert {"ACKED", "FAILED", "TIMED_OUT"} == set(told)
+    assert {"ACKED", "FAILED", "TIMED_OUT"} == set(kinds)
 
 
 INTERLEAVED = [

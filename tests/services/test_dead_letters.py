@@ -76,7 +76,7 @@ def test_a_server_that_was_restarted_meanwhile_is_found_again_at_once(postgresql
 
 
 def test_two_drivers_that_store_the_same_letters_at_once_store_each_once(place):
-    """As after a crash: the driver that was thought dead tells its verdicts too."""
+    """As after a crash: the driver that was thought dead delivers its verdicts too."""
     with DeadLetters(place, create=True) as one, DeadLetters(place, create=True) as two:
         new, both_ready = [], threading.Barrier(2)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
 from tests.chaos.driver import session_of
-from tests.spark.topologies import Notebook, Tally, ToldIterableSpout
+from tests.spark.topologies import Notebook, NotingIterableSpout, Tally
 
 MASTER = "local-cluster[2,1,1024]"
 PAYLOAD = "x" * 1000
@@ -39,7 +39,7 @@ def parent_of(pid: int) -> int:
 def topology_in(folder: Path, count: int) -> Topology:
     """numbers -> ten keys -> a remembered count, and every count in a notebook."""
     (folder / "notes").mkdir(exist_ok=True)
-    numbers = ToldIterableSpout([[n, PAYLOAD] for n in range(count)], ["n", "payload"], folder / "told")
+    numbers = NotingIterableSpout([[n, PAYLOAD] for n in range(count)], ["n", "payload"], folder / "noted")
     builder = TopologyBuilder("executors")
     builder.set_spout("numbers", numbers)
     killer = KillsItsExecutorOnce(count // 2, folder / "killed")

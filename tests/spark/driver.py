@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from acktree import Config, Topology, submit
-from tests.spark.topologies import FileQueueSpout, ToldIterableSpout, counted, held_up
+from tests.spark.topologies import FileQueueSpout, NotingIterableSpout, counted, held_up
 
 
 def topology_over(spout: str, folder: Path, count: int) -> Topology:
     """numbers -> keys -> counts, over a queue or a range; or numbers of a queue that are held up."""
-    told, notebook = folder / "told", folder / "notes"
+    noted, notebook = folder / "noted", folder / "notes"
     notebook.mkdir(exist_ok=True)
     if spout in {"queue", "held up"}:
         queue = folder / "queue"
@@ -20,9 +20,9 @@ def topology_over(spout: str, folder: Path, count: int) -> Topology:
             for number in range(count):
                 (queue / str(number)).touch()
         if spout == "held up":
-            return held_up(FileQueueSpout(queue, told), folder / "stuck")
-        return counted(FileQueueSpout(queue, told), notebook)
-    return counted(ToldIterableSpout(range(count), ["n"], told), notebook)
+            return held_up(FileQueueSpout(queue, noted), folder / "stuck")
+        return counted(FileQueueSpout(queue, noted), notebook)
+    return counted(NotingIterableSpout(range(count), ["n"], noted), notebook)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A driver that dies at a step: ``python -m tests.spark.dying_driver SPOUT FOLDER COUNT STEP``.
 
 ``SINK`` after a sink has returned that decided something, before Spark logs the commit; ``TOLD`` when its
-spout has been told of a third of the messages.
+spout has the verdicts of a third of the messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
         def ack_and_die(self, message_id):
             ack(self, message_id)
-            if (folder / "told").read_text().count("acked") > int(numbers) // 3:
+            if (folder / "noted").read_text().count("acked") > int(numbers) // 3:
                 os._exit(9)
 
         spout.ack = ack_and_die

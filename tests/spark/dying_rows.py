@@ -1,7 +1,7 @@
 """A driver whose acknowledger kills it: ``python -m tests.spark.dying_rows FOLDER STEP``.
 
-``BEFORE``: when the first verdicts are to be told, and their micro-batch is committed. ``AFTER``: when they
-were told, and before that is noted. ``NEVER``: it ends when nothing is open.
+``BEFORE``: when the first verdicts are about to be delivered, and their micro-batch is committed. ``AFTER``:
+when they were delivered, and before that is noted. ``NEVER``: it ends when nothing is open.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.spark.topologies import PoisonedEvery
 COUNT, EVERY = 300, 100
 
 
-class Told(Acknowledger):
-    """Appends what it is told to a file, and dies at a step."""
+class Notes(Acknowledger):
+    """Appends verdicts to a file, and dies at a step."""
 
     def __init__(self, file: Path, step: str = "NEVER"):
         self.file, self.step = file, step
@@ -43,7 +43,7 @@ def topology_of(spark, folder: Path, step: str = "NEVER"):
     """Numbers in files, of which every hundredth fails."""
     frame = spark.readStream.schema("n long").json(str(folder / "in"))
     builder = TopologyBuilder("dying-rows")
-    builder.set_spout("numbers", DataFrameSpout(frame, "n", Told(folder / "told", step)))
+    builder.set_spout("numbers", DataFrameSpout(frame, "n", Notes(folder / "noted", step)))
     builder.set_bolt("poisoned", PoisonedEvery(EVERY)).shuffle_grouping("numbers")
     return builder.create_topology()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
 from tests.chaos.driver import session_of
-from tests.spark.topologies import Notebook, Tally, ToldIterableSpout, slow_key
+from tests.spark.topologies import Notebook, NotingIterableSpout, Tally, slow_key
 
 
 class Watchman(BasicBolt):
@@ -42,7 +42,7 @@ def topology_in(folder: Path, count: int) -> Topology:
     """numbers -> watched -> ten keys -> a remembered count, and every count in a notebook."""
     (folder / "notes").mkdir(exist_ok=True)
     builder = TopologyBuilder("at a url")
-    builder.set_spout("numbers", ToldIterableSpout(range(count), ["n"], folder / "told"))
+    builder.set_spout("numbers", NotingIterableSpout(range(count), ["n"], folder / "noted"))
     builder.set_bolt("watchman", Watchman(folder / "notes"), parallelism=2).shuffle_grouping("numbers")
     builder.set_bolt("key", slow_key, parallelism=2).shuffle_grouping("watchman")
     builder.set_bolt("tally", Tally(), parallelism=2).fields_grouping("key", ["key"])

@@ -56,7 +56,7 @@ def tuples_logged() -> Iterator[Counter[tuple[str, str, str]]]:
         log.propagate = was_propagated
 
 
-def settle(running: SubmittedTopology, feeder: FeederSpout, secs: float = 120) -> None:
+def await_commit(running: SubmittedTopology, feeder: FeederSpout, secs: float = 120) -> None:
     """Until all that was fed has run through a committed micro-batch, whatever is open."""
     deadline = time.monotonic() + secs
     while (
@@ -110,12 +110,12 @@ class SparkRunner:
                     case Message(values, message_id, stream):
                         feeder.feed(values, message_id=message_id, stream=stream)
                     case Pause():
-                        settle(running, feeder)
+                        await_commit(running, feeder)
                     case Wait(secs):
-                        settle(running, feeder)
+                        await_commit(running, feeder)
                         running.await_termination(secs)
                     case Deactivate():
-                        settle(running, feeder)
+                        await_commit(running, feeder)
                         running.deactivate()
                     case Activate():
                         running.activate()

@@ -16,7 +16,7 @@ sys.path.insert(0, ROOT)
 from pyspark.sql import SparkSession  # noqa: E402
 
 from acktree import BasicBolt, Config, TopologyBuilder, submit  # noqa: E402  # as the line above has it
-from tests.spark.topologies import Notebook, Tally, ToldIterableSpout, slow_key  # noqa: E402
+from tests.spark.topologies import Notebook, NotingIterableSpout, Tally, slow_key  # noqa: E402
 
 
 class Origins(BasicBolt):
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     notebook = folder / "notes"
     notebook.mkdir()
     builder = TopologyBuilder("counted")
-    builder.set_spout("numbers", ToldIterableSpout(range(int(numbers)), ["n"], folder / "told"))
+    builder.set_spout("numbers", NotingIterableSpout(range(int(numbers)), ["n"], folder / "noted"))
     builder.set_bolt("key", slow_key, parallelism=2).shuffle_grouping("numbers")
     builder.set_bolt("tally", Tally(), parallelism=2).fields_grouping("key", ["key"])
     builder.set_bolt("notes", Notebook(notebook), parallelism=2).shuffle_grouping("tally")

@@ -1,4 +1,4 @@
-"""The Acknowledger on Spark: what a driver was killed before telling, the next one tells."""
+"""The Acknowledger on Spark: a killed driver's undelivered verdicts are delivered by the next one."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def with_numbers(folder: Path) -> Path:
     return folder
 
 
-def told(folder: Path) -> Counter[tuple[str, ...]]:
-    file = folder / "told"
+def noted(folder: Path) -> Counter[tuple[str, ...]]:
+    file = folder / "noted"
     return (
         Counter(tuple(line.split()) for line in file.read_text().splitlines()) if file.exists() else Counter()
     )
 
 
-def test_a_driver_killed_before_the_telling_has_told_every_verdict_after_a_restart(
+def test_after_a_restart_every_verdict_that_a_killed_driver_left_is_delivered(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = with_numbers(tmp_path)
@@ -52,10 +52,10 @@ def test_a_driver_killed_before_the_telling_has_told_every_verdict_after_a_resta
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
-    assert not told(folder)
+    assert not noted(folder)
     with submit(topology_of(spark, folder), checkpoint=folder / "checkpoint", spark=spark):
-        wait_until(lambda: set(told(folder)) == WANTED)
-    assert told(folder).total() == COUNT
+        wait_until(lambda: set(noted(folder)) == WANTED)
+    assert noted(folder).total() == COUNT
 
 
 def test_where_driver_and_workers_share_no_machine_the_ids_are_collected_in_parts(
@@ -65,5 +65,5 @@ def test_where_driver_and_workers_share_no_machine_the_ids_are_collected_in_part
     monkeypatch.setattr(results, "COLLECTED_BYTES", 1000)
     folder = with_numbers(tmp_path)
     with submit(topology_of(spark, folder), checkpoint=folder / "checkpoint", spark=spark):
-        wait_until(lambda: set(told(folder)) == WANTED)
-    assert told(folder).total() == COUNT
+        wait_until(lambda: set(noted(folder)) == WANTED)
+    assert noted(folder).total() == COUNT

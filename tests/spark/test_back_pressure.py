@@ -56,12 +56,12 @@ def test_micro_batches_keep_their_time_and_the_inbox_its_limit(
         waiting: list[int] = []
         batches: set[int] = set()
 
-        def settled() -> bool:
+        def has_run_nine() -> bool:
             waiting.append(running._run.inbox._waiting + thread.task.buffered_count)
             batches.add(running._run.results.progress.batch_id)
             return len(batches) >= 9
 
-        wait_until(settled, secs=200)
+        wait_until(has_run_nine, secs=200)
         took = [
             each["durationMs"]["triggerExecution"]
             for each in running._supervisor._query._query.recentProgress

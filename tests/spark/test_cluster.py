@@ -1,4 +1,4 @@
-"""On a real standalone cluster whose executors were never told of acktree: all verdicts, whatever dies."""
+"""On a real standalone cluster whose executors do not have acktree installed: all verdicts, whatever dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.standalone import Standalone, standalone
-from tests.spark.test_crashes import told
+from tests.spark.test_crashes import noted
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import notes
 
@@ -37,7 +37,7 @@ def test_code_reaches_executors_that_lack_it_and_a_killed_executor_costs_no_verd
         driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out, stderr=log)
         try:
             wait_until(
-                lambda: driver.poll() is not None or len(told(tmp_path, "acked")) > COUNT // 3, secs=200
+                lambda: driver.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=200
             )
             assert driver.poll() is None, (tmp_path / "log").read_text()[-3000:] + cluster.logs()
             first = [cluster.executors(worker) for worker in (0, 1)]
@@ -49,7 +49,7 @@ def test_code_reaches_executors_that_lack_it_and_a_killed_executor_costs_no_verd
             driver.wait()
     verdicts = json.loads((tmp_path / "out").read_text().splitlines()[-1])
     assert verdicts == {"acked": COUNT, "failed": 0, "timed_out": 0}
-    assert Counter(told(tmp_path, "acked")) == Counter(range(COUNT))
+    assert Counter(noted(tmp_path, "acked")) == Counter(range(COUNT))
     highest: Counter[str] = Counter()
     for key, count in notes(tmp_path / "notes", "notes"):
         highest[key] = max(highest[key], int(count))

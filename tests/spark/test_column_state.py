@@ -55,8 +55,8 @@ def test_counts_in_columns_are_exact_after_a_killed_worker_and_a_restart(
         wait_until(lambda: running.stats()["numbers"].total.acked > COUNT // 3, secs=120)
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
         assert running.await_termination(timeout_secs=120)
-        told = running.stats()["numbers"].total
-    assert (told.failed, told.timed_out) == (0, 0)
+        totals = running.stats()["numbers"].total
+    assert (totals.failed, totals.timed_out) == (0, 0)
     assert (tmp_path / "mark").exists()
     most: Counter[str] = Counter()
     for key, number in notes(tmp_path / "notes", "notebook"):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from acktree import BasicBolt, Config, KeyValueState, TopologyBuilder, submit
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.testing import FeederSpout
-from tests.spark.on_spark import settle
+from tests.spark.on_spark import await_commit
 
 MESSAGES = 200
 RAISES, HANGS, KILLS = 1, 2, 50
@@ -113,11 +113,11 @@ def test_of_tuples_executed_at_once_each_gets_its_own_verdict(
     with submit(
         builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
     ) as running:
-        settle(running, feeder)
+        await_commit(running, feeder)
         assert running.await_idle(200)
         for number in range(MESSAGES, 2 * MESSAGES, 20):
             feeder.feed([number], message_id=number)  # the worker that was killed is another one now
-        settle(running, feeder)
+        await_commit(running, feeder)
         assert running.await_idle(200)
     causes = {number: failure.cause for number, failure in feeder.failed}
     assert causes == {

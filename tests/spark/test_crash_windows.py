@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.test_crashes import run_to_the_end, told
+from tests.spark.test_crashes import noted, run_to_the_end
 from tests.spark.topologies import notes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("spout", "step"), [("position", "SINK"), ("queue", "SINK"), ("queue", "TOLD")])
-def test_a_driver_that_dies_at_this_step_has_told_only_what_is_committed(
+def test_a_driver_that_dies_at_this_step_has_delivered_only_what_is_committed(
     spark: SparkSession, tmp_path: Path, spout: str, step: str
 ) -> None:
     command = [sys.executable, "-m", "tests.spark.dying_driver", spout, str(tmp_path), str(COUNT), step]
@@ -35,15 +35,15 @@ def test_a_driver_that_dies_at_this_step_has_told_only_what_is_committed(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
-    before = told(tmp_path, "acked")
+    before = noted(tmp_path, "acked")
     if step == "SINK":
         assert before == []  # its only verdicts were those of the micro-batch that was not committed
     else:
         assert len(before) > COUNT // 3
     run_to_the_end(spark, spout, tmp_path, emptied=spout == "queue")
-    again = Counter(told(tmp_path, "acked"))
+    again = Counter(noted(tmp_path, "acked"))
     assert set(again) == set(range(COUNT))
-    assert set(told(tmp_path, "failed")) == set()
+    assert set(noted(tmp_path, "failed")) == set()
     if step == "SINK":
         # The queue brings the interrupted micro-batch's messages back as well, and none is counted twice.
         highest: Counter[str] = Counter()

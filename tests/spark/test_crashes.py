@@ -23,8 +23,8 @@ COUNT = 1500
 ROOT = Path(__file__).parents[2]
 
 
-def told(folder: Path, verdict: str) -> list[int]:
-    file = folder / "told"
+def noted(folder: Path, verdict: str) -> list[int]:
+    file = folder / "noted"
     lines = file.read_text().splitlines() if file.exists() else []
     return [int(line.split()[1]) for line in lines if line.startswith(verdict + " ")]
 
@@ -35,7 +35,9 @@ def killed_in_the_middle(spout: str, folder: Path) -> None:
     with (folder / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
         try:
-            wait_until(lambda: driver.poll() is not None or len(told(folder, "acked")) > COUNT // 3, secs=200)
+            wait_until(
+                lambda: driver.poll() is not None or len(noted(folder, "acked")) > COUNT // 3, secs=200
+            )
             assert driver.poll() is None, (folder / "driver.log").read_text()[-2000:]
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
@@ -49,7 +51,7 @@ def stopped_in_the_middle(spout: str, folder: Path) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     with submit(topology, checkpoint=folder / "checkpoint", spark=SparkSession.active(), config=config):
-        wait_until(lambda: len(told(folder, "acked")) > COUNT // 3, secs=200)
+        wait_until(lambda: len(noted(folder, "acked")) > COUNT // 3, secs=200)
 
 
 def run_to_the_end(spark: SparkSession, spout: str, folder: Path, *, emptied: bool = False) -> None:
@@ -66,11 +68,11 @@ def run_to_the_end(spark: SparkSession, spout: str, folder: Path, *, emptied: bo
 
 def a_position_spout_loses_nothing_and_counts_exactly(spark: SparkSession, folder: Path) -> None:
     """What is left in a folder goes on to the end."""
-    before = set(told(folder, "acked"))
+    before = set(noted(folder, "acked"))
     assert 0 < len(before) < COUNT
     run_to_the_end(spark, "position", folder)
-    assert set(told(folder, "acked")) == set(range(COUNT))
-    assert told(folder, "failed") == []
+    assert set(noted(folder, "acked")) == set(range(COUNT))
+    assert noted(folder, "failed") == []
     # Each number was counted exactly once in what is remembered: a key's highest count is how many it had.
     highest: Counter[str] = Counter()
     for key, count in notes(folder / "notes", "notes"):
@@ -82,12 +84,12 @@ def a_queue_brings_back_what_was_open_and_nothing_else(spark: SparkSession, fold
     """The same."""
     # The queue itself is asked: a note of the spout's may be one ahead of what it did before it was killed.
     before = set(range(COUNT)) - {int(file.name) for file in (folder / "queue").iterdir()}
-    delivered_before = len(told(folder, "delivered"))
+    delivered_before = len(noted(folder, "delivered"))
     assert 0 < len(before) < COUNT
     run_to_the_end(spark, "queue", folder, emptied=True)
-    delivered_again = set(told(folder, "delivered")[delivered_before:])
+    delivered_again = set(noted(folder, "delivered")[delivered_before:])
     assert not delivered_again & before
-    assert set(told(folder, "acked")) == set(range(COUNT))
+    assert set(noted(folder, "acked")) == set(range(COUNT))
     highest: Counter[str] = Counter()
     for key, count in notes(folder / "notes", "notes"):
         highest[key] = max(highest[key], int(count))
@@ -148,7 +150,7 @@ def test_what_a_driver_takes_down_with_it_does_not_outlive_it(tmp_path: Path) ->
     command = [sys.executable, "-m", "tests.spark.driver", "queue", str(tmp_path), str(COUNT)]
     with (tmp_path / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
-        wait_until(lambda: bool(told(tmp_path, "acked")), secs=200)
+        wait_until(lambda: bool(noted(tmp_path, "acked")), secs=200)
         driver.kill()
         driver.wait()
     deadline = time.monotonic() + 120

@@ -45,8 +45,8 @@ def test_every_row_gets_a_verdict_and_one_that_fails_for_good_is_a_dead_letter_w
     with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
         wait_until(lambda: len(running.dead_letters) == 6)
         assert running.await_idle(timeout_secs=60)
-        told = running.stats()["numbers"].total
-        assert (told.acked, told.failed, told.timed_out) == (594, 12, 0)
+        totals = running.stats()["numbers"].total
+        assert (totals.acked, totals.failed, totals.timed_out) == (594, 12, 0)
         letters = list(running.dead_letters)
     assert sorted(letter.values[0] for letter in letters) == [0, 100, 200, 300, 400, 500]
     assert {(letter.attempts, letter.message_id_repr) for letter in letters} == {

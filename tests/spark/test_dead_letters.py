@@ -11,7 +11,7 @@ import pytest
 
 from acktree import BasicBolt, Config, DeadLetterLimitError, MisuseError, Retry, TopologyBuilder, submit
 from acktree.testing import FeederSpout
-from tests.spark.topologies import ToldIterableSpout
+from tests.spark.topologies import NotingIterableSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,9 +48,9 @@ class TellsUmask(BasicBolt):
 def test_a_bad_deployment_is_stopped_and_once_it_is_mended_every_message_has_one_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    noted = tmp_path / "noted"
     builder = TopologyBuilder("deployed")
-    numbers = ToldIterableSpout(range(MESSAGES), ["n"], told)
+    numbers = NotingIterableSpout(range(MESSAGES), ["n"], noted)
     builder.set_spout("numbers", numbers, retry=Retry(max_attempts=1))
     builder.set_bolt("broken", BrokenUntil(tmp_path / "mended"), parallelism=2).shuffle_grouping("numbers")
     topology = builder.create_topology()
@@ -60,7 +60,7 @@ def test_a_bad_deployment_is_stopped_and_once_it_is_mended_every_message_has_one
         assert "in 'broken': ValueError: " in stopped.value.where
         stored = len(running.dead_letters)
         assert 0 < stored <= 50
-        assert len(told.read_text().split("failed")) - 1 == stored
+        assert len(noted.read_text().split("failed")) - 1 == stored
         with pytest.raises(MisuseError, match="the topology is not running"):
             running.dead_letters.redrive([1])
     (tmp_path / "mended").touch()
@@ -68,7 +68,7 @@ def test_a_bad_deployment_is_stopped_and_once_it_is_mended_every_message_has_one
         assert running.await_termination(timeout_secs=120)
         assert len(running.dead_letters) == stored
         dead = {letter.values[0] for letter in running.dead_letters}
-    ends = sorted(line.split() for line in told.read_text().splitlines())
+    ends = sorted(line.split() for line in noted.read_text().splitlines())
     assert ends == sorted([["failed" if n in dead else "acked", str(n)] for n in range(MESSAGES)])
 
 

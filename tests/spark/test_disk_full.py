@@ -1,4 +1,4 @@
-"""No space left on the disk of the checkpoint: told as what it is, and it goes on once there is room."""
+"""No space left on the checkpoint's disk: reported as such, and the topology continues once there is room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acktree import BasicBolt, Config, KeyValueState, Retry, TopologyBuilder, su
 from acktree.errors import CheckpointError
 from tests.chaos.surroundings import Disk
 from tests.spark.test_running import wait_until
-from tests.spark.topologies import FileQueueSpout, ToldIterableSpout
+from tests.spark.topologies import FileQueueSpout, NotingIterableSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ SMALL, LARGE = 20, 5
 """So many messages fit in any case; so many come once the disk is full."""
 RETRY = Retry(max_attempts=1)
 SPOUTS = "positions", "queued"
-"""Where each spout notes what it was told."""
+"""Where each spout notes its verdicts."""
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         disk.close()
 
 
-class Gated(ToldIterableSpout):
+class Gated(NotingIterableSpout):
     """The first messages at once, the large ones when a file is there; acktree brings back what is open."""
 
-    def __init__(self, told: Path, gate: Path, large: int):
+    def __init__(self, noted: Path, gate: Path, large: int):
         super().__init__(lambda: ([n, os.urandom(large if n >= SMALL else 8)] for n in range(SMALL + LARGE)),
-                         ["n", "payload"], told)  # fmt: skip
+                         ["n", "payload"], noted)  # fmt: skip
         self.gate = gate
 
     def next_tuple(self):
@@ -59,8 +59,8 @@ class GatedQueue(FileQueueSpout):
 
     outputs = ["n", "payload"]
 
-    def __init__(self, queue: Path, told: Path, gate: Path, large: int):
-        super().__init__(queue, told)
+    def __init__(self, queue: Path, noted: Path, gate: Path, large: int):
+        super().__init__(queue, noted)
         self.gate, self.large = gate, large
 
     def next_tuple(self):
@@ -71,7 +71,7 @@ class GatedQueue(FileQueueSpout):
 
 
 class Remembers(BasicBolt):
-    """Remembers so many bytes of each of the later messages, raises on them if it is told to."""
+    """Remembers so many bytes of each of the later messages, raises on them if the test says so."""
 
     outputs = []
     remembers = ["seen"]
@@ -152,12 +152,12 @@ def test_a_dead_letter_that_finds_no_room_waits_and_so_does_its_verdict(
     spark: SparkSession, disk: Disk, tmp_path: Path
 ) -> None:
     builder = TopologyBuilder("poisoned")
-    builder.set_spout("positions", Gated(tmp_path / "told", tmp_path / "gate", MB), retry=RETRY)
+    builder.set_spout("positions", Gated(tmp_path / "noted", tmp_path / "gate", MB), retry=RETRY)
     builder.set_bolt("raises", Remembers(8, raises=True)).fields_grouping("positions", ["n"])
     topology = builder.create_topology()
     config = Config(max_spout_pending=1)  # one large message at a time
     with submit(topology, checkpoint=disk.folder / "checkpoint", spark=spark, config=config) as running:
-        until(running, lambda: len(acked(tmp_path, "told")) == SMALL)
+        until(running, lambda: len(acked(tmp_path, "noted")) == SMALL)
         disk.fill(leave=3 * MB // 2)
         (tmp_path / "gate").touch()
         until(running, lambda: any("full" in error.reason for error in running.stats().errors))
@@ -166,5 +166,5 @@ def test_a_dead_letter_that_finds_no_room_waits_and_so_does_its_verdict(
         disk.free()
         assert running.await_termination(120)
         assert [letter.values[0] for letter in running.dead_letters] == list(range(SMALL, SMALL + LARGE))
-    told = sorted(line.split() for line in (tmp_path / "told").read_text().splitlines())
-    assert told == sorted(["failed" if n >= SMALL else "acked", str(n)] for n in range(SMALL + LARGE))
+    noted = sorted(line.split() for line in (tmp_path / "noted").read_text().splitlines())
+    assert noted == sorted(["failed" if n >= SMALL else "acked", str(n)] for n in range(SMALL + LARGE))

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.spark.test_crashes import ROOT, told
+from tests.spark.test_crashes import ROOT, noted
 from tests.spark.topologies import notes
 
 COUNT = 600
@@ -20,8 +20,8 @@ def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_e
     assert run.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
     executor = int((tmp_path / "killed").read_text())
     assert not Path(f"/proc/{executor}").exists()
-    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))
-    assert told(tmp_path, "failed") == []
+    assert sorted(noted(tmp_path, "acked")) == list(range(COUNT))
+    assert noted(tmp_path, "failed") == []
     # What is remembered holds each number once; what was written outside may be there twice.
     highest: Counter[str] = Counter()
     for key, count in notes(tmp_path / "notes", "notes"):

@@ -18,7 +18,7 @@ from acktree.checkpoint.lease import Lease
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.hadoop import HadoopFolder
 from tests.services.hdfs import Hdfs, minicluster
-from tests.spark.test_crashes import ROOT, told
+from tests.spark.test_crashes import ROOT, noted
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import notes
 
@@ -47,7 +47,7 @@ def test_a_killed_driver_is_followed_by_one_that_has_nothing_but_the_url(hdfs: H
     url = f"{hdfs.url}/user/me/killed"
     first = driver(url, tmp_path, "local-cluster[2,1,1024]")
     try:
-        wait_until(lambda: first.poll() is not None or len(told(tmp_path, "acked")) > COUNT // 3, secs=200)
+        wait_until(lambda: first.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=200)
         assert first.poll() is None, (tmp_path / "log").read_text()[-3000:]
     finally:
         os.kill(first.pid, signal.SIGKILL)
@@ -60,10 +60,10 @@ def test_a_killed_driver_is_followed_by_one_that_has_nothing_but_the_url(hdfs: H
     finally:
         second.kill()
         second.wait()
-    verdicts = Counter(told(tmp_path, "acked"))
+    verdicts = Counter(noted(tmp_path, "acked"))
     assert set(verdicts) == set(range(COUNT))
-    assert not told(tmp_path, "failed")
-    assert max(verdicts.values()) <= 2, "told again at most once, for the one death"
+    assert not noted(tmp_path, "failed")
+    assert max(verdicts.values()) <= 2, "delivered again at most once, for the one death"
     highest: Counter[str] = Counter()
     for key, count in notes(tmp_path / "notes", "notes"):
         highest[key] = max(highest[key], int(count))
@@ -81,7 +81,7 @@ def numbers(count: int = 20, **given: object):
     return builder.create_topology()
 
 
-def test_a_second_driver_is_refused_and_what_has_no_place_there_is_told(hdfs: Hdfs, spark, tmp_path) -> None:
+def test_a_second_driver_is_refused_and_foreign_files_are_reported(hdfs: Hdfs, spark, tmp_path) -> None:
     url = f"{hdfs.url}/user/me/held"
     remote = HadoopFolder.of_session(spark, url)
     remote.make("")

@@ -76,7 +76,7 @@ def test_no_column_stops_the_query_nor_fails_a_neighbour(spark: SparkSession, tm
     config = Config(partitions=2)
     with submit(builder.create_topology(), checkpoint=tmp_path / "ck", spark=spark, config=config) as running:
         assert running.await_termination(timeout_secs=120)
-    assert {message for message, told in spout.verdicts.items() if told != "acked"} == BAD
+    assert {message for message, verdict in spout.verdicts.items() if verdict != "acked"} == BAD
     assert len(spout.verdicts) == 3 * len(COLUMNS)
 
 

@@ -87,11 +87,11 @@ def causes(spark: SparkSession, tmp_path: Path, bolt, poison, **settings) -> Cou
     topology = builder.create_topology()
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
         assert running.await_termination(timeout_secs=240)
-        told = running.stats()["numbers"].total
+        totals = running.stats()["numbers"].total
         letters = list(running.dead_letters)
         assert sorted(letter.values[0] for letter in letters) == sorted(poison)
         assert {letter.component for letter in letters} == {"careless"}
-        assert (told.acked, told.failed) == (MESSAGES - len(poison), len(poison))
+        assert (totals.acked, totals.failed) == (MESSAGES - len(poison), len(poison))
         return Counter(letter.cause for letter in letters)
 
 
@@ -136,11 +136,11 @@ def test_what_nothing_tracks_is_left_out_too_and_each_bolt_has_an_execute_timeou
     topology, config = builder.create_topology(), Config(acker_executors=0)
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
         assert running.await_termination(timeout_secs=240)
-        told, errors = running.stats(), running.stats().errors
+        totals, errors = running.stats(), running.stats().errors
     assert sorted(map(int, (tmp_path / "notes").read_text().split())) == [1, 18, 218]
     assert {error.component for error in errors} == {"careless"}
     hung, killed = sorted(error.reason.splitlines()[0] for error in errors)
     assert hung == "ExecuteTimeoutError: execute took longer than execute_timeout_secs=3"
     assert killed.startswith("KilledWorkerError: its worker exited with code 9, 2 times over this tuple")
-    assert told["careless"].total.failed == 2
-    assert told["numbers"].total.acked == 5  # without ackers, that says nothing about bolts
+    assert totals["careless"].total.failed == 2
+    assert totals["numbers"].total.acked == 5  # without ackers, that says nothing about bolts

@@ -11,7 +11,7 @@ from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
 from acktree.cli.main import main
 from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout
-from tests.spark.topologies import Hoard, Notebook, Tally, ToldIterableSpout, notes
+from tests.spark.topologies import Hoard, Notebook, NotingIterableSpout, Tally, notes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,10 +110,10 @@ def test_a_count_is_kept_exactly_when_its_bolt_is_given_another_task_and_the_lev
 def test_a_reset_forgets_what_bolts_remember_and_loses_nothing_that_is_open(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    checkpoint, told = tmp_path / "checkpoint", tmp_path / "told"
+    checkpoint, noted = tmp_path / "checkpoint", tmp_path / "noted"
     for bolt in (Hoard(), Pairs()):  # the first keeps two of six, and waits for more in vain
         builder = TopologyBuilder("hoarded")
-        builder.set_spout("numbers", ToldIterableSpout(range(6), ["n"], told))
+        builder.set_spout("numbers", NotingIterableSpout(range(6), ["n"], noted))
         builder.set_bolt("hoard", bolt).global_grouping("numbers")
         with submit(builder.create_topology(), checkpoint=checkpoint, spark=spark, config=TWO) as running:
             if isinstance(bolt, Pairs):
@@ -124,4 +124,4 @@ def test_a_reset_forgets_what_bolts_remember_and_loses_nothing_that_is_open(
                 assert running.stats()["numbers"].open == 2
         if isinstance(bolt, Hoard) and not isinstance(bolt, Pairs):
             assert main(["reset-state", str(checkpoint)]) == 0
-    assert sorted(told.read_text().splitlines()) == [f"acked {n}" for n in range(6)]
+    assert sorted(noted.read_text().splitlines()) == [f"acked {n}" for n in range(6)]

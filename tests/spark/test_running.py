@@ -31,8 +31,8 @@ def test_one_percent_of_poison_fails_one_percent_of_the_messages_and_the_query_n
         assert running.await_termination(timeout_secs=120)
         assert running._supervisor._query._query is query
         assert query.exception() is None
-        told = running.stats()["numbers"].total
-        assert (told.acked, told.failed, told.timed_out) == (9_900, 100, 0)
+        totals = running.stats()["numbers"].total
+        assert (totals.acked, totals.failed, totals.timed_out) == (9_900, 100, 0)
         letters = list(running.dead_letters)
     assert sorted(letter.values[0] for letter in letters) == list(range(0, 10_000, 100))
     assert {letter.reason for letter in letters} == {
@@ -179,7 +179,7 @@ def test_an_ended_topology_stays_ended(spark: SparkSession, tmp_path: Path) -> N
             assert running.stats()["numbers"].total.acked == wanted
 
 
-def test_a_redriven_dead_letter_is_tried_again_and_its_source_is_told_nothing(
+def test_a_redriven_dead_letter_is_tried_again_and_its_source_gets_no_verdict(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     feeder = FeederSpout(["n"])
@@ -264,7 +264,7 @@ def test_a_sink_that_flushes_writes_once_a_micro_batch_and_fails_what_it_could_n
         assert running.await_idle(120)
         feeder.end()
         assert running.await_termination(timeout_secs=120)
-        told = running.stats()["sink"].total
+        totals = running.stats()["sink"].total
     assert sorted(feeder.acked) == [1, 2, 3]
     assert [(number, failure.reason) for number, failure in feeder.failed] == [
         (-4, "ValueError: a negative number")
@@ -272,7 +272,7 @@ def test_a_sink_that_flushes_writes_once_a_micro_batch_and_fails_what_it_could_n
     lines = (tmp_path / "written").read_text().splitlines()
     assert sorted(n for line in lines for n in json.loads(line)) == [1, 2, 3]
     assert notes(tmp_path, "count") == [[str(len(json.loads(line)))] for line in lines]
-    assert (told.acked, told.failed) == (3, 1)
+    assert (totals.acked, totals.failed) == (3, 1)
 
 
 def test_a_submitted_topology_answers_every_call_of_a_running_one(

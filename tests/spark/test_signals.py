@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.test_crashes import COUNT, ROOT, run_to_the_end, told
+from tests.spark.test_crashes import COUNT, ROOT, noted, run_to_the_end
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import notes
 
@@ -56,18 +56,18 @@ def complaint(folder: Path) -> str:
 
 def test_sigterm_lets_what_is_open_finish_and_says_how_to_go_on(spark: SparkSession, tmp_path: Path) -> None:
     with driver("position", tmp_path) as process:
-        wait_until(lambda: process.poll() is not None or len(told(tmp_path, "acked")) > COUNT // 3, secs=200)
+        wait_until(lambda: process.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=200)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 143, complaint(tmp_path)
     first, last = said(tmp_path)  # these, and not a word of Spark's
     assert first.startswith("topology=counted signal=SIGTERM")
     assert last.startswith("topology=counted is stopped. Open: numbers 0. To continue, ")
     assert str(tmp_path / "checkpoint") in last
-    before = told(tmp_path, "acked")
+    before = noted(tmp_path, "acked")
     assert sorted(before) == list(range(len(before)))
     assert COUNT // 3 < len(before) < COUNT
     run_to_the_end(spark, "position", tmp_path)
-    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))  # each was told once: it was a polite stop
+    assert sorted(noted(tmp_path, "acked")) == list(range(COUNT))  # each once: the stop was orderly
     counted = Counter(key for key, _ in notes(tmp_path / "notes", "notes"))
     assert counted == {f"key {key}": COUNT // 10 for key in range(10)}
 
@@ -92,7 +92,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_a_checkpoint_that_can_be_us
     (line,) = said(tmp_path)
     assert line.startswith("topology=counted signal=SIGINT arrived while it was started: it is not started.")
     run_to_the_end(spark, "position", tmp_path)
-    assert sorted(told(tmp_path, "acked")) == list(range(COUNT))
+    assert sorted(noted(tmp_path, "acked")) == list(range(COUNT))
 
 
 def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
@@ -100,7 +100,7 @@ def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
 ) -> None:
     (tmp_path / "stuck").touch()
     with driver("held up", tmp_path) as process:
-        wait_until(lambda: process.poll() is not None or 7 in told(tmp_path, "delivered"), secs=200)
+        wait_until(lambda: process.poll() is not None or 7 in noted(tmp_path, "delivered"), secs=200)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: process.poll() is not None or bool(said(tmp_path)), secs=60)
         asked_again = time.monotonic()
@@ -108,10 +108,10 @@ def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
         assert process.wait(timeout=60) == 130, complaint(tmp_path)
         assert time.monotonic() - asked_again < 25  # the message timeout is 30
     first, last = said(tmp_path)
-    acked = set(told(tmp_path, "acked"))
+    acked = set(noted(tmp_path, "acked"))
     assert first.startswith("topology=held up signal=SIGINT")
-    assert f"Open: numbers {len(set(told(tmp_path, 'delivered')) - acked)}. To continue, " in last
+    assert f"Open: numbers {len(set(noted(tmp_path, 'delivered')) - acked)}. To continue, " in last
     assert 7 not in acked
     (tmp_path / "stuck").unlink()
     run_to_the_end(spark, "held up", tmp_path, emptied=True)
-    assert set(told(tmp_path, "acked")) == set(range(COUNT))
+    assert set(noted(tmp_path, "acked")) == set(range(COUNT))

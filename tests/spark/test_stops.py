@@ -28,7 +28,7 @@ def topology_of(spout):
 
 
 class KillsItsTopology(FeederSpout):
-    """Asks for the end when it is told of its first message."""
+    """Asks for the end at its first verdict."""
 
     def __init__(self):
         super().__init__(["n"])
@@ -60,7 +60,7 @@ def test_a_full_inbox_empties_at_the_commit_and_a_spout_may_kill_its_topology(
     assert (spout.acked, spout.closed) == ([1], [True])
 
 
-def test_what_a_failing_sink_left_unsaid_is_said_after_a_restart_and_a_stop_from_outside_is_told(
+def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_from_outside_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Sink, batch_id: int, end: int, *_: object) -> None:

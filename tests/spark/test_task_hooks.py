@@ -1,4 +1,4 @@
-"""On Spark task hooks are told what they are told in a ``LocalCluster``, of every kind of component."""
+"""On Spark task hooks get the same calls as in a ``LocalCluster``, for every kind of component."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Began(WorkerHook):
             file.write(f"{os.getpid()}\n")
 
 
-def test_spark_and_local_cluster_tell_hooks_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    told = {}
+def test_spark_and_local_cluster_call_hooks_alike(spark: SparkSession, tmp_path: Path) -> None:
+    reported = {}
     for name in ("local", "spark"):
         feeder = FeederSpout(NUMBERS)
         (tmp_path / f"{name}-workers").mkdir()
@@ -116,15 +116,15 @@ def test_spark_and_local_cluster_tell_hooks_the_same(spark: SparkSession, tmp_pa
                 topology(feeder), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
             ) as running:
                 assert running.await_termination(120), running.stats().table()
-        told[name] = read(tmp_path / name)
+        reported[name] = read(tmp_path / name)
         whats = ("emitted", "executed", "acked", "failed", "timed_out")
-        assert counted(told[name], running.stats(), whats=whats) == {}
-    assert told["spark"] == told["local"]
+        assert counted(reported[name], running.stats(), whats=whats) == {}
+    assert reported["spark"] == reported["local"]
     assert (tmp_path / "local-workers" / "start").read_text() == f"{os.getpid()}\n"
     assert (tmp_path / "local-workers" / "shutdown").read_text() == f"{os.getpid()}\n"
     workers = (tmp_path / "spark-workers" / "start").read_text().split()
     assert len(workers) == len(set(workers)) > 0  # once in each process
     assert str(os.getpid()) not in workers
-    assert {what for component, what, *_ in told["spark"] if component == "arrow"} == {
+    assert {what for component, what, *_ in reported["spark"] if component == "arrow"} == {
         "emitted", "executed", "acked", "failed",
     }  # fmt: skip

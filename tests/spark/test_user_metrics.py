@@ -66,9 +66,9 @@ def test_counters_are_the_tuples_of_committed_micro_batches_though_a_worker_is_k
             assert running.await_idle(120), running.stats().table()
             stats = running.stats()
         points = [json.loads(line) for line in file.read_text().splitlines()]
-        told = {(point["task_id"], point["name"]): point["value"] for point in points}
-        assert sum(n for (_, name), n in told.items() if name == "__ack-count-numbers:default") == 100
-        assert sum(n for (_, name), n in told.items() if name == "executed") == 100 * run
+        by_name = {(point["task_id"], point["name"]): point["value"] for point in points}
+        assert sum(n for (_, name), n in by_name.items() if name == "__ack-count-numbers:default") == 100
+        assert sum(n for (_, name), n in by_name.items() if name == "executed") == 100 * run
         assert sorted(spout.acked) == list(range(100))
         assert (tmp_path / "mark").exists()
         assert stats["counts"].total.executed == 100  # of this run

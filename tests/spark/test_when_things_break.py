@@ -41,10 +41,10 @@ def test_a_bolt_raises(spark: SparkSession, tmp_path: Path) -> None:
     with submit(topology, checkpoint=tmp_path, spark=spark) as running:
         assert running.await_termination(timeout_secs=120)
     assert sorted(feeder.acked) == [n for n in range(1, 101) if n % 10]
-    told = dict(feeder.failed)
-    assert sorted(told) == list(range(10, 101, 10))
-    assert (told[10].kind, told[10].reason) == ("FAILED", "ValueError: 10 is poison")
-    assert "raise ValueError" in told[10].traceback
+    failures = dict(feeder.failed)
+    assert sorted(failures) == list(range(10, 101, 10))
+    assert (failures[10].kind, failures[10].reason) == ("FAILED", "ValueError: 10 is poison")
+    assert "raise ValueError" in failures[10].traceback
 
 
 class Forgetful(Bolt):
@@ -89,8 +89,8 @@ def test_a_python_worker_dies(spark: SparkSession, tmp_path: Path) -> None:
     topology = topology_of(IterableSpout(range(200), ["n"]), bolt, parallelism=2)
     with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark) as running:
         assert running.await_termination(timeout_secs=120)
-        told = running.stats()["numbers"].total
-    assert (told.acked, told.failed, told.timed_out) == (200, 0, 0)
+        totals = running.stats()["numbers"].total
+    assert (totals.acked, totals.failed, totals.timed_out) == (200, 0, 0)
     seen = [line.split(" ", 1) for line in (tmp_path / "seen" / "ids").read_text().splitlines()]
     assert len(seen) > 200  # a Spark task was run again
     assert len({tuple(line) for line in seen}) == 200  # and said the same
@@ -167,9 +167,9 @@ def test_a_verdict_is_delivered_twice_and_an_ack_comes_after_the_verdict(
         wait_until(lambda: not thread.task.has_verdicts)
         assert running.await_idle(60)
         assert running._run.results.progress.open_count == 0
-        told = running.stats()["numbers"].total
+        totals = running.stats()["numbers"].total
     assert (feeder.acked, [name for name, _ in feeder.failed]) == (["in time"], ["late"])
-    assert (told.acked, told.failed, told.timed_out) == (1, 0, 1)
+    assert (totals.acked, totals.failed, totals.timed_out) == (1, 0, 1)
 
 
 class Broker:
@@ -178,7 +178,7 @@ class Broker:
     def __init__(self, count: int, drops: set[int]):
         self.ready, self.unacked = deque(range(count)), {}
         self.drops, self.deliveries, self.connection = drops, 0, 0
-        self.settled: Counter[int] = Counter()
+        self.decided: Counter[int] = Counter()
 
     def __deepcopy__(self, memo):
         return self  # the spout's task works on a copy of the spout, and on this very queue
@@ -203,7 +203,7 @@ class Broker:
 
     def ack(self, connection: int, tag: int) -> None:
         self.check(connection)
-        self.settled[self.unacked.pop(tag)] += 1
+        self.decided[self.unacked.pop(tag)] += 1
 
     def check(self, connection: int) -> None:
         if connection != self.connection:
@@ -250,5 +250,5 @@ def test_the_queue_connection_drops(spark: SparkSession, tmp_path: Path) -> None
         stats = running.stats()
         assert stats["numbers"].total.failed == 0
         assert {error.reason for error in stats.errors} == {"ConnectionResetError: the queue hung up"}
-    assert broker.settled == Counter(range(300))
+    assert broker.decided == Counter(range(300))
     assert {int(n) for [n] in notes(tmp_path, "bolt")} == set(range(300))

@@ -49,7 +49,7 @@ def notes(folder: Path, component: str) -> list[list[str]]:
 
 
 class PoisonedEvery(BasicBolt):
-    """Raises on every so manieth number."""
+    """Raises on every n-th number."""
 
     outputs = ["n"]
 
@@ -62,19 +62,19 @@ class PoisonedEvery(BasicBolt):
         collector.emit([tup["n"]])
 
 
-class ToldIterableSpout(IterableSpout):
-    """Notes every verdict it is told in a file, across runs."""
+class NotingIterableSpout(IterableSpout):
+    """Notes every verdict in a file, across runs."""
 
-    def __init__(self, items: Iterable[object], outputs: list[str], told: Path):
+    def __init__(self, items: Iterable[object], outputs: list[str], noted: Path):
         super().__init__(items, outputs)
-        self.told = told
+        self.noted = noted
 
     def ack(self, message_id):
-        with self.told.open("a") as file:
+        with self.noted.open("a") as file:
             file.write(f"acked {message_id}\n")
 
     def fail(self, message_id, failure):
-        with self.told.open("a") as file:
+        with self.noted.open("a") as file:
             file.write(f"failed {message_id}\n")
 
 
@@ -83,8 +83,8 @@ class FileQueueSpout(Spout):
 
     outputs = ["n"]
 
-    def __init__(self, folder: Path, told: Path):
-        self.folder, self.told = folder, told
+    def __init__(self, folder: Path, noted: Path):
+        self.folder, self.noted = folder, noted
 
     def open(self, config, context, collector):
         self.collector = collector
@@ -93,13 +93,13 @@ class FileQueueSpout(Spout):
     def next_tuple(self):
         if self.ready:
             number = int(self.ready.pop().name)
-            with self.told.open("a") as file:
+            with self.noted.open("a") as file:
                 file.write(f"delivered {number}\n")
             self.collector.emit([number], message_id=number)
 
     def ack(self, message_id):
         # Noted before it is done: a test must not miss one that was killed in between.
-        with self.told.open("a") as file:
+        with self.noted.open("a") as file:
             file.write(f"acked {message_id}\n")
         (self.folder / str(message_id)).unlink(missing_ok=True)
 

@@ -338,7 +338,7 @@ class Driver:
                 vars(self)[part].close()
 
     def stop(self) -> None:
-        """In order, as the keeper does when there are too many dead letters."""
+        """In order, as the supervisor does when there are too many dead letters."""
         self.world.stops += 1
         self.supervisor.note_commit()
         self.task.deactivate()
@@ -380,7 +380,7 @@ class Driver:
         self.thread._note_delivered(through)
 
     def tick(self) -> None:
-        """What the keeper does when it is time."""
+        """What the supervisor does when it is time."""
         level = self.plan.level_of["holds"]
         self.inbox.append_control(ChunkKind.TICK, {str(level): {"holds": 1.0}})
 

@@ -198,7 +198,7 @@ SCRIPT = [
 ]
 
 
-def test_the_script_tells_verdicts_of_every_kind_and_payloads() -> None:
+def test_the_script_has_verdicts_of_every_kind_and_payloads() -> None:
     outcomes = undisturbed(SCRIPT)
     texts = {row["text"] for _, kept in outcomes for _, row in kept if "text" in row}
     numbers = {row["n"] for _, kept in outcomes for _, row in kept if "n" in row}

@@ -115,7 +115,7 @@ def test_the_verdicts_of_a_lost_run_of_a_micro_batch_were_never_delivered(world:
     assert world.run == 2
 
 
-def test_a_clean_run_tells_each_message_once_and_leaves_no_journal(tmp_path: Path) -> None:
+def test_a_clean_run_delivers_one_verdict_a_message_and_leaves_no_journal(tmp_path: Path) -> None:
     world = World(tmp_path, COUNT, redelivers=False, retry=RETRY)
     world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
     driver = live(world)

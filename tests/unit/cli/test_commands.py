@@ -144,7 +144,7 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
 
 
 @pytest.mark.parametrize(
-    ("target", "code", "told"),
+    ("target", "code", "expected"),
     [
         ("program.py", 0, "valid"),
         ("program:made", 0, "valid"),
@@ -161,14 +161,14 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
         ("program:needs_one", 1, "missing 1 required positional argument"),
     ],
 )
-def test_a_dry_run_validates_and_starts_nothing(target, code, told, tmp_path, capsys, monkeypatch):
+def test_a_dry_run_validates_and_starts_nothing(target, code, expected, tmp_path, capsys, monkeypatch):
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "program", raising=False)
     assert main(["run", target, "--dry-run"]) == code
     printed = capsys.readouterr()
-    assert told in printed.out + printed.err
+    assert expected in printed.out + printed.err
     assert sorted(each.name for each in tmp_path.glob("*") if each.name != "__pycache__") == ["program.py"]
 
 
@@ -272,7 +272,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "expected"),
     [
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("import sys; sys.exit(0)", "SystemExit: 0"),
@@ -280,7 +280,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     ],
 )
 def test_a_module_that_raises_is_an_error_with_its_traceback_and_an_object_for_json(
-    program, told, tmp_path, capsys, monkeypatch
+    program, expected, tmp_path, capsys, monkeypatch
 ):
     (tmp_path / "broken.py").write_text(program)
     monkeypatch.chdir(tmp_path)
@@ -290,7 +290,7 @@ def test_a_module_that_raises_is_an_error_with_its_traceback_and_an_object_for_j
     assert printed.out == ""
     refused = json.loads(printed.err)
     assert "broken cannot be imported" in refused["error"]
-    assert told in refused["error"]
+    assert expected in refused["error"]
     assert "broken.py" in refused["error"]
     assert "importlib" not in refused["error"]
 

@@ -144,7 +144,7 @@ def begun(*consumers, interval_secs=60.0):
     return running, errors
 
 
-def test_the_last_numbers_are_told_when_the_topology_stops():
+def test_the_last_numbers_are_reported_when_the_topology_stops():
     listens = Listens()
     running, errors = begun(listens)
     running.close()

@@ -58,7 +58,7 @@ def test_it_is_said_what_is_waited_for_and_what_is_open_at_the_end_of_each_spout
     assert last.endswith("checkpoint=/checkpoints/orders")
 
 
-def test_what_could_not_be_stopped_in_time_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_could_not_be_stopped_in_time_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:
     _, last = stopped(Running(ends=False, broken_off=True), caplog)
     assert "did not stop in time; it is left as after a crash. Open: a 3" in last
 

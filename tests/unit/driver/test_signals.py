@@ -1,4 +1,4 @@
-"""Who is told of Ctrl-C and SIGTERM, when, and what the process ends with."""
+"""Who gets Ctrl-C and SIGTERM, when, and what the process ends with."""
 
 from __future__ import annotations
 

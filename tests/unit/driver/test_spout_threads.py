@@ -1,4 +1,4 @@
-"""A spout's thread: what it has told, when it waits, and that it always lets go."""
+"""A spout's thread: what it delivers, when it waits, and that it always ends."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_next_tuple_that_does_not_return_is_known_while_it_blocks(rig, monkeyp
     until(lambda: run.thread.blocked_secs is None)
 
 
-def test_verdicts_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(rig) -> None:
+def test_verdicts_that_come_while_next_tuple_runs_are_noted_after_their_delivery(rig) -> None:
     spout, asked, go_on = Scripted(1), threading.Event(), threading.Event()
     run = rig(spout)
 
@@ -148,12 +148,12 @@ def test_verdicts_that_comes_while_the_spout_is_asked_is_not_told_before_it_is(r
     run.thread.start()
     assert asked.wait(10)
     run.thread.dispatch(run.acked(0), 5)
-    told_meanwhile = run.thread.delivered_through
+    delivered_meanwhile = run.thread.delivered_through
     spout.on_ack = lambda _: seen.append(run.thread.delivered_through)
     seen: list[int] = []
     go_on.set()
     until(lambda: run.thread.delivered_through == 5)
-    assert (told_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
+    assert (delivered_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
 
 
 def one_of_three_calls(spout: Scripted, each: Callable[[], None] = lambda: None) -> None:
@@ -206,7 +206,7 @@ def test_what_no_poll_can_add_to_is_handed_over_though_a_micro_batch_runs(rig, m
     until(lambda: run.inbox.last_number == 0)
 
 
-def test_what_ack_emits_is_in_the_inbox_before_its_verdict_counts_as_told(rig) -> None:
+def test_what_ack_emits_is_in_the_inbox_before_its_verdict_counts_as_delivered(rig) -> None:
     spout = Scripted(1)
     run = rig(spout)
     spout.on_ack = lambda message_id: spout.collector.emit([10], message_id=10) if message_id == 1 else None
@@ -231,7 +231,7 @@ def test_what_ack_emits_while_the_thread_stops_is_handed_over_too(rig) -> None:
     assert spout.calls[-2:] == ["ack 1", "close"] or spout.calls[-3:] == ["ack 1", "deactivate", "close"]
 
 
-def test_a_task_that_is_told_nothing_does_not_hold_back_what_the_others_were_told(rig) -> None:
+def test_a_task_without_verdicts_does_not_hold_back_those_of_the_others(rig) -> None:
     run = rig(Scripted())
     threads = Threads()
     threads.by_task[run.task_id] = run.thread
@@ -344,13 +344,13 @@ def test_numbers_may_be_asked_while_the_spout_works(rig) -> None:
     spout = Scripted(3000)
     run = rig(spout)
     run.thread.start()
-    told = 0
+    acked_count = 0
     while run.thread.numbers().counters.total("acked") < 3000:
         emitted = spout.emitted
-        if emitted > told and run.inbox.last_number >= 0:
-            run.thread.dispatch(run.acked(*range(told, emitted)), emitted)
-            told = emitted
-        if told == 3000:
+        if emitted > acked_count and run.inbox.last_number >= 0:
+            run.thread.dispatch(run.acked(*range(acked_count, emitted)), emitted)
+            acked_count = emitted
+        if acked_count == 3000:
             run.thread.dispatch(run.acked(*range(3000)), 3001)
     assert run.thread.numbers().open_count == 0
 

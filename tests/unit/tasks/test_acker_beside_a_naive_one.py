@@ -1,7 +1,7 @@
-"""The whole way of a verdict, from what a level tells to the mail of a spout task, beside the naive acker.
+"""The whole way of a verdict, from a level's deltas to a spout task's verdict batch, beside the naive acker.
 
-Messages are opened in runs and acked in frames, so that most is told in spans; the constants of ``spans`` are
-so small that every way of telling is drawn. Rows of a DataFrame are opened among them, with roots that look
+Messages are opened in runs and acked in frames, so that most deltas are sequence sums; the constants of
+``sequence_sums`` are so small that every form is drawn. Rows of DataFrames have roots that look
 like sequences of a spout. Drivers die between a micro-batch and its commit, and at rest.
 """
 
@@ -65,7 +65,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         self.firsts = {}
         self.owed = {}  # root -> acks that were not sent yet
         self.names = {}  # root -> (owner, sequence) of everything that was opened
-        self.told = set()
+        self.outcome = set()
 
     def teardown(self):
         if hasattr(self, "patch"):
@@ -106,7 +106,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         return reduce(xor, self.owed[each], 0)
 
     def ack_a_frame(self, data):
-        """What a run of neighbours owes, as one frame tells it, in any order."""
+        """What a run of neighbours owes, as one frame reports it, in any order."""
         owing = sorted((self.names[each], each) for each, values in self.owed.items() if values)
         if owing:
             first = data.draw(st.integers(0, len(owing) - 1))
@@ -158,17 +158,17 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         self.now_ms += int((self.plan.timeout_ms or 100) * step)
         self.outputs = {host: Outputs(self.plan, host[1], host[0], self.now_ms) for host in HOSTS}
         messages = [message for act in acts for message in act(self, data)]
-        told = [row for one in self.outputs.values() for row in one.wire_rows() if row.kind == Kind.DELTAS]
+        outcome = [row for one in self.outputs.values() for row in one.wire_rows() if row.kind == Kind.DELTAS]
         begins = self.begins
-        first = self.acker.judge(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
+        first = self.acker.judge(data.draw(st.permutations(outcome)), self.now_ms, is_first=begins)
         twin = Acker(self.plan, self.rebuilt())
         twin.forget_before(self.firsts)
-        again = twin.judge(data.draw(st.permutations(told)), self.now_ms, is_first=begins)
+        again = twin.judge(data.draw(st.permutations(outcome)), self.now_ms, is_first=begins)
         # What it decided and what it changed are the same bytes when it runs again.
         assert (first[0].to_bytes(), first[1]) == (again[0].to_bytes(), again[1])
         if dies:  # before the commit: the next driver finds what was before, and the micro-batch runs again
             self.restart(data)
-            first = self.acker.judge(told, self.now_ms, is_first=begins)
+            first = self.acker.judge(outcome, self.now_ms, is_first=begins)
         self.begins = dies
         away_ms = self.now_ms - self.was_ms if begins else 0
         self.was_ms = self.now_ms
@@ -189,29 +189,29 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         acked, failed = self.naive.judge()
         late = {key: entry.spout_task for key, entry in self.naive.entries.items()}
         verdict_batch = verdict_batches_of(said, SALT, LATE)
-        told = {}
+        outcome = {}
         for task, letter in verdict_batch.items():
             for sequence in letter.acked.tolist():
-                told[root(task, sequence)] = "ACKED"
+                outcome[root(task, sequence)] = "ACKED"
             for sequences, failure in letter.failed:
                 for sequence in sequences.tolist():
-                    assert root(task, sequence) not in told, "two verdicts"
-                    told[root(task, sequence)] = self.judged(failure)
+                    assert root(task, sequence) not in outcome, "two verdicts"
+                    outcome[root(task, sequence)] = self.judged(failure)
             for roots, failure in letter.failed_rows:
                 for each in roots.tolist():
                     assert self.names[each][0] == -task
-                    told[each] = self.judged(failure)
+                    outcome[each] = self.judged(failure)
         rows = {each for each, owner in acked.items() if owner < 0}
         assert sum(letter.acked_rows for letter in verdict_batch.values()) == len(rows)
-        timed = {each for each, verdict in told.items() if verdict == "TIMED_OUT"}
-        assert {each: verdict for each, verdict in told.items() if each not in timed} == {
+        timed = {each for each, verdict in outcome.items() if verdict == "TIMED_OUT"}
+        assert {each: verdict for each, verdict in outcome.items() if each not in timed} == {
             **dict.fromkeys(acked.keys() - rows, "ACKED"),
             **{each: (reason, others) for each, (_, reason, others) in failed.items()},
         }
         self.check_ages(timed, late)
         for each in (*acked, *failed, *timed):
-            assert each not in self.told, "a second verdict"
-            self.told.add(each)
+            assert each not in self.outcome, "a second verdict"
+            self.outcome.add(each)
         assert said.open_count == len(self.naive.entries)
         assert bool(said) == bool(acked or failed or timed)
 
@@ -255,7 +255,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
     def what_is_open_is_open(self):
         if hasattr(self, "acker"):
             assert self.acker.ledger.open_count == len(self.naive.entries)
-            if not self.begins:  # else what was forgotten is told with the next change
+            if not self.begins:  # else what was forgotten is reported with the next change
                 assert content(self.rebuilt()) == content(self.acker.ledger)
 
 

@@ -50,7 +50,7 @@ def test_dead_letters_are_iterated_counted_and_sent_again():
         assert letters.redrive([2]) == 1
         running.cluster.advance()
         assert running.tuples("b0") == [("y", 1)]
-        assert running.acked == []  # its source is through with it
+        assert running.acked == []  # its source gets no verdict
         assert [letter.redriven_ms for letter in letters] == [None, 5_000]
         assert len(letters) == 2
 

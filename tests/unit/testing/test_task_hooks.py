@@ -1,4 +1,4 @@
-"""Task hooks: they are told what the counters count, and one that raises fails nothing."""
+"""Task hooks: they are called for what the counters count, and one that raises fails nothing."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def words(bolt=None, hooks=(), **settings):
     return builder.create_topology(), feeder, Config(task_hooks=list(hooks), **settings)
 
 
-def test_hooks_are_told_of_each_tuple_once(tmp_path):
-    topology, feeder, config = words(hooks=[Tally(tmp_path / "told")])
+def test_hooks_are_called_once_for_each_tuple(tmp_path):
+    topology, feeder, config = words(hooks=[Tally(tmp_path / "noted")])
     stats, errors = run(topology, feeder, ["a b", "c bad", "no d", "e"], config)
-    assert read(tmp_path / "told") == {
+    assert read(tmp_path / "noted") == {
         ("lines", "emitted", "default", "('a b',)"): 1,
         ("lines", "emitted", "default", "('c bad',)"): 1,
         ("lines", "emitted", "default", "('no d',)"): 1,
@@ -105,22 +105,22 @@ def test_hooks_are_told_of_each_tuple_once(tmp_path):
         **{("pairs", "acked", f"('{word}',)"): 1 for word in ("a", "b", "c", "d")},
         ("pairs", "failed", "('no',)"): 1,
     }
-    assert counted(read(tmp_path / "told"), stats, whats=WHATS) == {}
+    assert counted(read(tmp_path / "noted"), stats, whats=WHATS) == {}
     assert [error.reason for error in errors] == ["ValueError: bad"]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_hooks_are_told_is_what_is_counted(tmp_path, seed):
+def test_hooks_are_called_for_what_is_counted(tmp_path, seed):
     drawn = at_random.topology(seed, largest=60)
     topology, spouts = build(drawn)
-    config = Config(message_timeout_secs=8, partitions=2, task_hooks=[Tally(tmp_path / "told")])
+    config = Config(message_timeout_secs=8, partitions=2, task_hooks=[Tally(tmp_path / "noted")])
     with LocalCluster() as cluster:
         running = cluster.submit(topology, config=config)
         for batch in batches(drawn):
             feed(drawn, spouts, batch)
             cluster.advance()
         cluster.advance(20)
-    assert counted(read(tmp_path / "told"), running.stats(), whats=WHATS) == {}
+    assert counted(read(tmp_path / "noted"), running.stats(), whats=WHATS) == {}
 
 
 class Twice(ArrowBolt):
@@ -173,19 +173,19 @@ class Broken(Plain):
 @pytest.mark.parametrize(
     "bolt", [Twice(), Slow(), Late(), Plain(), Broken()], ids=lambda bolt: type(bolt).__name__
 )
-def test_every_kind_of_bolt_tells_the_same(tmp_path, bolt):
+def test_every_kind_of_bolt_reports_the_same(tmp_path, bolt):
     builder, feeder = TopologyBuilder("kinds"), FeederSpout(pa.schema([("n", pa.int64())]))
     builder.set_spout("numbers", feeder)
     builder.set_bolt("bolt", bolt).shuffle_grouping("numbers")
     for n in range(5):
         feeder.feed([n], message_id=n)
     with LocalCluster() as cluster:
-        config = Config(task_hooks=[Tally(tmp_path / "told")])
+        config = Config(task_hooks=[Tally(tmp_path / "noted")])
         running = cluster.submit(builder.create_topology(), config=config)
         cluster.advance()
-    told, stats = read(tmp_path / "told"), running.stats()
+    reported, stats = read(tmp_path / "noted"), running.stats()
     was_called = not isinstance(bolt, Broken)
-    assert counted(told, stats, whats=WHATS if was_called else WHATS[2:]) == {}
+    assert counted(reported, stats, whats=WHATS if was_called else WHATS[2:]) == {}
     assert stats["bolt"].total.acked + stats["bolt"].total.failed == 5
 
 
@@ -231,11 +231,11 @@ class AddsItsOwn(Split):
 
 
 def test_a_bolt_adds_a_hook_in_prepare_which_sees_that_task_alone(tmp_path):
-    topology, feeder, config = words(AddsItsOwn(tmp_path / "told"))
+    topology, feeder, config = words(AddsItsOwn(tmp_path / "noted"))
     run(topology, feeder, ["a b"], config)
-    told = read(tmp_path / "told")
-    assert {component for component, *_ in told} == {"split"}
-    assert told["split", "acked", "('a b',)"] == 1
+    reported = read(tmp_path / "noted")
+    assert {component for component, *_ in reported} == {"split"}
+    assert reported["split", "acked", "('a b',)"] == 1
 
 
 class AddsLate(AddsItsOwn):
@@ -254,7 +254,7 @@ class AddsNone(Split):
     ids=["late", "none"],
 )
 def test_a_hook_that_is_added_too_late_or_is_none_is_refused(tmp_path, bolt, why):
-    topology, feeder, config = words(bolt(tmp_path / "told"))
+    topology, feeder, config = words(bolt(tmp_path / "noted"))
     run(topology, feeder, ["a b"], config)
     (failed,) = feeder.failed
     assert why in failed[1].reason
@@ -263,7 +263,7 @@ def test_a_hook_that_is_added_too_late_or_is_none_is_refused(tmp_path, bolt, why
 def test_a_spout_adds_a_hook_in_open(tmp_path):
     class Adds(FeederSpout):
         def open(self, config, context, collector):
-            context.add_task_hook(Tally(tmp_path / "told"))
+            context.add_task_hook(Tally(tmp_path / "noted"))
             super().open(config, context, collector)
 
     builder, feeder = TopologyBuilder("adds"), Adds(["line"])
@@ -273,7 +273,7 @@ def test_a_spout_adds_a_hook_in_open(tmp_path):
         cluster.submit(builder.create_topology())
         feeder.feed(["bad"], message_id=7)
         cluster.advance(1)
-    assert read(tmp_path / "told") == {
+    assert read(tmp_path / "noted") == {
         ("lines", "emitted", "default", "('bad',)"): 2,  # each attempt is emitted, and fails
         ("lines", "failed", "7"): 2,
     }
@@ -284,9 +284,9 @@ def test_without_ackers_messages_are_acked_without_a_latency(tmp_path):
         def spout_ack(self, info):
             self.note("acked", info.message_id, info.complete_latency_ms)
 
-    topology, feeder, config = words(hooks=[Untimed(tmp_path / "told")], acker_executors=0)
+    topology, feeder, config = words(hooks=[Untimed(tmp_path / "noted")], acker_executors=0)
     run(topology, feeder, ["a"], config)
-    assert read(tmp_path / "told")["lines", "acked", "0", "None"] == 1
+    assert read(tmp_path / "noted")["lines", "acked", "0", "None"] == 1
 
 
 def test_a_mapping_names_hooks_by_their_class_as_storm_does():
@@ -342,16 +342,16 @@ class Forgets(Bolt):
             self.held = None
 
 
-def test_a_tuple_that_fails_late_or_is_forgotten_is_told_once(tmp_path):
+def test_a_tuple_that_fails_late_or_is_forgotten_is_reported_once(tmp_path):
     builder, feeder = TopologyBuilder("late"), FeederSpout(["n"])
     builder.set_spout("numbers", feeder)
     builder.set_bolt("bolt", Forgets()).shuffle_grouping("numbers")
     with LocalCluster() as cluster:
-        config = Config(task_hooks=[Tally(tmp_path / "told")], fail_forgotten=True)
+        config = Config(task_hooks=[Tally(tmp_path / "noted")], fail_forgotten=True)
         running = cluster.submit(builder.create_topology(), config=config)
         for n in range(4):
             feeder.feed([n], message_id=n)
             cluster.advance(1)
-    told = read(tmp_path / "told")
-    assert counted(told, running.stats(), whats=WHATS) == {}
-    assert {n for n in range(4) if told["bolt", "failed", f"({n},)"] == 1} == {0, 1, 2, 3}
+    reported = read(tmp_path / "noted")
+    assert counted(reported, running.stats(), whats=WHATS) == {}
+    assert {n for n in range(4) if reported["bolt", "failed", f"({n},)"] == 1} == {0, 1, 2, 3}

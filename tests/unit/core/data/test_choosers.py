@@ -67,7 +67,7 @@ class Counting(CustomGrouping):
     turn = 0
 
     def prepare(self, context, stream, target_task_ids):
-        self.told = (context, stream, target_task_ids)
+        self.given = (context, stream, target_task_ids)
         self.targets = target_task_ids
 
     def choose_tasks(self, task_id, values):
@@ -306,7 +306,7 @@ def test_a_custom_grouping_gets_its_context_and_each_chooser_has_its_own_copy():
         assert choose(chooser_of(Custom(declared), (3, 1, 2)), rows).tasks.tolist() == [2, 3, 1, 2]
     assert vars(declared) == {}
     chooser = chooser_of(Custom(declared), (3, 1, 2))
-    assert chooser.grouping.told == (CONTEXT, "default", [1, 2, 3])
+    assert chooser.grouping.given == (CONTEXT, "default", [1, 2, 3])
 
 
 def test_a_custom_grouping_gets_the_source_task_and_the_values():

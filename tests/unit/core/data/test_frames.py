@@ -55,7 +55,7 @@ def tuples_of(frame):
     return list(zip(tasks, sources, rows, anchors, strict=True))
 
 
-def told(frame):
+def shown(frame):
     return frame.component, frame.stream, frame.subscriber, frame.sequence
 
 
@@ -64,7 +64,7 @@ def test_a_frame_that_travelled_is_the_frame_that_was_sent(frame):
     head, body = frame.head(), frame.body()
     row = WireRow(0, 1, Kind.FRAME, frame.source, frame.sequence, 99, head, body)
     arrived = Frame.from_wire(row)
-    assert told(arrived) == told(frame)
+    assert shown(arrived) == shown(frame)
     assert tuples_of(arrived) == tuples_of(frame)
     assert type(arrived.tasks) is type(frame.tasks)
     assert arrived.values.schema == frame.values.schema
@@ -78,7 +78,7 @@ def test_each_tuple_is_found_by_its_task_and_by_no_other(frame):
         expected = [tup for tup in tuples_of(frame) if tup[0] == task]
         assert (tuples_of(by_task[task]) if task in by_task else []) == expected
     for task, mine in by_task.items():
-        assert told(mine) == told(frame)
+        assert shown(mine) == shown(frame)
         assert mine.tasks == task
 
 
@@ -90,9 +90,9 @@ def test_a_frame_for_one_task_is_not_copied_for_it():
 @given(st.lists(frames([("a", "s", "x"), ("a", "t", "x"), ("b", "s", "x")]), max_size=12))
 def test_frames_put_together_hold_the_tuples_of_each_stream_in_their_order(given_frames):
     few = put_together(given_frames)
-    for stream in {told(frame)[:3] for frame in given_frames}:
+    for stream in {shown(frame)[:3] for frame in given_frames}:
         before, after = (
-            [tup for frame in all_of_them if told(frame)[:3] == stream for tup in tuples_of(frame)]
+            [tup for frame in all_of_them if shown(frame)[:3] == stream for tup in tuples_of(frame)]
             for all_of_them in (given_frames, few)
         )
         assert after == before
@@ -100,7 +100,7 @@ def test_frames_put_together_hold_the_tuples_of_each_stream_in_their_order(given
         assert tuples_of(
             Frame.from_wire(WireRow(0, 1, Kind.FRAME, 0, 0, 99, frame.head(), frame.body()))
         ) == (tuples_of(frame))
-    kinds = {(told(frame)[:3], str(frame.values.schema)) for frame in given_frames if len(frame)}
+    kinds = {(shown(frame)[:3], str(frame.values.schema)) for frame in given_frames if len(frame)}
     if len({stream for stream, _ in kinds}) == len(kinds):  # each stream's tuples have the same fields
         assert len(few) == len(kinds)
 

@@ -90,9 +90,9 @@ def test_a_value_that_cannot_be_decoded_raises_its_own_error(rows):
         raise ValueError(field)
 
     rows.read = cannot
-    with pytest.raises(ValueError, match="word") as told:
+    with pytest.raises(ValueError, match="word") as raised:
         Tuple(rows, 0)["word"]
-    assert told.value.__context__ is None
+    assert raised.value.__context__ is None
 
 
 def test_a_name_that_is_an_enum_is_a_name(tup):

@@ -111,14 +111,14 @@ class PendingBesideADict(RuleBasedStateMachine):
 
     @invariant()
     def both_hold_the_same(self):
-        assert list(self.pending.items()) == [(seq, told[0]) for seq, told in sorted(self.naive.items())]
+        assert list(self.pending.items()) == [(seq, kept[0]) for seq, kept in sorted(self.naive.items())]
         assert self.pending.open_count == len(self.naive)
         moment_ms = self.now_ms - 20
-        old = [told[0] for _, told in sorted(self.naive.items()) if told[4] <= moment_ms]
+        old = [kept[0] for _, kept in sorted(self.naive.items()) if kept[4] <= moment_ms]
         assert list(self.pending.emitted_by(moment_ms)) == old
-        assert self.pending.oldest_ms() == min((told[4] for told in self.naive.values()), default=None)
+        assert self.pending.oldest_ms() == min((kept[4] for kept in self.naive.values()), default=None)
         for chunk in range(5):
-            rows = [told[2] for _, told in sorted(self.naive.items()) if told[1] == chunk]
+            rows = [kept[2] for _, kept in sorted(self.naive.items()) if kept[1] == chunk]
             assert self.pending.open_in_chunk(chunk).tolist() == rows
 
     @invariant()
@@ -139,11 +139,11 @@ def test_every_message_leaves_exactly_once_however_often_it_is_named(sequences, 
     for chunk, size in enumerate(sizes):
         pending.add(first, range(first, first + size), None, chunk, 0, 0)
         first += size
-    told: list[object] = []
+    closed: list[object] = []
     for at in range(0, len(sequences), 7):
-        told += closed_ids(pending.close(np.array(sequences[at : at + 7], dtype=np.int64)))
-    assert sorted(told) == sorted({seq for seq in sequences if seq < first})
-    assert pending.open_count == first - len(told)
+        closed += closed_ids(pending.close(np.array(sequences[at : at + 7], dtype=np.int64)))
+    assert sorted(closed) == sorted({seq for seq in sequences if seq < first})
+    assert pending.open_count == first - len(closed)
 
 
 def test_nothing_is_closed_in_an_empty_table():
@@ -173,27 +173,33 @@ def test_ids_are_a_list_of_python_objects_where_that_is_asked_for(ids):
 def test_ids_of_an_array_are_a_sequence_of_python_objects(ids):
     array = np.empty(3, dtype=object)
     array[:] = ids
-    told = IdArray(np.array(ids) if None not in ids else array)
-    assert isinstance(told, Sequence)
-    assert (list(told), told[1], told[-1], told[1:], len(told)) == (ids, ids[1], ids[-1], ids[1:], 3)
-    assert not any(isinstance(one, np.generic) for one in (*told, told[0]))
-    assert told == ids
-    assert told != ids[:2]
-    assert told != 5
-    assert repr(told) == repr(ids)
-    assert told
+    ids_given = IdArray(np.array(ids) if None not in ids else array)
+    assert isinstance(ids_given, Sequence)
+    assert (list(ids_given), ids_given[1], ids_given[-1], ids_given[1:], len(ids_given)) == (
+        ids,
+        ids[1],
+        ids[-1],
+        ids[1:],
+        3,
+    )
+    assert not any(isinstance(one, np.generic) for one in (*ids_given, ids_given[0]))
+    assert ids_given == ids
+    assert ids_given != ids[:2]
+    assert ids_given != 5
+    assert repr(ids_given) == repr(ids)
+    assert ids_given
     assert not IdArray(np.zeros(0))
     with pytest.raises(IndexError):
-        told[3]
+        ids_given[3]
 
 
 def test_ids_of_an_array_are_a_read_only_numpy_array_without_a_copy():
     ids = np.arange(3)
-    told = IdArray(ids)
-    assert np.shares_memory(np.asarray(told), ids)
-    assert np.array(told, dtype=np.float64).tolist() == [0.0, 1.0, 2.0]
+    ids_given = IdArray(ids)
+    assert np.shares_memory(np.asarray(ids_given), ids)
+    assert np.array(ids_given, dtype=np.float64).tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(ValueError, match="read-only"):
-        np.asarray(told).sort()
+        np.asarray(ids_given).sort()
 
 
 def in_an_array(ids):

@@ -161,7 +161,7 @@ def test_what_is_no_whole_number_is_refused(wrong):
             call(wrong)
 
 
-def test_a_gauge_takes_numbers_alone_and_reads_what_it_is_told_to():
+def test_a_gauge_takes_numbers_alone_and_calls_its_function():
     instruments = Instruments()
     gauge = instruments.gauge("g", lambda: 7)
     for wrong in (True, None, "1"):

@@ -88,8 +88,8 @@ def said(deltas):
         for place, total in zip(sparse_sum.places.tolist(), sparse_sum.sums.tolist(), strict=True):
             key = sparse_sum.task, sparse_sum.first + place
             places[key] = places.get(key, 0) ^ total
-    told = {place: total for place, total in places.items() if total}
-    return sorted(inits), acks, fails, sorted(set(deltas.reset_roots.tolist())), opened, told
+    owed = {place: total for place, total in places.items() if total}
+    return sorted(inits), acks, fails, sorted(set(deltas.reset_roots.tolist())), opened, owed
 
 
 def together(each):
@@ -104,8 +104,8 @@ def together(each):
         for root, words in its_fails.items():
             fails.setdefault(root, []).extend(words)
         resets |= set(its_resets)
-    told = {place: total for place, total in places.items() if total}
-    return sorted(inits), acks, fails, sorted(resets), sorted(opened), told
+    owed = {place: total for place, total in places.items() if total}
+    return sorted(inits), acks, fails, sorted(resets), sorted(opened), owed
 
 
 @given(st.lists(st.tuples(roots, ids)))
@@ -145,7 +145,7 @@ def test_a_message_is_true_when_it_says_anything(deltas):
 
 
 @given(messages())
-def test_summing_tells_what_is_in_runs_in_as_few_as_possible(deltas):
+def test_summing_makes_as_few_runs_as_possible(deltas):
     summed = deltas.summed()
     assert (
         len(summed.sequence_sums) <= len({sequence_sum.task for sequence_sum in deltas.sequence_sums}) * 2
@@ -171,21 +171,21 @@ def test_acks_of_frames_are_sequence_sums_where_sequences_are_close_and_pairs_el
     for acked, sums in acks:
         for root, total in zip(acked.tolist(), sums.tolist(), strict=True):
             naive[root] = naive.get(root, 0) ^ total
-    told = dict.fromkeys(naive, 0)
+    owed = dict.fromkeys(naive, 0)
     for sequence_sum in sent.sequence_sums:
         for root, total in zip(
             root_ids(3, 1, np.arange(sequence_sum.first, sequence_sum.end)).tolist(),
             sequence_sum.sums.tolist(),
             strict=True,
         ):
-            told[root] ^= total
+            owed[root] ^= total
     for part in sent.sparse_sums:
         sequences = part.first + part.places.astype(np.int64)
         for root, total in zip(root_ids(3, 1, sequences).tolist(), part.sums.tolist(), strict=True):
-            told[root] ^= total
+            owed[root] ^= total
     for root, total in zip(sent.ack_roots.tolist(), sent.ack_sums.tolist(), strict=True):
-        told[root] ^= total
-    assert told == naive
+        owed[root] ^= total
+    assert owed == naive
     assert len(sent.sequence_sums) == sum(count >= SHORTEST for _, count, _ in frames)
     assert sent.opened == ()
 

@@ -37,7 +37,7 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
         self.firsts = {}  # spout task whose queue redelivers -> the first sequence of its last run
         self.opened = 0
         self.owed = {}  # root -> acks that were not sent yet
-        self.told = {}  # root -> its verdict
+        self.reported = {}  # root -> its verdict
 
     def root(self, sequence):
         return int(root_ids(SALT, sequence % 3, np.array([sequence]))[0])
@@ -108,9 +108,9 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
         for message in messages:
             self.naive.hear(*message)
         cut = data.draw(st.integers(0, len(messages)))
-        self.settle([messages[:cut], messages[cut:]], *self.naive.judge())
+        self.compare([messages[:cut], messages[cut:]], *self.naive.judge())
 
-    def settle(self, parts, acked, failed):
+    def compare(self, parts, acked, failed):
         sent = concat_deltas([Deltas.from_bytes(deltas_of(part).summed().to_bytes()) for part in parts])
         said = self.ledger.judge(sent, self.now_ms, is_first=self.begins)
         self.begins, self.was_ms = False, self.now_ms
@@ -118,16 +118,16 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
             self.changes.append(said.change)
         assert dict(zip(said.acked.roots.tolist(), said.acked.owners.tolist(), strict=True)) == acked
         reasons = [sent.reasons[at] for at in said.failures.tolist()]
-        told = zip(said.failed.owners.tolist(), reasons, said.others.tolist(), strict=True)
-        assert dict(zip(said.failed.roots.tolist(), told, strict=True)) == failed
+        reported = zip(said.failed.owners.tolist(), reasons, said.others.tolist(), strict=True)
+        assert dict(zip(said.failed.roots.tolist(), reported, strict=True)) == failed
         late = dict(zip(said.timed_out.roots.tolist(), said.timed_out.owners.tolist(), strict=True))
         self.check_ages(late)
         for roots in (said.acked.roots, said.failed.roots, said.timed_out.roots):
             assert roots.dtype == np.int64
             assert roots.tolist() == sorted(set(roots.tolist()))  # ascending, each once
         for root in (*acked, *failed, *late):
-            assert root not in self.told, "a second verdict"
-            self.told[root] = True
+            assert root not in self.reported, "a second verdict"
+            self.reported[root] = True
         self.check_outlook(said)
 
     def check_ages(self, late):

@@ -55,20 +55,20 @@ def test_a_root_that_stays_open_takes_20_bytes_in_a_change_and_21_in_the_ledger(
     assert len(acker.ledger().to_bytes()) < 21 * 1001 + 2_500  # 254 moments, and where each part begins
 
 
-def test_of_what_is_open_an_idle_micro_batch_tells_the_clock_and_no_more(acker):
+def test_of_what_is_open_an_idle_micro_batch_changes_the_clock_and_no_more(acker):
     acker.hears(*[("init", root, 5) for root in range(1000)])
     assert 0 < touched(acker, now_ms=T // 2) < 150
     assert 0 < touched(acker, now_ms=T // 2 + 1) < 150
 
 
-def test_with_timeouts_off_an_idle_micro_batch_tells_nothing():
+def test_with_timeouts_off_an_idle_micro_batch_changes_nothing():
     acker = Acker(None)
     acker.hears(("init", 1, 5))
     for now_ms in range(3):
         assert touched(acker, now_ms=now_ms) == 0
 
 
-def test_with_nothing_open_an_idle_micro_batch_tells_nothing(acker):
+def test_with_nothing_open_an_idle_micro_batch_changes_nothing(acker):
     acker.hears(("init", 1, 5))
     acker.hears(("ack", 1, 5))
     for now_ms in range(3):
@@ -125,12 +125,12 @@ def test_the_second_run_of_a_micro_batch_says_what_the_first_said(forest, data):
         key=lambda message: message[0], reverse=True
     )  # inits first: they open before what is acked later
     ackers = [Acker(), Acker()]
-    told = []
+    reported = []
     for acker in ackers:
         for now_ms, part in ((0, messages[:cut]), (T // 2, messages[cut:]), (3 * T, [])):
             verdicts = acker.hears(*data.draw(st.permutations(part)), now_ms=now_ms)
-            told.append((verdicts, acker.said.change, acker.ledger().to_bytes()))
-    assert told[:3] == told[3:]
+            reported.append((verdicts, acker.said.change, acker.ledger().to_bytes()))
+    assert reported[:3] == reported[3:]
 
 
 # ---- a new run ------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ def check(lineage, rows, tries, data):
     assert attempts.dtype == np.int32
     assert attempts.tolist() == [max((tries.get(root, 1) for root in row), default=1) for row in rows]
     for at, row in enumerate(rows):
-        told = lineage.root_attempts(at)
-        assert told.keys() in (row.keys(), set())
-        assert {root: told.get(root, 1) for root in row} == {root: tries.get(root, 1) for root in row}
+        found = lineage.root_attempts(at)
+        assert found.keys() in (row.keys(), set())
+        assert {root: found.get(root, 1) for root in row} == {root: tries.get(root, 1) for root in row}
     folds = lineage.folds()
     assert folds.dtype == np.uint64
     expected = [fold(int64s(list(row)), int64s(list(row.values()))) if row else 0 for row in rows]
@@ -195,8 +195,8 @@ def test_an_edge_created_and_acked_leaves_nothing_in_the_sum(data):
     np.bitwise_xor.at(created, int64s(of), edges)
     nothing = np.zeros(len(of), dtype=np.int64)
     before = sums(*parents.acks(None, np.zeros(len(rows), dtype=np.int64)))
-    told = zip(parents.acks(None, created), children.acks(None, nothing), strict=True)
-    after = sums(*map(np.concatenate, told))
+    found = zip(parents.acks(None, created), children.acks(None, nothing), strict=True)
+    after = sums(*map(np.concatenate, found))
     assert after == before
 
 
@@ -221,8 +221,8 @@ def test_a_part_of_some_siblings_acked_leaves_a_sum_that_the_rest_clears(data):
     rest = np.setdiff1d(np.arange(len(rows)), first)
     acks = [lineage.acks(which, None) for which in (first, rest)]
     whole = sums(*Runs(lineage.roots, lineage.starts, sums=lineage.sums).acks(None, None))
-    told = sums(*map(np.concatenate, zip(*acks, strict=True)))
-    assert {root: told.get(root, 0) for root in whole} == whole
+    found = sums(*map(np.concatenate, zip(*acks, strict=True)))
+    assert {root: found.get(root, 0) for root in whole} == whole
 
 
 @given(st.data())

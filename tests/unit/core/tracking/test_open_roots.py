@@ -31,8 +31,8 @@ def roots_of(entries):
 def as_dict(roots):
     assert (roots.roots.dtype, roots.sums.dtype, roots.owners.dtype) == (np.int64, np.int64, np.int32)
     assert roots.roots.tolist() == sorted(set(roots.roots.tolist()))  # ascending, each once
-    told = zip(roots.sums.tolist(), roots.owners.tolist(), strict=True)
-    return dict(zip(roots.roots.tolist(), told, strict=True))
+    found = zip(roots.sums.tolist(), roots.owners.tolist(), strict=True)
+    return dict(zip(roots.roots.tolist(), found, strict=True))
 
 
 def restored(ages, roots):
@@ -133,10 +133,10 @@ class OpenRootsBesideADict(RuleBasedStateMachine):
         is_open, sums, owners = self.open.look_up(asked)
         found = zip(asked.tolist(), is_open.tolist(), sums.tolist(), owners.tolist(), strict=True)
         assert {root: (total, owner) for root, there, total, owner in found if there} == self.model
-        told = {}
+        found = {}
         for run in self.open.runs():
-            told |= as_dict(run)
-        assert told == self.model
+            found |= as_dict(run)
+        assert found == self.model
         begun = [since for since in self.since.values() if since not in (None, UNTIMED)]
         assert self.ages.oldest_ms() == min(begun, default=None)
 

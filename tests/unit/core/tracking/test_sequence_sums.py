@@ -127,7 +127,7 @@ def as_pairs(drawn):
     return roots, int64s(total for _, total in drawn)
 
 
-def told(sequence_sums, roots, totals):
+def reported(sequence_sums, roots, totals):
     """Root -> its sum, from sequence sums and pairs."""
     as_sequence_sums = ((root(*key), total) for key, total in said(sequence_sums).items())
     return xor_of([*as_sequence_sums, *zip(roots.tolist(), totals.tolist(), strict=True)])
@@ -138,7 +138,7 @@ def test_acks_as_sequence_sums_and_alone_say_what_was_said(drawn):
     roots, totals = as_pairs(drawn)
     with small_numbers():
         sequence_sums, alone, alone_sums = sequence_sums_of(SALT, roots, totals)
-    assert told(sequence_sums, alone, alone_sums) == told([], roots, totals)
+    assert reported(sequence_sums, alone, alone_sums) == reported([], roots, totals)
     assert alone.dtype == alone_sums.dtype == np.int64
     distinct = set(zip(*(part.tolist() for part in sequences_of(SALT, roots)), strict=True))
     for sequence_sum in sequence_sums:
@@ -256,7 +256,7 @@ def test_what_was_opened_is_judged_by_all_that_was_said_of_it_and_the_rest_is_ha
     with small_numbers():
         closing = close(SALT, sequence_sums, opened, int64s(map(as_root, fails)), roots, totals)
     # The slow way: a dict of everything that was said.
-    everything = told(sequence_sums, roots, totals)
+    everything = reported(sequence_sums, roots, totals)
     mine = [(run.task, at) for run in opened for at in range(run.first, run.end)]
     is_done = {key for key in mine if not everything.get(root(*key)) and key not in fails}
     done = [(task, at) for task, sequences in closing.done for at in sequences.tolist()]

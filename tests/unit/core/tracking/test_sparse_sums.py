@@ -46,7 +46,7 @@ def xor_of(pairs):
     return {key: total for key, total in found.items() if total}
 
 
-def told(sums_of_messages, roots, totals):
+def reported(sums_of_messages, roots, totals):
     """The same of sparse or sequence sums, and pairs."""
     pairs = [*zip(roots.tolist(), totals.tolist(), strict=True)]
     for each in sums_of_messages:
@@ -66,7 +66,7 @@ def test_acks_as_sparse_sums_and_alone_say_what_was_said(drawn):
     roots, totals = int64s(key for key, _ in drawn), int64s(total for _, total in drawn)
     with small_numbers():
         found, alone, alone_sums = sparse_sums_of(SALT, roots, totals)
-    assert told(found, alone, alone_sums) == xor_of(drawn)
+    assert reported(found, alone, alone_sums) == xor_of(drawn)
     for each in found:
         assert (each.places.dtype, each.sums.dtype) == (np.int32, np.int64)
         assert each.places[0] == 0
@@ -85,7 +85,7 @@ def test_sparse_sums_of_many_partitions_are_added_up_and_no_range_is_thinner_tha
                 for drawn in partitions if drawn]  # fmt: skip
         sparse = [part for parts in each for part in parts]
         added, alone, alone_sums = spread(SALT, sparse)
-    assert told(added, alone, alone_sums) == told(sparse, int64s([]), int64s([]))
+    assert reported(added, alone, alone_sums) == reported(sparse, int64s([]), int64s([]))
     ends = {}
     for one in added:
         within = [part for part in sparse if part.task == one.task and one.first <= part.first < one.end]

@@ -146,7 +146,7 @@ def clock(found: list[WireRow]) -> dict[str, object]:
     return json.loads(row.head)
 
 
-def test_every_micro_batch_tells_the_driver_where_it_ends_and_whether_a_run_begins_with_it(
+def test_every_micro_batch_reports_to_the_driver_where_it_ends_and_whether_a_run_begins_with_it(
     inbox: FileInbox, reader: InboxReader
 ) -> None:
     inbox.append([chunk_of(1)])

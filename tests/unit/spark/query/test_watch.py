@@ -14,7 +14,7 @@ from acktree.tasks.watch_order import WatchOrder
 
 
 def seen(folder, start, end):
-    """The trace rate that each (level, partition) is told in a micro-batch."""
+    """The trace rate of each (level, partition) in a micro-batch."""
     reader = InboxReader({"inbox": str(folder), "partitions": "2", "interval_secs": "1"})
     rows = [row for part in reader.partitions({"chunk": start}, {"chunk": end}) for row in part.rows]
     return {

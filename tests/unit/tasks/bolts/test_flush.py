@@ -126,7 +126,7 @@ def test_a_flush_whose_emit_cannot_be_sent_fails_what_is_open():
 
 
 class Holder(Bolt):
-    """Holds the tuples of a micro-batch, and does in ``flush`` what it is told."""
+    """Holds the tuples of a micro-batch, and follows a script in ``flush``."""
 
     outputs = ["value"]
 

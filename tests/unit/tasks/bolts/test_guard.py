@@ -138,7 +138,7 @@ def test_the_look_after_each_tuple_sees_what_a_check_would_find_and_nothing_else
     vars(bolt).update(others)
     guard = Guard(bolt, (), "b")
     assert not guard.may_have_changed()
-    for _ in range(2):  # what was told once is the new state of things
+    for _ in range(2):  # what was reported once is the new state
         before = copy.deepcopy(bolt.thing)
         change(bolt.thing)
         assert guard.may_have_changed() == (bolt.thing != before)
@@ -148,7 +148,7 @@ def test_the_look_after_each_tuple_sees_what_a_check_would_find_and_nothing_else
         assert not guard.may_have_changed()
 
 
-def test_a_change_that_is_undone_by_the_next_tuple_is_told_of_both():
+def test_a_change_that_is_undone_by_the_next_tuple_is_reported_of_both():
     def execute(bolt, tup, collector):
         bolt.thing.append(1) if tup["value"] == 1 else bolt.thing.clear()
 
@@ -359,7 +359,7 @@ def test_a_list_with_itself_in_it_is_no_trouble():
     loop[0] = 2
     with pytest.raises(MisuseError, match="'loop'"):
         guard.check_all()
-    guard.check_all()  # told once
+    guard.check_all()  # reported once
 
 
 class CannotBeCompared:

@@ -1,4 +1,4 @@
-"""What a bolt may not say is told at the call: component, stream, tuple and mend. Nothing was emitted."""
+"""Misuse by a bolt is refused at the call, with component, stream, tuple and fix. Nothing is emitted."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def running_with(bolt):
     return bench(build=build, config=Config(enable_message_timeouts=False))
 
 
-@pytest.mark.parametrize(("say", "told"), BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize(("say", "expected"), BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("kind", ["basic", "hand"])
-def test_misuse_names_the_component_and_the_mend_and_fails_the_tuple_alone(kind, say, told):
+def test_misuse_names_the_component_and_the_mend_and_fails_the_tuple_alone(kind, say, expected):
     def basic(bolt, tup, collector):
         if tup["value"] == "bad":
             say(collector, bolt.tasks["other"][0])
@@ -79,7 +79,7 @@ def test_misuse_names_the_component_and_the_mend_and_fails_the_tuple_alone(kind,
         assert running.acked == ["good", "fine"]
         failure = running.failures["bad"]
         assert failure.cause is FailureCause.MISUSE
-        for words in (*told, "component 'b'", "fix:"):
+        for words in (*expected, "component 'b'", "fix:"):
             assert words in failure.reason
         assert running.tuples("b") == running.tuples("b", "direct") == []
 

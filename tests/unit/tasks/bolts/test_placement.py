@@ -141,7 +141,7 @@ def test_the_tracked_and_the_untracked_of_one_stream_keep_their_order():
         assert [*running.failures] == ["c"]
 
 
-def test_of_several_failures_the_same_one_is_told_in_whichever_order_they_arrive():
+def test_of_several_failures_the_same_one_is_reported_in_whichever_order_they_arrive():
     plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(), 3, 0)
     roots = root_ids(0, 1, np.arange(1))
     rows = []
@@ -151,11 +151,11 @@ def test_of_several_failures_the_same_one_is_told_in_whichever_order_they_arrive
             outputs.open(1, 0, np.array([7]))
         outputs.fail(roots, failure_of(ValueError(why), "b0"))
         rows += [row for row in outputs.wire_rows() if row.kind == Kind.DELTAS]
-    told = [Acker(plan).judge(order, 0)[0] for order in permutations(rows)]
-    assert len({verdicts.to_bytes() for verdicts in told}) == 1
-    (reason,) = told[0].reasons
+    judged = [Acker(plan).judge(order, 0)[0] for order in permutations(rows)]
+    assert len({verdicts.to_bytes() for verdicts in judged}) == 1
+    (reason,) = judged[0].reasons
     assert Failure.from_bytes(reason).reason == "ValueError: this"  # of the first partition
-    assert told[0].others.tolist() == [2]
+    assert judged[0].others.tolist() == [2]
 
 
 @pytest.mark.parametrize("is_tracked", [True, False])
@@ -260,9 +260,9 @@ def test_of_an_earlier_run_level_0_leaves_out_what_a_queue_delivers_again_and_no
         for at, name in enumerate(chunks)
     ]
     counters = Counters()
-    told = list(run_level(plan, 0, 0, rows, read_chunk=chunks.__getitem__))
-    told += run_level(plan, 1, 0, [row for row in told if row.level == 1], MemoryStore())
-    for row in told:
+    judged = list(run_level(plan, 0, 0, rows, read_chunk=chunks.__getitem__))
+    judged += run_level(plan, 1, 0, [row for row in judged if row.level == 1], MemoryStore())
+    for row in judged:
         if row.kind == Kind.STATISTICS:
             counters.merge(Counters.from_bytes(row.body))
     is_left_out = redelivers and is_tracked

@@ -1,4 +1,4 @@
-"""The rows of a frame: decoded when read, and one handle for all of them that nobody can tell from many."""
+"""The rows of a frame: decoded when read, and one handle for all of them that behaves as many."""
 
 from __future__ import annotations
 

@@ -134,13 +134,13 @@ ARROW_MISUSE = {
 }
 
 
-@pytest.mark.parametrize(("say", "told"), ARROW_MISUSE.values(), ids=ARROW_MISUSE.keys())
-def test_misuse_by_an_arrow_bolt_fails_its_batch_and_emits_nothing(say, told):
+@pytest.mark.parametrize(("say", "expected"), ARROW_MISUSE.values(), ids=ARROW_MISUSE.keys())
+def test_misuse_by_an_arrow_bolt_fails_its_batch_and_emits_nothing(say, expected):
     with bench(Says(say)) as running:
         running.feed(1, 2)
         assert running.acked == []
         assert {f.cause for f in running.failures.values()} == {FailureCause.MISUSE}
-        assert told in running.failures[1].reason
+        assert expected in running.failures[1].reason
         assert running.tuples("b0") == []
 
 
@@ -191,7 +191,7 @@ def test_an_arrow_bolt_that_reports_an_error_fails_nothing():
 
 
 class Typed(ArrowBolt):
-    """Casts what it is told to its declared type."""
+    """Casts what it is given to its declared type."""
 
     outputs = pa.schema([pa.field("value", pa.int32(), nullable=False)])
 
@@ -557,7 +557,7 @@ def test_an_exception_without_words_is_called_by_its_name():
     assert failure_of(None, "b").traceback is None
 
 
-def test_a_reason_may_be_anything_and_is_told_as_text():
+def test_a_reason_may_be_anything_and_is_reported_as_text():
     def execute(bolt, tup):
         bolt.collector.fail(tup, ValueError("an object"))
 
@@ -573,7 +573,7 @@ def test_a_reason_may_be_anything_and_is_told_as_text():
 
 
 class Ticks(BasicBolt):
-    """Emits what it is told by each tick."""
+    """Emits the seconds of each tick."""
 
     outputs = ["value"]
     tick_secs = 5
@@ -721,7 +721,7 @@ def test_every_tuple_and_error_is_counted_exactly():
         assert (source.emitted, source.transferred, source.acked, source.failed) == (10, 10, 2, 8)
 
 
-def test_bolts_and_spouts_are_told_the_time_and_a_local_cluster_moves_it():
+def test_bolts_and_spouts_read_the_time_and_a_local_cluster_moves_it():
     class Times(Bolt):
         outputs = ["value"]
 
@@ -732,7 +732,7 @@ def test_bolts_and_spouts_are_told_the_time_and_a_local_cluster_moves_it():
             self.collector.emit([self.context.now_ms()], anchors=tup)
             self.collector.ack(tup)
 
-    told: list[int] = []
+    expected: list[int] = []
 
     class Feeds(FeederSpout):
         def open(self, config, context, collector):
@@ -741,7 +741,7 @@ def test_bolts_and_spouts_are_told_the_time_and_a_local_cluster_moves_it():
 
         def next_tuple(self):
             super().next_tuple()
-            told.append(self.context.now_ms())
+            expected.append(self.context.now_ms())
 
     feeder = Feeds(["value"])
     with bench(Times(), feeder=feeder) as running:
@@ -749,4 +749,4 @@ def test_bolts_and_spouts_are_told_the_time_and_a_local_cluster_moves_it():
         running.cluster.advance(90)
         running.feed(2)
         assert running.tuples("b0") == [0, 90_000]
-        assert {*told} == {0, 90_000}
+        assert {*expected} == {0, 90_000}

@@ -485,7 +485,7 @@ def test_message_ids_that_can_be_meant_in_two_ways_are_refused(ids):
 @pytest.mark.parametrize(
     "ids", [[1, 2], np.array([1, 2]), pa.array([1, 2]), pa.array(["a", "b"]), np.array(["a", "b"])]
 )
-def test_message_ids_in_other_forms_are_told_as_they_are(ids):
+def test_message_ids_in_other_forms_are_delivered_as_they_are(ids):
     spout = Emits(pa.record_batch({"x": [1, 2]}), message_ids=ids)
     run(spout, Reads())
     assert spout.acked == (ids if isinstance(ids, list) else np.asarray(ids).tolist())
@@ -581,7 +581,7 @@ NO_ROWS = {
 
 
 @pytest.mark.parametrize("rows", NO_ROWS.values(), ids=NO_ROWS.keys())
-def test_fail_rows_refuses_what_it_cannot_tell(rows):
+def test_fail_rows_refuses_rows_that_it_cannot_identify(rows):
     feeder = FeederSpout(["x"])
     for number in range(5):
         feeder.feed([number], message_id=number)
@@ -637,9 +637,9 @@ def test_whatever_is_remembered_fails_at_most_its_own_micro_batch(drawn):
             cluster.advance(1)
             feeder.feed([1], message_id=("good", number))
             cluster.advance(1)
-    told = [*feeder.acked, *(message_id for message_id, _ in feeder.failed)]
+    delivered = [*feeder.acked, *(message_id for message_id, _ in feeder.failed)]
     assert {("good", number) for number in range(len(drawn))} <= {*feeder.acked}
-    assert len(told) == len({*told})
+    assert len(delivered) == len({*delivered})
 
 
 @pytest.mark.parametrize(

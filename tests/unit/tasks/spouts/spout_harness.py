@@ -1,4 +1,4 @@
-"""A spout task on the bench: its spout does what it is told, and everything around it is seen."""
+"""A harness for a spout task: its spout follows a script, and every call around it is recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replace_in_host(task, **replaced):
 
 
 class Source(Spout):
-    """Does what it is told at each ``next_tuple``, and notes every call."""
+    """Makes the next step of its script at each ``next_tuple``, and notes every call."""
 
     outputs = {"default": ["value"], "typed": pa.schema([("n", pa.int32())]), "direct": ["value"]}
 
@@ -74,8 +74,8 @@ class Source(Spout):
     def close(self):
         self.note("close")
 
-    def told(self):
-        """The verdicts it was told."""
+    def delivered(self):
+        """The verdicts that were delivered to it."""
         return [call for call in self.calls if call[0] in {"ack", "fail"}]
 
 
@@ -113,7 +113,9 @@ class Harness:
         self.letters, self.broken_store = [], None
         self.topology = in_a_row(spout, Calls(print), retry=retry, build=build)
         self.plan = Plan.of(self.topology, config or Config(), 1, 5)
-        spout_host = SpoutHost(self.inbox, self.record, lambda *told: self.reports.append(told), self.reserve)
+        spout_host = SpoutHost(
+            self.inbox, self.record, lambda *delivered: self.reports.append(delivered), self.reserve
+        )
         component = self.plan.topology.components["source"]
         self.number = component.task_ids[0]
         self.task = SpoutTask(spout, component, self.number, self.plan, spout_host, first_sequence)
@@ -128,14 +130,16 @@ class Harness:
     def record(self, records):
         if self.broken_store is not None:
             raise self.broken_store
-        assert self.spout.told() == self.told_before_record
+        assert self.spout.delivered() == self.delivered_before_record
         self.letters += [letter_of(record, self.topology, len(self.letters) + 1) for record in records]
 
     @property
-    def told_before_record(self):
-        return [call for call in self.spout.told() if call[0] == "ack" or call[1] in self.may_be_told]
+    def delivered_before_record(self):
+        return [
+            call for call in self.spout.delivered() if call[0] == "ack" or call[1] in self.may_be_delivered
+        ]
 
-    may_be_told = frozenset()
+    may_be_delivered = frozenset()
 
     def run(self, steps=1):
         """Step and hand over so often; returns the values of all chunks that came."""

@@ -1,4 +1,4 @@
-"""An Acknowledger is told what becomes of a DataFrame's rows: once, after the commit, by id alone."""
+"""An Acknowledger gets the verdicts of a DataFrame's rows: once, after the commit, by id alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch):
 
 
 class Notes(Acknowledger):
-    """Writes down what it is told."""
+    """Writes down its verdicts."""
 
     def __init__(self):
         self.opened, self.acked, self.failed, self.found, self.calls = [], [], [], [], []
@@ -94,19 +94,19 @@ class Told(Line):
                 self.task.recovery.apply_journalled(letters, 0, were_delivered=were_delivered)
 
     def micro_batch(self, rows):
-        """Run it up to its commit; what it decided waits for :meth:`tell`."""
+        """Run it up to its commit; what it decided waits for :meth:`deliver`."""
         read = lambda name: Chunk.from_bytes(self.inbox.chunks[int(name)])  # noqa: E731
         for level in self.plan.levels:
             mine = [row for row in rows if row.level == level.index]
             rows = [row for row in rows if row.level != level.index]
             rows += run_level(self.plan, level.index, 0, mine, MemoryStore(), read)
-        told = rows_by_kind(rows)
-        payloads, ids = (payloads_in_rows(told.get(kind, [])) for kind in (Kind.PAYLOADS, Kind.IDS))
+        delivered = rows_by_kind(rows)
+        payloads, ids = (payloads_in_rows(delivered.get(kind, [])) for kind in (Kind.PAYLOADS, Kind.IDS))
         batch = MicroBatch(self.batch_id, self.now_ms)
-        self.waiting.append(self.results.judge(batch, 0, told, payloads, ids).get(self.number))
+        self.waiting.append(self.results.judge(batch, 0, delivered, payloads, ids).get(self.number))
         return rows
 
-    def tell(self):
+    def deliver(self):
         """What happens after a commit."""
         for verdict_batch in self.waiting:
             if verdict_batch is not None:
@@ -119,18 +119,18 @@ class Told(Line):
 
     def run(self, *values):
         self.feed(*values)
-        self.tell()
+        self.deliver()
 
 
 def keys(*values):
     return [f"k{value}" for value in values]
 
 
-def test_ids_of_acked_and_failed_rows_are_told_after_the_commit_and_those_of_open_rows_as_open():
+def test_ids_of_acked_and_failed_rows_are_delivered_after_the_commit_and_those_of_open_rows_as_open():
     line = Told(CallsByHand(judges))
     line.feed(0, 1, 2, 3)
     assert (line.notes.acked, line.notes.failed, line.notes.opened) == ([], [], [])
-    line.tell()
+    line.deliver()
     assert sorted(line.notes.acked) == keys(0, 3)
     assert line.notes.failed == [("k1", "FAILED", False)]
     assert line.notes.opened == keys(2)
@@ -144,19 +144,19 @@ def test_ids_of_acked_and_failed_rows_are_told_after_the_commit_and_those_of_ope
 
 def test_ids_alone_ride_to_the_driver():
     line, seen = Told(CallsByHand(judges)), []
-    line.results.judge = lambda batch, end, told, payloads, ids: seen.append(told) or {}
+    line.results.judge = lambda batch, end, delivered, payloads, ids: seen.append(delivered) or {}
     line.feed(0, 1)
     assert Kind.PAYLOADS not in seen[0]
     [row] = seen[0][Kind.IDS]
     assert batch_from_bytes(row.body).to_pydict() == {"key": ["k0", "k1"]}
 
 
-def test_with_a_retry_a_row_is_open_until_its_last_attempt_is_told():
+def test_with_a_retry_a_row_is_open_until_the_verdict_of_its_last_attempt():
     line = Told(CallsByHand(judges), Retry(max_attempts=2, backoff_secs=(1, 1), jitter=False))
     line.run(0, 1)
     assert (line.notes.acked, line.notes.opened, line.notes.failed) == (keys(0), keys(1), [])
     line.now_ms = 2_000
-    line.tell()  # emits the next attempt
+    line.deliver()  # emits the next attempt
     line.run()
     assert line.notes.failed == [("k1", "FAILED", True)]
     assert len(line.letters) == 1
@@ -174,16 +174,16 @@ def test_several_columns_make_a_tuple():
 @given(
     micro_batches=st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=5),
     dies=st.lists(
-        st.sampled_from(["not", "before the commit", "before telling", "after telling"]), max_size=5
+        st.sampled_from(["not", "before the commit", "before delivery", "after delivery"]), max_size=5
     ),
 )
-def test_whenever_drivers_die_each_row_is_told_its_one_verdict_and_told_again_only_after_a_death(
+def test_whenever_drivers_die_each_row_gets_its_one_verdict_and_gets_it_again_only_after_a_death(
     tmp_path_factory, micro_batches, dies
 ):
     Line.folder = tmp_path_factory.mktemp("line")
     line, committed, heard = Told(CallsByHand(judges)), 0, []
     line.feed()  # so that micro-batch numbers begin with the first
-    line.tell()
+    line.deliver()
     committed = line.batch_id
     wanted, opened = Counter(), Counter()
     for at, values in enumerate(micro_batches):
@@ -197,27 +197,27 @@ def test_whenever_drivers_die_each_row_is_told_its_one_verdict_and_told_again_on
         for value in values:
             wanted[f"k{value}"] += value % 3 != 2
             opened[f"k{value}"] += value % 3 == 2
-        if how == "before telling":
+        if how == "before delivery":
             heard.append(line.notes)
             line = Told(CallsByHand(judges), follows=line, committed=committed)
             assert not line.notes.acked
-        line.tell()
-        if how == "before telling":
+        line.deliver()
+        if how == "before delivery":
             assert Counter(line.notes.found) == +opened
-        if how == "after telling":  # and before that was noted
+        if how == "after delivery":  # and before that was noted
             heard.append(line.notes)
             line = Told(CallsByHand(judges), follows=line, committed=committed)
-            line.tell()
+            line.deliver()
     heard.append(line.notes)
-    told = Counter(each for notes in heard for each in notes.acked)
-    told += Counter(each for notes in heard for each, *_ in notes.failed)
-    assert set(told) == set(+wanted)
-    assert all(told[each] >= count for each, count in wanted.items())
+    delivered = Counter(each for notes in heard for each in notes.acked)
+    delivered += Counter(each for notes in heard for each, *_ in notes.failed)
+    assert set(delivered) == set(+wanted)
+    assert all(delivered[each] >= count for each, count in wanted.items())
     if set(dies[: len(micro_batches)]) <= {"not"}:
-        assert told == +wanted
+        assert delivered == +wanted
 
 
-def test_while_the_acknowledger_cannot_be_reached_verdicts_wait_and_are_not_noted_as_told():
+def test_while_the_acknowledger_cannot_be_reached_verdicts_wait_and_are_not_noted_as_delivered():
     line = Told(CallsByHand(judges))
     line.notes.is_down = True
     line.run(0)
@@ -226,7 +226,7 @@ def test_while_the_acknowledger_cannot_be_reached_verdicts_wait_and_are_not_note
     line.run(3)
     line.notes.is_down = False
     line.now_ms = 60_000
-    line.tell()
+    line.deliver()
     assert line.notes.acked == keys(0, 3)
     assert line.delivered_through == line.batch_id
 

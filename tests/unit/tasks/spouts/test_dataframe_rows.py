@@ -70,7 +70,7 @@ class Line:
         self.counters, self.errors, self.now_ms = Counters(), [], 0
         component = self.plan.topology.components["source"]
         spout_host = SpoutHost(
-            self.inbox, self.record, lambda *told: self.errors.append(told), lambda first: first + 99
+            self.inbox, self.record, lambda *noted: self.errors.append(noted), lambda first: first + 99
         )
         self.number = component.task_ids[0]
         self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0, self.inbox)
@@ -105,22 +105,22 @@ class Line:
         return self.micro_batch(rows)
 
     def micro_batch(self, rows):
-        """Run every level and the acker; returns the mail that the task got."""
+        """Run every level and the acker; returns the task's verdict batch."""
         read = lambda name: Chunk.from_bytes(self.inbox.chunks[int(name)])  # noqa: E731
         for level in self.plan.levels:
             mine = [row for row in rows if row.level == level.index]
             rows = [row for row in rows if row.level != level.index]
             store = self.stores.setdefault(level.index, MemoryStore())
             rows += run_level(self.plan, level.index, 0, mine, store, read)
-        told = {kind: [row for row in rows if row.kind == kind] for kind in Kind}
-        for row in told[Kind.STATISTICS]:
+        noted = {kind: [row for row in rows if row.kind == kind] for kind in Kind}
+        for row in noted[Kind.STATISTICS]:
             self.counters.merge(Counters.from_bytes(row.body))
         verdict_batch = VerdictBatch()
         if self.acker is not None:
             verdicts, payloads = self.acker.judge(
                 MicroBatch(self.batch_id, self.now_ms),
-                told[Kind.DELTAS],
-                payloads_in_rows(told[Kind.PAYLOADS]),
+                noted[Kind.DELTAS],
+                payloads_in_rows(noted[Kind.PAYLOADS]),
             )
             late = timed_out(self.plan.timeout_ms)
             verdict_batch = verdict_batches_of(verdicts, 5, late, payloads).get(self.number, verdict_batch)
@@ -166,7 +166,7 @@ def test_every_row_gets_its_verdict_and_is_counted(places):
     assert line.task.is_idle
 
 
-def test_equal_rows_are_told_apart_within_a_batch_and_between_batches():
+def test_equal_rows_are_distinguished_within_a_batch_and_between_batches():
     line = Line(Calls(lambda bolt, tup, collector: None))
     assert line.feed(*[7] * 20, places=3).acked_rows == 20
     assert line.feed(*[7] * 20).acked_rows == 20
@@ -256,7 +256,7 @@ def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_
     assert [(letter.values, letter.attempts) for letter in line.letters] == [([1, "k1"], 1), ([4, "k4"], 1)]
 
 
-def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_others_are_kept():
+def test_of_rows_that_the_limit_refuses_a_dead_letter_is_delivered_and_only_the_others_are_kept():
     line = Line(CallsByHand(judges), Retry(max_attempts=1))
     roots = []
 
@@ -265,11 +265,11 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_told_and_only_the_other
         raise DeadLetterLimitError("too many", "here", "mend it", recorded=frozenset(roots[:1]))
 
     replace_in_host(line.task, record=refuse)
-    told = []
-    line.task.spout.fail_batch = told.extend
+    noted = []
+    line.task.spout.fail_batch = noted.extend
     line.feed(0, 1, 3, 4)
     assert len(roots) == 2
-    assert [message_id for message_id, _ in told] == ["k1"]
+    assert [message_id for message_id, _ in noted] == ["k1"]
     assert (line.task.open_count, line.task.is_durable) == (1, True)
     assert decode_rows(Chunk.from_bytes(line.inbox.chunks[max(line.inbox.chunks)]).values) == [(4, "k4")]
 
@@ -287,13 +287,13 @@ def test_a_row_that_an_earlier_run_recorded_is_not_parked_though_the_policy_woul
     assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[12]]
 
 
-def test_acked_rows_are_told_to_the_limit_of_dead_letters():
-    told = []
+def test_acked_rows_are_counted_by_the_limit_of_dead_letters():
+    noted = []
     line = Line(CallsByHand(judges))
-    replace_in_host(line.task, note_acked=lambda *acked: told.append(acked))
+    replace_in_host(line.task, note_acked=lambda *acked: noted.append(acked))
     line.now_ms = 7
     line.feed(0, 3, 1)
-    assert told == [("source", 2, 7)]
+    assert noted == [("source", 2, 7)]
 
 
 def test_rows_without_a_message_id_are_tried_again_like_the_others():
@@ -339,7 +339,7 @@ def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
     assert again.inbox.released == [parked]
 
 
-def test_a_verdict_that_is_told_anew_after_a_crash_parks_no_row_twice():
+def test_a_verdict_that_is_delivered_anew_after_a_crash_parks_no_row_twice():
     policy = Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False)
     line = Line(CallsByHand(judges), policy)
     line.feed(1, 4)
@@ -358,7 +358,7 @@ def test_a_verdict_that_is_told_anew_after_a_crash_parks_no_row_twice():
     assert again.task.open_count == waiting
 
 
-def test_a_failure_of_many_rows_is_told_to_each():
+def test_a_failure_of_many_rows_is_reported_of_each():
     line = Line(
         CallsByHand(lambda bolt, tup: bolt.collector.fail(tup, "all for one reason")), Retry(max_attempts=1)
     )

@@ -58,13 +58,13 @@ def test_a_spout_that_cannot_go_on_stops_with_its_error():
     assert caught.value is stop
 
 
-def test_after_end_of_stream_nothing_is_asked_and_verdicts_are_told():
+def test_after_end_of_stream_nothing_is_asked_and_verdicts_are_delivered():
     harness = Harness(Source(emits(("x", "a")), raises(EndOfStream()), emits(("never", "n"))))
     harness.run(4)
     assert harness.task.has_ended
     assert not harness.task.is_idle
     harness.verdict(acked=[0])
-    assert harness.spout.told() == [("ack", "a")]
+    assert harness.spout.delivered() == [("ack", "a")]
     assert harness.task.is_idle
     assert len(harness.spout.plan) == 1
 
@@ -80,7 +80,7 @@ def test_what_is_emitted_from_fail_after_the_end_is_a_new_message():
     assert harness.verdict(failed=[0]) == [[("again",)]]
     assert not harness.task.is_idle
     harness.verdict(acked=[1])
-    assert [call[:2] for call in harness.spout.told()] == [("fail", "a"), ("ack", "a'")]
+    assert [call[:2] for call in harness.spout.delivered()] == [("fail", "a"), ("ack", "a'")]
     assert harness.task.is_idle
 
 
@@ -127,7 +127,7 @@ def test_a_step_asks_again_while_the_spout_emits_until_there_is_enough(enough, a
     assert harness.task.buffered_count == 5 - len(harness.spout.plan) == asked
 
 
-def test_a_step_asks_once_if_not_told_otherwise_and_when_the_time_is_up():
+def test_a_step_asks_once_by_default_and_when_the_time_is_up():
     harness = Harness(Source(*one_each(5)))
     harness.task.step(0)
     harness.task.step(0, enough=100)
@@ -150,9 +150,9 @@ def test_verdicts_that_come_while_a_spout_is_asked_do_not_wait_for_enough():
     harness = Harness(Source(emits(("x", "a")), verdicts_come, emits(("z", "c"))))
     harness.run()
     harness.task.step(0, enough=100, until=FAR)
-    assert (harness.spout.told(), harness.task.buffered_count) == ([], 1)
+    assert (harness.spout.delivered(), harness.task.buffered_count) == ([], 1)
     harness.task.step(0, enough=100, until=FAR)
-    assert harness.spout.told() == [("ack", "a")]
+    assert harness.spout.delivered() == [("ack", "a")]
     assert harness.task.buffered_count == 2
 
 
@@ -170,16 +170,16 @@ def test_a_message_that_waits_for_its_retry_is_open_to_a_step_that_asks_again():
         Source(*one_each(6)), retry=Retry(3, backoff_secs=(1000, 1000)), config=Config(max_spout_pending=3)
     )
     harness.run()
-    harness.may_be_told = {0}
+    harness.may_be_delivered = {0}
     harness.task.dispatch(VerdictBatch(failed=[(np.array([0]), BROKEN)]))
     harness.task.step(0, enough=100, until=FAR)
     assert harness.task.open_count == 3
 
 
-def test_without_ackers_a_step_that_asks_again_tells_all_that_it_emitted():
+def test_without_ackers_a_step_that_asks_again_acks_all_that_it_emitted():
     harness = Harness(Source(*one_each(3)), config=Config(acker_executors=0))
     harness.task.step(0, enough=100, until=FAR)
-    assert harness.spout.told() == [("ack", 0), ("ack", 1), ("ack", 2)]
+    assert harness.spout.delivered() == [("ack", 0), ("ack", 1), ("ack", 2)]
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(1, 1), (2, 2), (3, 3), (None, 5), (0, 5)])

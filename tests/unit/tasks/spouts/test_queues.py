@@ -54,7 +54,7 @@ def test_what_is_lost_gets_no_verdict_and_leaves_room_at_once():
     assert harness.spout.collector.pending_count == 2
     assert harness.task.may_emit()
     harness.verdict(acked=[0, 1], failed=[2, 3])
-    assert [call[:2] for call in harness.spout.told()] == [("ack", 0), ("fail", 2)]
+    assert [call[:2] for call in harness.spout.delivered()] == [("ack", 0), ("fail", 2)]
     assert harness.task.is_idle
     assert harness.inbox.released == [0]
 
@@ -72,7 +72,7 @@ def test_what_waits_for_a_retry_or_was_not_handed_over_yet_is_lost_too(which):
     assert harness.run(3) == []
     assert harness.task.is_idle
     assert harness.letters == []
-    assert spout.told() == []
+    assert spout.delivered() == []
     assert harness.task.due_ms() is None
     assert harness.inbox.released == [0]
 
@@ -98,7 +98,7 @@ def test_a_dead_letter_that_is_tried_again_is_not_the_queues_to_lose():
     assert harness.task.open_count == 1
 
 
-def test_what_a_hook_says_is_lost_while_verdicts_are_told_is_told_none_of_them():
+def test_what_a_hook_says_is_lost_while_verdicts_are_delivered_gets_none_of_them():
     class LosesAll(Source):
         def ack(self, message_id):
             super().ack(message_id)
@@ -107,11 +107,11 @@ def test_what_a_hook_says_is_lost_while_verdicts_are_told_is_told_none_of_them()
     harness = Harness(LosesAll(emits(("x", "a"), ("y", "b")), emits(("z", "c"))))
     harness.run(2)
     harness.verdict(acked=[0, 1, 2])
-    assert harness.spout.told() == [("ack", "a")]
+    assert harness.spout.delivered() == [("ack", "a")]
     assert harness.task.is_idle
 
 
-def test_only_the_named_of_a_batch_is_lost_while_it_is_told():
+def test_only_the_named_of_a_batch_is_lost_while_it_is_delivered():
     class LosesB(Source):
         def fail(self, message_id, failure):
             super().fail(message_id, failure)
@@ -120,7 +120,7 @@ def test_only_the_named_of_a_batch_is_lost_while_it_is_told():
     harness = Harness(LosesB(emits(("x", "a"), ("y", "b"), ("z", "c"))))
     harness.run()
     harness.verdict(failed=[0, 1, 2])
-    assert [call[1] for call in harness.spout.told()] == ["a", "c"]
+    assert [call[1] for call in harness.spout.delivered()] == ["a", "c"]
 
 
 def test_rows_of_a_batch_are_lost_by_id_and_the_others_go_on():
@@ -133,7 +133,7 @@ def test_rows_of_a_batch_are_lost_by_id_and_the_others_go_on():
     harness.spout.collector.lost([10])
     assert harness.task.open_count == 1
     harness.verdict(acked=[0, 1])
-    assert harness.spout.told() == [("ack", 30)]
+    assert harness.spout.delivered() == [("ack", 30)]
 
 
 def test_without_ackers_what_is_lost_is_not_acked():
@@ -143,7 +143,7 @@ def test_without_ackers_what_is_lost_is_not_acked():
 
     harness = Harness(Source(both), config=Config(acker_executors=0))
     harness.run()
-    assert harness.spout.told() == [("ack", "b")]
+    assert harness.spout.delivered() == [("ack", "b")]
 
 
 # ---- attempts --------------------------------------------------------------------------------------------
@@ -161,9 +161,9 @@ def test_an_attempt_goes_on_from_the_brokers_number():
     harness.now_ms = 60_000
     harness.run()
     assert harness.chunk(1).attempts.tolist() == [4]
-    harness.may_be_told = {"a"}
+    harness.may_be_delivered = {"a"}
     harness.verdict(failed=[2])
-    assert harness.spout.told() == [("fail", "a", "ValueError: broken", 4, True)]
+    assert harness.spout.delivered() == [("fail", "a", "ValueError: broken", 4, True)]
     assert [letter.attempts for letter in harness.letters] == [4]
 
 
@@ -178,7 +178,7 @@ def test_a_batch_may_have_attempts_and_is_cut_with_them():
     harness.run()
     assert [harness.chunk(number).attempts.tolist() for number in (0, 1)] == [[1, 5], [2]]
     harness.verdict(failed=[1])
-    assert harness.spout.told() == [("fail", 2, "ValueError: broken", 5, False)]
+    assert harness.spout.delivered() == [("fail", 2, "ValueError: broken", 5, False)]
 
 
 def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_being_run():
@@ -186,11 +186,11 @@ def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_be
     harness = Harness(Source(*plan), retry=Retry(max_attempts=3))
     harness.task.step(0)
     harness.task.step(0)
-    harness.may_be_told = {"a"}
+    harness.may_be_delivered = {"a"}
     assert harness.run(2) == [[("y",)]]
     [letter] = harness.letters
     assert (letter.attempts, letter.cause, letter.message_id_repr) == (3, FailureCause.GAVE_UP, "'a'")
-    [(_, message_id, _, attempt, is_final)] = harness.spout.told()
+    [(_, message_id, _, attempt, is_final)] = harness.spout.delivered()
     assert (message_id, attempt, is_final) == ("a", 3, True)
     assert harness.task.open_count == 1
 
@@ -214,7 +214,7 @@ def test_a_batch_has_as_many_attempts_as_rows():
 # ---- what an earlier run left ----------------------------------------------------------------------------
 
 
-def test_a_spout_whose_messages_only_we_have_is_told_at_open_which_are_open():
+def test_a_spout_that_does_not_redeliver_gets_the_open_message_ids_at_open():
     earlier = Source(emits(("x", "a"), ("y", "b"), ("z", "c")))
     earlier.redelivers = False
     first = Harness(earlier, retry=Retry(max_attempts=5))
@@ -245,10 +245,10 @@ def test_what_the_queue_keeps_is_no_dead_letter_of_ours():
     spout = Source(emits(("x", "a")))
     spout.own_dead_letters = True
     harness = Harness(spout, retry=Retry(max_attempts=1))
-    harness.may_be_told = {"a"}
+    harness.may_be_delivered = {"a"}
     harness.run()
     harness.verdict(failed=[0])
-    assert spout.told() == [("fail", "a", "ValueError: broken", 1, True)]
+    assert spout.delivered() == [("fail", "a", "ValueError: broken", 1, True)]
     assert harness.letters == []
     harness.task.dispatch(
         VerdictBatch(redriven=[RedrivenLetter(7, "default", pa.record_batch({"value": ["again"]}))])
@@ -376,7 +376,7 @@ def test_a_close_that_cannot_be_is_reported_and_stops_nothing():
     assert len(harness.reports) == 1
 
 
-def test_verdicts_that_could_not_be_told_are_told_later_in_their_order():
+def test_verdicts_that_could_not_be_delivered_are_delivered_later_in_their_order():
     class Away(Source):
         is_away = True
 
@@ -390,17 +390,22 @@ def test_verdicts_that_could_not_be_told_are_told_later_in_their_order():
     harness.run()
     harness.verdict(acked=[0, 1, 2])
     harness.verdict(failed=[3])
-    assert spout.told() == [("ack", "a")]
+    assert spout.delivered() == [("ack", "a")]
     assert not harness.task.is_idle
     assert not harness.task.is_durable
     assert not harness.task.may_emit()
     harness.now_ms = 99
     harness.run()
-    assert spout.told() == [("ack", "a")]
+    assert spout.delivered() == [("ack", "a")]
     assert harness.task.upkeep_due_ms() == 100
     harness.now_ms, spout.is_away = 100, False
     harness.run()
-    assert [call[:2] for call in spout.told()] == [("ack", "a"), ("ack", "b"), ("ack", "c"), ("fail", "d")]
+    assert [call[:2] for call in spout.delivered()] == [
+        ("ack", "a"),
+        ("ack", "b"),
+        ("ack", "c"),
+        ("fail", "d"),
+    ]
     assert harness.task.is_idle
     assert harness.task.upkeep_due_ms() is None
     assert len(harness.reports) == 1

@@ -1,4 +1,4 @@
-"""What failed is tried again by policy, and buried before its source is told; letters come again."""
+"""What failed is tried again by policy, or recorded before its failure is delivered; letters are redriven."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_after_a_clock_was_set_back_a_retry_waits_no_longer_than_its_pause():
     assert harness.run() == [[("y",)]]
 
 
-def test_with_a_policy_a_message_is_tried_again_as_a_new_root_and_told_once_when_it_is_final():
+def test_with_a_policy_a_message_is_tried_again_as_a_new_root_and_fails_once_when_it_is_final():
     harness = Harness(
         Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=3, backoff_secs=(1, 60), jitter=False)
     )
@@ -54,10 +54,10 @@ def test_with_a_policy_a_message_is_tried_again_as_a_new_root_and_told_once_when
         assert chunk.retry_of.tolist() == [0 if attempt == 1 else 2]
         roots += root_ids(5, harness.number, chunk.sequences).tolist()
     assert len(set(roots)) == 2
-    assert harness.spout.told() == [("ack", "b")]
+    assert harness.spout.delivered() == [("ack", "b")]
     assert harness.letters == []
     harness.verdict(failed=[3])
-    assert harness.spout.told()[1:] == [("fail", "a", "ValueError: broken", 3, True)]
+    assert harness.spout.delivered()[1:] == [("fail", "a", "ValueError: broken", 3, True)]
     (letter,) = harness.letters
     assert (letter.attempts, letter.values, letter.message_id_repr) == (3, ["x"], "'a'")
     assert (letter.first_emitted_ms, letter.dead_ms) == (0, 3_000)
@@ -67,13 +67,13 @@ def test_with_a_policy_a_message_is_tried_again_as_a_new_root_and_told_once_when
     assert harness.task.counters.total("failed", component="source") == 3
 
 
-def test_a_retry_that_is_acked_is_told_as_an_ack_and_leaves_no_letter():
+def test_a_retry_that_is_acked_is_delivered_as_an_ack_and_leaves_no_letter():
     harness = Harness(Source(emits(("x", "a"))), Retry(max_attempts=2, backoff_secs=(0, 0)))
     harness.run()
     harness.verdict(failed=[0])
     harness.run()
     harness.verdict(acked=[1])
-    assert harness.spout.told() == [("ack", "a")]
+    assert harness.spout.delivered() == [("ack", "a")]
     assert harness.letters == []
     assert harness.inbox.released == [0, 1]
 
@@ -82,32 +82,32 @@ def test_an_exception_that_is_final_is_not_tried_again():
     harness = Harness(Source(emits(("x", "a"))), Retry(max_attempts=9, final=(ValueError,)))
     harness.run()
     harness.verdict(failed=[0])
-    assert harness.spout.told() == [("fail", "a", "ValueError: broken", 1, True)]
+    assert harness.spout.delivered() == [("fail", "a", "ValueError: broken", 1, True)]
     assert len(harness.letters) == 1
 
 
-def test_fail_is_told_only_after_the_dead_letter_is_durable():
+def test_fail_is_called_only_after_the_dead_letter_is_durable():
     harness = Harness(Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=1))
     harness.run()
     harness.broken_store = OSError(28, "disk full")
     harness.verdict(failed=[0], acked=[1])
     harness.run(3)
-    assert harness.spout.told() == [("ack", "b")]
+    assert harness.spout.delivered() == [("ack", "b")]
     assert harness.task.open_count == 1
     assert not harness.task.is_idle
     assert harness.inbox.released == []
     assert harness.reports[0][2].reason == "OSError: [Errno 28] disk full"
     harness.broken_store = None
     harness.run()
-    assert harness.spout.told()[1:] == []  # not again at once: a database that is away would be hammered
+    assert harness.spout.delivered()[1:] == []  # not again at once: a database that is away would be hammered
     harness.now_ms = harness.task.due_ms()
     harness.run()
-    assert harness.spout.told()[1:] == [("fail", "a", "ValueError: broken", 1, True)]
+    assert harness.spout.delivered()[1:] == [("fail", "a", "ValueError: broken", 1, True)]
     assert len(harness.letters) == 1
     assert harness.inbox.released == [0]
 
 
-def test_of_what_the_limit_refuses_letters_are_told_and_only_the_others_tried_anew():
+def test_of_what_the_limit_refuses_letters_are_delivered_and_only_the_others_tried_anew():
     harness = Harness(Source(emits(("x", "a"), ("y", "b"), ("z", "c"))), Retry(max_attempts=1))
     harness.run()
     letter, *_ = root_ids(harness.plan.run_salt, harness.number, np.array([1])).tolist()
@@ -115,13 +115,13 @@ def test_of_what_the_limit_refuses_letters_are_told_and_only_the_others_tried_an
         "too many", "here", "mend it", recorded=frozenset({letter, 77})
     )
     assert harness.verdict(failed=[0, 1, 2]) == [[("x",), ("z",)]]
-    assert harness.spout.told() == [("fail", "b", "ValueError: broken", 1, True)]
+    assert harness.spout.delivered() == [("fail", "b", "ValueError: broken", 1, True)]
     assert (harness.task.open_count, harness.task.is_durable, harness.reports) == (2, True, [])
     chunk = harness.chunk(1)
     assert (chunk.attempts.tolist(), chunk.retry_of.tolist()) == ([1, 1], [0, 2])
     assert harness.inbox.released == [0]
     harness.verdict(acked=chunk.sequences.tolist())
-    assert harness.spout.told()[1:] == [("ack", "a"), ("ack", "c")]
+    assert harness.spout.delivered()[1:] == [("ack", "a"), ("ack", "c")]
     assert (harness.inbox.released, harness.task.is_idle) == ([0, 1], True)
 
 
@@ -133,7 +133,7 @@ def test_a_letter_that_the_limit_refuses_lets_go_of_its_chunk_only_with_its_neig
     harness.verdict(failed=[0])
     assert (harness.inbox.released, harness.task.open_count) == ([], 1)
     harness.verdict(acked=[1])
-    assert [call[:2] for call in harness.spout.told()] == [("fail", "a"), ("ack", "b")]
+    assert [call[:2] for call in harness.spout.delivered()] == [("fail", "a"), ("ack", "b")]
     assert harness.inbox.released == [0]
 
 
@@ -152,7 +152,7 @@ def test_a_chunk_stays_while_a_message_of_it_may_be_wanted_again():
     assert harness.inbox.released == [0]
     harness.verdict(acked=[5])
     assert harness.inbox.released == [0, 1]
-    assert [call[0] for call in harness.spout.told()] == ["ack", "ack", "fail", "ack"]
+    assert [call[0] for call in harness.spout.delivered()] == ["ack", "ack", "fail", "ack"]
 
 
 def test_messages_of_several_streams_are_tried_again_on_theirs():
@@ -169,11 +169,11 @@ def test_messages_of_several_streams_are_tried_again_on_theirs():
     assert again == {"default": [((1, 2),), (2.5,)], "typed": [(7,)]}
 
 
-def test_a_redriven_letter_is_a_first_attempt_whose_source_is_told_nothing():
+def test_a_redriven_letter_is_a_first_attempt_whose_source_gets_no_verdict():
     harness = Harness(Source(emits(("x", "a"))), Retry(max_attempts=1))
     harness.run()
     harness.verdict(failed=[0])
-    told = harness.spout.told()
+    delivered = harness.spout.delivered()
     harness.now_ms = 9_000
     harness.task.dispatch(VerdictBatch(redriven=[redriven_letter(harness.letters[0])]))
     assert harness.run() == [[("x",)]]
@@ -184,7 +184,7 @@ def test_a_redriven_letter_is_a_first_attempt_whose_source_is_told_nothing():
         [1],
     )
     harness.verdict(acked=[1])
-    assert harness.spout.told() == told
+    assert harness.spout.delivered() == delivered
     assert len(harness.letters) == 1
 
 
@@ -197,12 +197,12 @@ def test_a_redriven_letter_that_fails_for_good_is_a_letter_again(retry):
     again.task.dispatch(VerdictBatch(redriven=[redriven_letter(harness.letters[0])]))
     again.run()
     again.verdict(failed=[0])
-    assert again.spout.told() == []
+    assert again.spout.delivered() == []
     assert [letter.values for letter in again.letters] == [["x"]]
     assert again.task.is_idle
 
 
-def test_redriven_letters_and_own_messages_are_told_apart_in_one_verdict():
+def test_redriven_letters_and_own_messages_are_distinguished_in_one_verdict():
     harness = Harness(
         Source(emits(("x", "a")), emits(("y", "b"))), Retry(max_attempts=2, backoff_secs=(0, 0))
     )
@@ -213,11 +213,11 @@ def test_redriven_letters_and_own_messages_are_told_apart_in_one_verdict():
     harness.verdict(failed=[0, 1, 2])
     assert sorted(decode_rows(harness.chunk(max(harness.inbox.chunks)).values)) == [("x",), ("y",), ("z",)]
     harness.verdict(acked=[3, 4, 5])
-    assert sorted(harness.spout.told()) == [("ack", "a"), ("ack", "b")]
+    assert sorted(harness.spout.delivered()) == [("ack", "a"), ("ack", "b")]
 
 
 def record_of(value):
-    """The will of a message of some earlier run."""
+    """The given-up record of a message of an earlier run."""
     harness = Harness(Source(emits((value, "old"))), Retry(max_attempts=1))
     records = []
     replace_in_host(harness.task, record=records.extend)

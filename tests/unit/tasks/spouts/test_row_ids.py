@@ -1,4 +1,4 @@
-"""What an Acknowledger is told a row by, where Python has no value for its id."""
+"""The id by which an Acknowledger gets a row, where Python has no value for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_id_is_a_value_of_its_own_and_never_an_object_of_the_engine(column:
     ]
 
 
-def test_text_that_is_not_utf_8_is_told_as_its_bytes() -> None:
+def test_text_that_is_not_utf_8_is_delivered_as_its_bytes() -> None:
     both = pa.record_batch([texts(b"\xff", b"a"), pa.array([1, 2])], ["text", "number"])
     assert _ids_in(both) == [(b"\xff", 1), ("a", 2)]
 

@@ -78,12 +78,12 @@ def c_task(collector):
     return collector._plan.topology.components["direct"].task_ids[0]
 
 
-@pytest.mark.parametrize(("emit", "told"), MISUSE.values(), ids=MISUSE.keys())
-def test_misuse_is_an_error_in_the_spout_and_nothing_was_emitted(emit, told):
+@pytest.mark.parametrize(("emit", "wanted"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_an_error_in_the_spout_and_nothing_was_emitted(emit, wanted):
     harness = Harness(Source(), build=reads_directly)
     with pytest.raises(MisuseError) as misuse:
         emit(harness.spout.collector)
-    assert told in str(misuse.value)
+    assert wanted in str(misuse.value)
     assert "'source'" in misuse.value.where
     assert harness.run() == []
     assert harness.task.is_idle
@@ -148,9 +148,9 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize(("ids", "told"), IDS.values(), ids=IDS.keys())
+@pytest.mark.parametrize(("ids", "wanted"), IDS.values(), ids=IDS.keys())
 @pytest.mark.parametrize("ackers", [1, 0])
-def test_the_ids_of_a_batch_may_come_in_any_form_and_are_told_as_python_values(ids, told, ackers):
+def test_the_ids_of_a_batch_may_come_in_any_form_and_are_delivered_as_python_values(ids, wanted, ackers):
     batch = pa.record_batch({"value": ["x", "y"]})
     harness = Harness(
         Source(lambda spout: spout.collector.emit_batch(batch, ids)), config=Config(acker_executors=ackers)
@@ -158,8 +158,8 @@ def test_the_ids_of_a_batch_may_come_in_any_form_and_are_told_as_python_values(i
     assert harness.run() == [[("x",), ("y",)]]
     if ackers:
         harness.verdict(acked=[0, 1])
-    assert harness.spout.told() == [("ack", one) for one in told]
-    assert all(type(call[1]) is type(one) for call, one in zip(harness.spout.told(), told, strict=True))
+    assert harness.spout.wanted() == [("ack", one) for one in wanted]
+    assert all(type(call[1]) is type(one) for call, one in zip(harness.spout.wanted(), wanted, strict=True))
 
 
 def test_a_batch_without_rows_is_nothing():

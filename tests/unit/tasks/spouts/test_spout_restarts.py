@@ -1,4 +1,4 @@
-"""What an earlier run left goes on, and what it told or tried again is not told or tried twice."""
+"""What an earlier run left goes on; no verdict is delivered twice, and no attempt made twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Positioned(IterableSpout):
     def fail(self, message_id, failure):
         self.calls.append(("fail", message_id, failure.attempt, failure.final))
 
-    def told(self):
+    def delivered(self):
         return self.calls
 
 
@@ -52,17 +52,17 @@ def test_the_position_is_saved_with_each_chunk_and_comes_back():
     assert again.run(2) == [[("z",)]]
 
 
-def test_open_messages_of_a_spout_that_does_not_redeliver_go_on_and_are_told():
+def test_open_messages_of_a_spout_that_does_not_redeliver_go_on_and_get_verdicts():
     harness = Harness(Positioned(["x", "y", "z"]))
     harness.run(3)
     harness.verdict(acked=[0])
     again = restarted(harness, None)
     assert again.task.open_count == 3 - 1  # one chunk each; the first is gone
     again.verdict(acked=[1], failed=[2])
-    assert again.spout.told() == [("ack", 1), ("fail", 2, 1, False)]
+    assert again.spout.delivered() == [("ack", 1), ("fail", 2, 1, False)]
 
 
-def test_verdicts_that_were_told_before_the_crash_are_not_told_again():
+def test_verdicts_that_were_delivered_before_the_crash_are_not_delivered_again():
     harness = Harness(Positioned(["x", "y", "z"]))
     for _ in range(3):
         harness.task.step(0)
@@ -71,11 +71,11 @@ def test_verdicts_that_were_told_before_the_crash_are_not_told_again():
     verdict_batch = VerdictBatch(np.array([0]), [(np.array([1]), BROKEN)])
     again.task.recovery.apply_journalled(verdict_batch, 0, were_delivered=True)
     again.run()
-    assert again.spout.told() == []
+    assert again.spout.delivered() == []
     assert again.task.open_count == 1
     again.task.recovery.apply_journalled(VerdictBatch(np.array([2])), 0, were_delivered=False)
     again.run()
-    assert again.spout.told() == [("ack", 2)]
+    assert again.spout.delivered() == [("ack", 2)]
 
 
 def test_a_retry_that_was_emitted_before_the_crash_is_not_emitted_again():
@@ -95,7 +95,7 @@ def test_a_retry_that_was_emitted_before_the_crash_is_not_emitted_again():
     assert len(again.inbox.chunks) == before
     assert again.task.open_count == 2
     again.verdict(acked=[1, 2])
-    assert sorted(again.spout.told()) == [("ack", 0), ("ack", 1)]
+    assert sorted(again.spout.delivered()) == [("ack", 0), ("ack", 1)]
 
 
 def test_a_retry_that_was_not_emitted_before_the_crash_is_emitted_after_it():

@@ -1,4 +1,4 @@
-"""A spout task tells each message its verdict once, and lives from open to close."""
+"""A spout task delivers one verdict for each message, from ``open`` to ``close``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.tasks.spouts.spout_harness import BROKEN, LATE, Harness, Source, emits, raises
 
 
-def test_every_message_is_told_its_verdict_once_between_two_calls_of_next_tuple():
+def test_every_message_gets_its_verdict_once_between_two_calls_of_next_tuple():
     harness = Harness(Source(emits(("x", "a"), ("y", "b"), ("z", "c"))))
     assert harness.run() == [[("x",), ("y",), ("z",)]]
     harness.verdict(acked=[0, 1])
     harness.verdict(acked=[0, 1, 2], failed=[1])
     harness.verdict(failed=[2])
-    assert harness.spout.told() == [("ack", "a"), ("ack", "b"), ("ack", "c")]
+    assert harness.spout.delivered() == [("ack", "a"), ("ack", "b"), ("ack", "c")]
 
 
 @settings(max_examples=50)
@@ -28,7 +28,7 @@ def test_every_message_is_told_its_verdict_once_between_two_calls_of_next_tuple(
         max_size=8,
     )
 )
-def test_whatever_verdicts_come_however_often_each_message_is_told_one(verdict_batches):
+def test_whatever_verdicts_come_however_often_each_message_gets_one(verdict_batches):
     harness = Harness(Source(emits(*((n, n) for n in range(10)))))
     harness.run()
     for verdict_batch in verdict_batches:
@@ -38,20 +38,20 @@ def test_whatever_verdicts_come_however_often_each_message_is_told_one(verdict_b
         ]
         harness.task.dispatch(VerdictBatch(np.array(acked, dtype=np.int64), failures))
         harness.run()
-    told = [call[1] for call in harness.spout.told()]
-    assert sorted(told) == sorted(
+    delivered = [call[1] for call in harness.spout.delivered()]
+    assert sorted(delivered) == sorted(
         {n for verdict_batch in verdict_batches for n, _ in verdict_batch if n < 10}
     )
-    assert harness.task.open_count == 10 - len(told)
-    assert harness.inbox.released == ([0] if len(told) == 10 else [])
+    assert harness.task.open_count == 10 - len(delivered)
+    assert harness.inbox.released == ([0] if len(delivered) == 10 else [])
 
 
-def test_without_a_policy_each_failure_is_told_with_final_false_and_nothing_is_recorded():
+def test_without_a_policy_each_failure_is_delivered_with_final_false_and_nothing_is_recorded():
     harness = Harness(Source(emits(("x", "a"), ("y", "b"))))
     harness.run()
     harness.verdict(failed=[0])
     harness.verdict(failed=[1], failure=LATE)
-    assert harness.spout.told() == [
+    assert harness.spout.delivered() == [
         ("fail", "a", "ValueError: broken", 1, False),
         ("fail", "b", "late", 1, False),
     ]
@@ -59,7 +59,7 @@ def test_without_a_policy_each_failure_is_told_with_final_false_and_nothing_is_r
     assert harness.inbox.released == [0]
 
 
-def test_a_callback_that_raises_is_reported_and_the_others_are_told():
+def test_a_callback_that_raises_is_reported_and_the_others_are_called():
     class Touchy(Source):
         def ack(self, message_id):
             super().ack(message_id)
@@ -69,7 +69,7 @@ def test_a_callback_that_raises_is_reported_and_the_others_are_told():
     harness = Harness(Touchy(emits(("x", "a"), ("y", "b"))))
     harness.run()
     harness.verdict(acked=[0, 1])
-    assert harness.spout.told() == [("ack", "a"), ("ack", "b")]
+    assert harness.spout.delivered() == [("ack", "a"), ("ack", "b")]
     ((component, task, failure),) = harness.reports
     assert (component, task, failure.reason) == ("source", harness.number, "RuntimeError: do not touch")
     assert harness.task.counters.total("errors", component="source") == 1
@@ -102,7 +102,7 @@ def test_a_deactivated_spout_takes_its_verdicts_and_is_not_asked():
     harness.run()
     harness.task.deactivate()
     assert harness.verdict(acked=[0]) == []
-    assert harness.spout.told() == [("ack", "a")]
+    assert harness.spout.delivered() == [("ack", "a")]
 
 
 # ---- no ackers ------------------------------------------------------------------------------------------
@@ -116,7 +116,10 @@ def test_without_ackers_all_ids_are_acked_after_next_tuple_returned_by_stream():
 
     harness = Harness(Source(emit), config=Config(acker_executors=0))
     harness.task.step(0)
-    assert harness.spout.told() == [("ack", "a"), ("ack", "b")]  # note() would refuse it inside next_tuple
+    assert harness.spout.delivered() == [
+        ("ack", "a"),
+        ("ack", "b"),
+    ]  # note() would refuse it inside next_tuple
     assert harness.task.open_count == 0
     assert harness.task.counters.by_stream("acked", "source") == {"default": 1, "typed": 1}
     harness.run()
@@ -133,5 +136,5 @@ def test_without_ackers_what_ack_emits_is_acked_too_also_after_the_end():
 
     harness = Harness(Chain(emits(("x", 1)), raises(EndOfStream())), config=Config(acker_executors=0))
     harness.run(6)
-    assert harness.spout.told() == [("ack", 1), ("ack", 2), ("ack", 3)]
+    assert harness.spout.delivered() == [("ack", 1), ("ack", 2), ("ack", 3)]
     assert harness.task.is_idle

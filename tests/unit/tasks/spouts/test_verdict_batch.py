@@ -1,4 +1,6 @@
-"""What the tasks hand to one another: chunks, ticks, verdicts, mail, wills. Read, it is as it was written."""
+"""What tasks hand to one another: chunks, ticks, verdict batches, given-up records. Reading returns what was
+written.
+"""
 
 from __future__ import annotations
 
@@ -111,11 +113,11 @@ ascending = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 def test_verdicts_are_what_they_were_in_the_journal(done, first):
     done = [(task, [first + sequence for sequence in sequences]) for task, sequences in done]
     failed = [(1, 3, 0, 0), (2, 4, 1, 2)]
-    told = verdicts(done, [(1, 1), (1, 2)], failed, [(2, 5)], [BROKEN, WORSE])
-    again = Verdicts.from_bytes(told.to_bytes())
+    outcome = verdicts(done, [(1, 1), (1, 2)], failed, [(2, 5)], [BROKEN, WORSE])
+    again = Verdicts.from_bytes(outcome.to_bytes())
     assert [(task, sequences.tolist()) for task, sequences in again.done] == done
     for name in ("acked", "failed", "timed_out"):
-        mine, its = getattr(told, name), getattr(again, name)
+        mine, its = getattr(outcome, name), getattr(again, name)
         assert (its.roots.tolist(), its.owners.tolist()) == (mine.roots.tolist(), mine.owners.tolist())
     assert (again.failures.tolist(), again.others.tolist()) == ([0, 1], [0, 2])
     assert [Failure.from_bytes(reason) for reason in again.reasons] == [BROKEN, WORSE]
@@ -128,7 +130,7 @@ def test_a_long_run_of_messages_that_are_done_takes_few_bytes_in_the_journal():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "outcome",
     [
         verdicts(done=[(1, [3])]),
         verdicts(acked=[(1, 3)]),
@@ -136,20 +138,20 @@ def test_a_long_run_of_messages_that_are_done_takes_few_bytes_in_the_journal():
         verdicts(late=[(1, 3)]),
     ],
 )
-def test_verdicts_are_true_when_any_is_told(told):
-    assert told
+def test_verdicts_are_true_when_there_is_any(outcome):
+    assert outcome
     assert not verdicts()
 
 
 def test_verdicts_is_sorted_by_spout_task_and_by_what_befell():
-    told = verdicts(
+    outcome = verdicts(
         done=[(1, [1, 7]), (3, [4]), (1, [10])],
         acked=[(2, 9), (1, 2)],
         failed=[(1, 3, 0, 0), (1, 4, 0, 2), (2, 8, 1, 0), (1, 6, 1, 0)],
         late=[(1, 5)],
         reasons=[BROKEN, WORSE],
     )
-    verdict_batch = verdict_batches_of(told, 7, LATE)
+    verdict_batch = verdict_batches_of(outcome, 7, LATE)
     assert sorted(verdict_batch) == [1, 2, 3]
     assert sorted(verdict_batch[1].acked.tolist()) == [1, 2, 7, 10]
     failed = {
@@ -174,58 +176,58 @@ def acker(**config):
     return Acker(plan)
 
 
-def told_at(acker, now_ms, *deltas):
+def judged_at(acker, now_ms, *deltas):
     """The verdicts of one micro-batch."""
     rows = [WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, now_ms, b"", part.to_bytes()) for part in deltas]
     return acker.judge(rows, now_ms)[0]
 
 
-def test_an_acker_that_is_told_nothing_says_nothing_and_goes_on_from_a_clock_set_back():
+def test_an_acker_without_deltas_gives_no_verdict_and_goes_on_from_a_clock_set_back():
     steady = acker(message_timeout_secs=10)
-    assert not told_at(steady, 0)
+    assert not judged_at(steady, 0)
     roots = root_ids(7, 1, np.array([0]))
     deltas = Deltas(init_roots=roots, init_sums=np.array([5]), init_owners=np.array([1], dtype=np.int32))
-    assert told_at(steady, 50_000, deltas).open_count == 1
-    told = told_at(steady, 20_000)  # somebody set the clock back
-    assert (told.open_count, bool(told)) == (1, False)
-    assert len(told_at(steady, 29_999).timed_out.roots) == 0
-    assert told_at(steady, 31_000).timed_out.roots.tolist() == roots.tolist()
+    assert judged_at(steady, 50_000, deltas).open_count == 1
+    outcome = judged_at(steady, 20_000)  # somebody set the clock back
+    assert (outcome.open_count, bool(outcome)) == (1, False)
+    assert len(judged_at(steady, 29_999).timed_out.roots) == 0
+    assert judged_at(steady, 31_000).timed_out.roots.tolist() == roots.tolist()
 
 
-def test_what_a_micro_batch_opens_and_ends_is_told_by_its_sequences_and_never_enters_the_ledger():
+def test_what_a_micro_batch_opens_and_ends_is_named_by_its_sequences_and_never_enters_the_ledger():
     mine = acker()
     opened = Deltas(opened=(Opened(1, 40, 43),), sequence_sums=(SequenceSums(1, 40, np.array([5, 6, 7])),))
     acked = Deltas(sequence_sums=(SequenceSums(1, 40, np.array([5, 6, 1])),))
-    told = told_at(mine, 0, opened, acked)
-    assert [(task, sequences.tolist()) for task, sequences in told.done] == [(1, [40, 41])]
-    assert mine.ledger.open_count == told.open_count == 1
-    # And what it leaves open, by its root, in whichever way the rest is told.
+    outcome = judged_at(mine, 0, opened, acked)
+    assert [(task, sequences.tolist()) for task, sequences in outcome.done] == [(1, [40, 41])]
+    assert mine.ledger.open_count == outcome.open_count == 1
+    # And what it leaves open, by its root, in whichever form the rest is reported.
     alone = Deltas(ack_roots=root_ids(7, 1, np.array([42])), ack_sums=np.array([6]))
-    told = told_at(mine, 0, alone)
-    assert (told.done, told.acked.roots.tolist(), told.acked.owners.tolist()) == (
+    outcome = judged_at(mine, 0, alone)
+    assert (outcome.done, outcome.acked.roots.tolist(), outcome.acked.owners.tolist()) == (
         [],
         alone.ack_roots.tolist(),
         [1],
     )
 
 
-def test_of_the_reasons_only_those_are_told_that_failed_a_message():
+def test_of_the_reasons_only_those_that_failed_a_message_are_kept():
     failing = Deltas(
         fail_roots=np.array([9, *root_ids(7, 1, np.array([41, 40, 41]))]), failures=np.array([0, 1, 2, 1]),
         reasons=(b"nobody's", b"of 41", b"of 40"), opened=(Opened(1, 40, 42),),
         sequence_sums=(SequenceSums(1, 40, np.array([0, 0])),),
     )  # fmt: skip
-    told = told_at(acker(), 0, failing)
+    outcome = judged_at(acker(), 0, failing)
     said = {
-        root: (told.reasons[at], others)
+        root: (outcome.reasons[at], others)
         for root, at, others in zip(
-            told.failed.roots.tolist(), told.failures, told.others.tolist(), strict=True
+            outcome.failed.roots.tolist(), outcome.failures, outcome.others.tolist(), strict=True
         )
     }
     of_40, of_41 = root_ids(7, 1, np.array([40, 41])).tolist()
     assert said == {of_40: (b"of 40", 0), of_41: (b"of 41", 1)}
-    assert len(told.reasons) == 2
-    assert told.done == []  # their sums are zero, and yet
+    assert len(outcome.reasons) == 2
+    assert outcome.done == []  # their sums are zero, and yet
 
 
 # ---- ticks -----------------------------------------------------------------------------------------------
@@ -264,16 +266,16 @@ def test_an_interval_shorter_than_a_millisecond_ticks_each_millisecond():
     assert ticks.next_ms() == 1
 
 
-# ---- wills -----------------------------------------------------------------------------------------------
+# ---- given-up records ------------------------------------------------------------------------------------
 
 
 def record(values, target=None, failure=WORSE):
-    """A last will."""
+    """A given-up record."""
     place = Attempt(("tag", 3), 0, 0, 41, 2, 1_000, "default")
     return GivenUpRecord("source", 1, place, failure, -77, values, target, 9_000)
 
 
-def test_a_letter_tells_the_whole_story():
+def test_a_letter_has_all_that_is_known_of_its_message():
     topology = in_a_row(FeederSpout(["value"]), Calls(print), retry=Retry(max_attempts=2))
     letter = letter_of(record(encode_rows(["value"], [[(1, "x")]])), topology, 4)
     assert letter == DeadLetter(
@@ -322,7 +324,7 @@ def test_payloads_without_fields_keep_their_number():
 # ---- rows ------------------------------------------------------------------------------------------------
 
 
-def test_what_was_acked_is_told_once():
+def test_what_was_acked_is_reported_once():
     lineage = Runs.of_rows(np.array([5, 5, 6]), np.array([1, 2, 4]))
     rows = InboundRows("a", "s", 1, ("f",), lineage, [(0, 1, 2)])
     assert rows.newly_acked() is None
