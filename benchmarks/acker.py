@@ -30,7 +30,7 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.tasks.plan import Plan
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.work import Meter, Variant
 
 OPEN: Final = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -146,4 +146,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=20, help="micro-batches of each kind")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    tell(measure(args.open, args.at_once, args.rounds), keep=args.keep)
+    print_line(measure(args.open, args.at_once, args.rounds), keep=args.keep)

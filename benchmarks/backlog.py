@@ -34,7 +34,7 @@ from acktree import BasicBolt, DataFrameSpout, Retry, TopologyBuilder, submit
 from acktree.bolt import BasicOutputCollector
 from acktree.core.data.frames import WireRow
 from acktree.core.data.tuples import Tuple
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,4 +213,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     settings = [(key, value) for key, _, value in (each.partition("=") for each in args.conf)]
-    tell(measure(args.rows, args.master, apart=args.apart, settings=settings), keep=args.keep)
+    print_line(measure(args.rows, args.master, apart=args.apart, settings=settings), keep=args.keep)

@@ -33,7 +33,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 
 BROKERS: Final = ("rabbitmq", "rabbitmq-quorum", "kafka", "kafka-native", "redis", "sqs")
 
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(folder)
     else:
         _say(f"kept in {folder}")
-    tell(report.line({"secs": round(time.monotonic() - began), **found}), keep=given.keep)
+    print_line(report.line({"secs": round(time.monotonic() - began), **found}), keep=given.keep)
     sys.exit(0 if found["clean"] else 1)
 
 

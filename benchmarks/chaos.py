@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import results
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from tests.chaos.chaos import drawn_again, perform
 from tests.chaos.conductor import Settings
 from tests.chaos.plan import SHARES, Kind, mixture
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.account is not None:
         line = drawn_again(json.loads((given.account / _LINE).read_text()), given.account)
-        _tell(line, is_kept=given.keep)
+        _end_with(line, is_kept=given.keep)
     settings = Settings(
         master=given.master,
         queue_retries=given.seed % 2 == 0,  # in half of the runs the queue retries
@@ -70,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     line = report.line(result.to_json())
     if result.kept is not None:
         (result.kept / _LINE).write_text(json.dumps(line))
-    _tell(line, is_kept=given.keep)
+    _end_with(line, is_kept=given.keep)
 
 
-def _tell(line: Mapping[str, Any], *, is_kept: bool) -> NoReturn:
-    tell(line, keep=False)
+def _end_with(line: Mapping[str, Any], *, is_kept: bool) -> NoReturn:
+    print_line(line, keep=False)
     if is_kept:
         results.keep("chaos", worth_keeping(line))
     sys.exit(0 if line["clean"] else 1)

@@ -18,7 +18,7 @@ from typing import Any
 
 from acktree.core.data.frames import Kind, WireRow
 from benchmarks.python_side import MicroBatch
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant
 
@@ -72,4 +72,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    tell(measure(variant_of(args), args.partitions, args.sentences, args.rounds), keep=args.keep)
+    print_line(measure(variant_of(args), args.partitions, args.sentences, args.rounds), keep=args.keep)

@@ -25,7 +25,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_time_arguments, measure_topology
 from benchmarks.work import Meter
 
@@ -164,4 +164,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     variant = {"bolts": args.bolts, "cores": args.cores, "tuples_per_batch": args.tuples_per_batch}
-    tell(measure(variant, sorted(args.children), (args.warm_up, args.secs)), keep=args.keep)
+    print_line(measure(variant, sorted(args.children), (args.warm_up, args.secs)), keep=args.keep)

@@ -18,7 +18,7 @@ from time import process_time
 from typing import Any, Final
 
 from benchmarks.python_side import MicroBatch
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.spout_side import SpoutSide
 from benchmarks.work import BOLTS, SPOUTS, Meter, Variant, rebuilt
 
@@ -108,7 +108,7 @@ class BareBolts:
 
 
 class BareSpout:
-    """A spout that is asked again and again, and is told what it emitted."""
+    """A spout that is asked again and again, and gets the verdicts of what it emitted."""
 
     def __init__(self, spout: str, batch_rows: int, messages: int) -> None:
         self.spout: Any = rebuilt(SPOUTS[spout](Meter(), batch_rows, tracked=True))
@@ -194,4 +194,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         line = of_spout(args.spout, args.sentences, args.rounds)
     else:
         line = of_bolts(args.bolts, args.sentences, args.rounds)
-    tell(line, keep=args.keep)
+    print_line(line, keep=args.keep)

@@ -21,7 +21,7 @@ from typing import Any
 
 from acktree.core.data.frames import Kind, WireRow
 from benchmarks.python_side import MicroBatch
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant
 
@@ -71,4 +71,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=200_000, help="messages in the micro-batch")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    tell(measure(variant_of(args), args.tasks, args.sentences), keep=args.keep)
+    print_line(measure(variant_of(args), args.tasks, args.sentences), keep=args.keep)

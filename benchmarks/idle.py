@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from acktree import submit
 from acktree.testing import FeederSpout
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant, sentences
 
@@ -85,4 +85,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--secs", type=float, default=60.0, help="seconds measured")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    tell(measure(variant_of(args), args.settle, args.secs), keep=args.keep)
+    print_line(measure(variant_of(args), args.settle, args.secs), keep=args.keep)

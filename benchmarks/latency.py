@@ -28,7 +28,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.spout import SpoutOutputCollector
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import (
     add_time_arguments,
     add_variant_arguments,
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rates: list[float | None] = [None] if args.alone else [args.rate]
     if args.rate is None and not args.alone:
         top = measure_rate(variant, args.warm_up, args.secs)
-        tell(top, keep=args.keep)
+        print_line(top, keep=args.keep)
         rates = [top["roots_per_sec"] * share for share in args.shares]
     for rate in rates:
-        tell(measure(variant, rate, args.warm_up, args.secs), keep=args.keep)
+        print_line(measure(variant, rate, args.warm_up, args.secs), keep=args.keep)

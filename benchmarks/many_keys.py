@@ -29,7 +29,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.state.store import MemoryStore
 from acktree.spout import SpoutOutputCollector
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import in_a_fresh_checkpoint
 
 KEYS: Final = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -126,7 +126,7 @@ def _resident_mb() -> int:
 
 
 class KeySpout(Spout):
-    """Emits the keys that it is given, and is told when all of them were counted."""
+    """Emits the keys that it is given, and is notified when all of them were counted."""
 
     outputs = pa.schema([("key", pa.string())])
 
@@ -221,4 +221,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         variant = {"memory": args.memory, "keys": keys, "rounds": args.rounds, "spark": args.spark}
         report = Report("many_keys", variant)
         points = list(run(args.memory, keys, args.touched, args.rounds))
-        tell(report.line({"points": points}), keep=args.keep)
+        print_line(report.line({"points": points}), keep=args.keep)

@@ -32,7 +32,7 @@ from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import BatchSpout, Meter, Variant
 
@@ -209,10 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     variant = variant_of(args)
     if args.guards:
-        tell(measure_guards(variant, args.sentences, args.rounds), keep=args.keep)
+        print_line(measure_guards(variant, args.sentences, args.rounds), keep=args.keep)
         return
     for each in _sides(variant, both=not args.untracked):
-        tell(measure(each, args.sentences, args.rounds), keep=args.keep)
+        print_line(measure(each, args.sentences, args.rounds), keep=args.keep)
         if args.top:
             batch = MicroBatch(each, args.sentences)
             batch.run({})

@@ -57,7 +57,7 @@ def add_keep_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="also add the line to benchmarks/results")
 
 
-def tell(line: Mapping[str, Any], *, keep: bool) -> None:
+def print_line(line: Mapping[str, Any], *, keep: bool) -> None:
     """Print the line; with ``keep`` also add it to the results."""
     print(json.dumps(line), flush=True)
     if keep:

@@ -34,7 +34,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.tracking.verdicts import Failure
 from acktree.spout import MessageId, SpoutOutputCollector
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -368,6 +368,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     found = measure(args.rate, args.minutes, args.fault_secs, args.seed, args.sample_secs)
-    tell(found, keep=args.keep)
+    print_line(found, keep=args.keep)
     if any(book["open"] or book["breaches"] for book in found["account"].values()):
         raise SystemExit(1)

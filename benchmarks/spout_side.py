@@ -26,7 +26,7 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from benchmarks.python_side import profile
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.work import SPOUTS, Meter, Variant
 
 
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     for tracked in (True, False):
-        tell(measure(args.spout, args.messages, args.rounds, tracked=tracked), keep=args.keep)
+        print_line(measure(args.spout, args.messages, args.rounds, tracked=tracked), keep=args.keep)
     if args.top:
         side = SpoutSide(args.spout, tracked=True)
         side.run(args.messages, {})

@@ -18,7 +18,7 @@ from typing import Any
 
 from acktree import BasicBolt, IterableSpout, KeyValueState, Topology, TopologyBuilder, bolt, submit
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 
 LINES = ("the cow jumped", "over the moon")
 
@@ -81,4 +81,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stateful", type=int, default=1, help="how many stateful levels")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
-    tell(measure(given.stateful), keep=given.keep)
+    print_line(measure(given.stateful), keep=given.keep)

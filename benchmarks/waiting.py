@@ -37,7 +37,7 @@ from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.core.tracking.verdicts import Failure
 from acktree.spout import SpoutOutputCollector
-from benchmarks.report import Report, add_keep_argument, tell
+from benchmarks.report import Report, add_keep_argument, print_line
 
 KINDS: Final = ("async", "threads", "plain")
 _PERCENT: Final = 100
@@ -282,7 +282,7 @@ def main(arguments: Sequence[str]) -> None:
         if given.kind == "async" and not (given.faults or given.slow):
             plain_secs = plainly(port, given.calls, given.at_once)
         verdicts = tracked(port, given, Path(folder))
-    tell(report.line(found(verdicts, plain_secs, given.calls)), keep=given.keep)
+    print_line(report.line(found(verdicts, plain_secs, given.calls)), keep=given.keep)
 
 
 if __name__ == "__main__":

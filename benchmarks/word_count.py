@@ -4,8 +4,8 @@
     python -m benchmarks word_count --bolts basic --spout tuple --untracked --secs 60
     python -m benchmarks word_count --master 'local-cluster[2,1,1024]'    # executors in JVMs of their own
 
-One line of JSON. A sentence is done when its spout is told so; untracked, when a micro-batch has counted its
-words. The first micro-batches, and those that end within ``--warm-up`` seconds of the first, are left out: a
+One line of JSON. A sentence is done when its spout gets the verdict; untracked, when a micro-batch has
+counted its words. The first micro-batches, and those that end within ``--warm-up`` seconds of the first, are left out: a
 fresh JVM compiles. The rate is taken from the end of one micro-batch to the end of another.
 """
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from acktree import Topology, submit
 from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.sessions import session_on
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
 
@@ -123,14 +123,14 @@ def measure_topology(
     """Run a topology and say how fast its messages were done.
 
     Args:
-        meter: Is told by the spout what is acked.
+        meter: Gets from the spout what is acked.
         times: Seconds of warm-up, and seconds measured.
-        counted: Where nobody tells the spout: how many are done so far.
+        counted: Where no verdict is delivered: how many are done so far.
 
     Returns:
         ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``;
         ``cpu_us_per_root`` of all our processes, and of each kind; ``others_cores``: what others took
-        meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark tells them.
+        meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark reports them.
     """
     warm_up_secs, secs = times
     with in_a_fresh_checkpoint(topology, config, session) as running:
@@ -154,9 +154,9 @@ def measure_topology(
 
 
 def batch_ends(events: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Put what was told together micro-batch by micro-batch: (when its last message was told, how many).
+    """Group acks by micro-batch: (when its last message was acked, how many).
 
-    A micro-batch tells its verdicts in a row; then there is silence for longer than :data:`_SILENCE_SECS`,
+    The verdicts of a micro-batch come in a row; then there is silence for longer than :data:`_SILENCE_SECS`,
     since not even an empty one takes less. The last may be cut, and is left out.
     """
     ends: list[tuple[float, int]] = []
@@ -213,4 +213,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = replace(variant_of(args), master=args.master)
-    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)

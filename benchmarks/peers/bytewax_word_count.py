@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from benchmarks import machine
 from benchmarks.peers import places
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments
 from benchmarks.work import WORDS, save_sentences
 
@@ -87,4 +87,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = {"processes": args.processes, "threads": args.threads, "snapshots": args.snapshots}
-    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)

@@ -40,7 +40,7 @@ from acktree.spark.session.settings import start_session
 from acktree.spark.worker.process import freeze_imports
 from benchmarks import machine
 from benchmarks.latency import quantiles_ms
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments, phases_ms
 from benchmarks.work import sentences
 
@@ -288,4 +288,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     variant = {"rate": args.rate, "memory": args.memory, "cores": args.cores}
-    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.sessions import plain_session, session_on
 from benchmarks.word_count import add_time_arguments, phases_ms
 from benchmarks.work import WORDS, sentences
@@ -146,4 +146,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     variant = {name: getattr(args, name) for name in ("split", "settings", "cores", "rows_per_batch")}
-    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)

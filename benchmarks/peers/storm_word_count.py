@@ -24,7 +24,7 @@ from xml.etree import ElementTree as ET
 
 from benchmarks import machine
 from benchmarks.peers import places
-from benchmarks.report import Report, add_keep_argument, tell, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments
 from benchmarks.work import save_sentences
 
@@ -121,4 +121,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "cores": args.cores,
         "heap": args.heap,
     }
-    tell(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)

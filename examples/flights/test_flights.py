@@ -119,7 +119,7 @@ def test_ctrl_c_says_what_is_open_and_the_same_command_goes_on_to_the_end(tmp_pa
     ) as first:
         while not files.ledger.exists() or not files.verdicts()[1]:
             assert first.poll() is None, first.communicate()
-            time.sleep(0.05)  # another process: nothing here could tell us
+            time.sleep(0.05)  # another process: there is nothing to wait on
         first.send_signal(signal.SIGINT)
         said, complained = first.communicate(timeout=60)
     assert first.returncode == 130, complained

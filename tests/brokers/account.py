@@ -43,7 +43,7 @@ class Look:
 
     Attributes:
         count: How many messages that were.
-        left: Which; None where the queue does not tell.
+        left: Which; None where the queue does not report it.
     """
 
     at: float
@@ -136,13 +136,13 @@ def _check_acks(account: Account, put: Mapping[int, float], done: Mapping[int, f
     if look.left is None:
         gone = len(before) - look.count
         if gone > has_effects:
-            told = f"{gone} messages were gone from the queue, and {has_effects} had their effects"
-            account.findings["acked without effects"].append(told)
+            line = f"{gone} messages were gone from the queue, and {has_effects} had their effects"
+            account.findings["acked without effects"].append(line)
         return
     for number in before:
         if number not in look.left and done.get(number, look.at + 1) > look.at:
-            told = f"message {number} was gone from the queue before its effects"
-            account.findings["acked without effects"].append(told)
+            line = f"message {number} was gone from the queue before its effects"
+            account.findings["acked without effects"].append(line)
 
 
 def _count_again(
@@ -165,8 +165,8 @@ def _count_again(
             account.again[cause] += 1
             after[past[-1].at if past else 0.0] += 1
             if count > len(past):
-                told = f"message {number}, part {part}: {count} further runs after {len(past)} kills"
-                account.findings["more than one further run for a kill"].append(told)
+                line = f"message {number}, part {part}: {count} further runs after {len(past)} kills"
+                account.findings["more than one further run for a kill"].append(line)
         account.most_per_kill = max(account.most_per_kill, *after.values(), 0)
     account.runs.update(most.values())
 

@@ -23,7 +23,7 @@ IDLE_SECS = 60
 
 
 def main(folder: Path) -> None:
-    """Run until told to end; then wait until nothing is open."""
+    """Run until it is asked to end; then wait until nothing is open."""
     asked = Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
     settings: dict[str, Any] = json.loads((folder / "driver.json").read_text())

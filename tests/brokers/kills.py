@@ -265,11 +265,12 @@ class Conductor:
         if not ended.exists():
             return f"the last driver ended: {self._last_line()}", 0
         outlived = self._outlived()
-        told = json.loads(ended.read_text())
+        evidence = json.loads(ended.read_text())
         count, left = self.queue.left()
         self.looks.append(Look(time.monotonic(), count, left))
-        stuck = "" if told["idle"] else "messages were open at the end"
-        return stuck or (f"processes outlived their driver: {outlived}" if outlived else ""), told["letters"]
+        stuck = "" if evidence["idle"] else "messages were open at the end"
+        stuck = stuck or (f"processes outlived their driver: {outlived}" if outlived else "")
+        return stuck, evidence["letters"]
 
     def _outlived(self) -> list[str]:
         """The processes that are there long after their driver."""
@@ -288,7 +289,7 @@ class Conductor:
 
     def keep(self, evidence: Evidence) -> None:
         """Write what the account needs beside the effects, for a run that is not clean."""
-        told = {
+        evidence = {
             "put": evidence.put,
             "unsure": evidence.unsure,
             "kills": [asdict(each) for each in self.kills],
@@ -296,7 +297,7 @@ class Conductor:
                 {"at": each.at, "count": each.count, "left": sorted(each.left or ())} for each in self.looks
             ],
         }
-        (self.folder / "evidence.json").write_text(json.dumps(told))
+        (self.folder / "evidence.json").write_text(json.dumps(evidence))
 
     def _note(self, what: str) -> None:
         self.story.append(f"{time.monotonic() - self._began:5.0f} s  {what}")

@@ -185,7 +185,7 @@ class Tally(_Leaving):
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         if tup.stream == "probe":
-            self.tell()
+            self.write_totals()
             return
         _check(self.effects, tup)
         self.left(tup)  # before it is remembered: what is remembered without an effect was never executed
@@ -193,7 +193,7 @@ class Tally(_Leaving):
         self.seen[key] = [*self.seen.get(key, []), (tup["delivery"], tup["attempt"])]
         self.by_lane[tup["lane"]] = self.by_lane.get(tup["lane"], 0) + 1
 
-    def tell(self) -> None:
+    def write_totals(self) -> None:
         tuples = [
             [number, *which, part, seen.count(which)]
             for (number, part), seen in self.seen.items()

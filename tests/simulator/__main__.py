@@ -49,7 +49,7 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
         refused += result.refused is not None
         if result.wrong is not None:
             failures += 1
-            _tell(result, given)
+            _print_result(result, given)
             if failures >= given.failures:
                 break
     secs = time.process_time() - began
@@ -60,7 +60,7 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _tell(result: Result, given: argparse.Namespace) -> None:
+def _print_result(result: Result, given: argparse.Namespace) -> None:
     options = "".join((
         " --power-cuts" if given.power_cuts else "", f" --break {given.rule}" if given.rule else "",
     ))  # fmt: skip

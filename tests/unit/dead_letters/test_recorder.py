@@ -183,9 +183,9 @@ def test_a_redriven_letter_that_was_recorded_again_before_a_death_is_settled_and
     letters.mark_redriven([1], now_ms=10)
     harness.redrive(letters.get([1]))
     harness.step()
-    letters.mark_settled, settle = raising(OSError(5, "died here")), letters.mark_settled
+    letters.mark_settled, mark_settled = raising(OSError(5, "died here")), letters.mark_settled
     harness.fail_all()
-    letters.mark_settled = settle
+    letters.mark_settled = mark_settled
     assert letters.count(settled=False) == 2
     again = resumed(harness, letters)
     with pytest.raises(DeadLetterLimitError):

@@ -233,10 +233,10 @@ def test_every_number_goes_to_an_opentelemetry_collector():
     assert errors.count == 0
     wanted = data_points(counters(), Counters(), {}, 1.0)
     found = {
-        (told["component"], told["task"], metric.name, told.get("source"), told.get("stream")): number
+        (each["component"], each["task"], metric.name, each.get("source"), each.get("stream")): number
         for metric in collector.metrics
         for number in getattr(metric, metric.WhichOneof("data")).data_points
-        for told in [attributes_of(number)]
+        for each in [attributes_of(number)]
     }
     assert found.keys() == {
         (*task, otlp_name(point), point.dimensions.get("source"), point.dimensions.get("stream"))

@@ -393,7 +393,7 @@ def test_none_is_refused_where_the_field_is_not_null():
 
 
 def test_a_column_that_only_together_does_not_fit_is_refused():
-    refused(pa.dictionary(pa.int8(), pa.string()), *map(str, range(200)))  # an int8 tells 128 of them apart
+    refused(pa.dictionary(pa.int8(), pa.string()), *map(str, range(200)))  # an int8 has room for 128 of them
 
 
 # ---- for ArrowBolt ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A naive acker: a dict root -> entry after Storm's rules A1 to A7, to put beside the real one.
 
 What is ours and not Storm's: a micro-batch is judged when it ends, not message by message; FAILED wins over
-ACKED; an entry without init at the end of a micro-batch is dropped; what grows too old is told TIMED_OUT.
+ACKED; an entry without init at the end of a micro-batch is dropped; what grows too old is TIMED_OUT.
 """
 
 from __future__ import annotations

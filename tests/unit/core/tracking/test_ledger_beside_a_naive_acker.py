@@ -1,7 +1,7 @@
 """The ledger and a naive acker hear the same messages, while drivers come and go.
 
 A driver that begins has nothing but a whole ledger and the changes since, cut wherever it pleases, and goes
-on from there: what is told afterwards is compared with what the naive acker says, which never went away.
+on from there: its later verdicts are compared with those of the naive acker, which was never restarted.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
             roots = np.array(sorted(self.naive.entries), dtype=np.int64)
             assert self.ledger.still_open(roots).tolist() == roots.tolist()
             assert self.ledger.open_count == len(roots)
-            if not self.begins:  # else what was forgotten is told with the next change
+            if not self.begins:  # else what was forgotten is in the next change
                 assert content(self.rebuilt(self.timeout_ms)) == content(self.ledger)
 
 

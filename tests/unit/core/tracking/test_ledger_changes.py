@@ -1,4 +1,4 @@
-"""What the ledger tells of a micro-batch: as much as was touched, and enough to be rebuilt from."""
+"""The changes that the ledger returns for a micro-batch: what was touched alone, and enough to rebuild it."""
 
 from __future__ import annotations
 
