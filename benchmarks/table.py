@@ -172,8 +172,10 @@ def waiting(folder: Path | None = None) -> str:
             f"{variant['kind']}, {variant['calls']:,} of {variant['ms']:g} ms, {variant['at_once']} at once"
         )
         shares = [_shares(line.get(f"shares_of_{peer}")) for peer in ("plain", "celery")]
-        rows.append((what, f"{line['calls_per_sec']:,}", *shares, _rounds(line), when(line)))
-    head = ("calls", "calls/s, acked", "of plain asyncio", "of Celery", "rounds", "when, commit")
+        cpu = [f"{line['cpu_ms_per_call'].get(name, '')}" for name in ("acktree", "plain", "celery")]
+        rows.append((what, f"{line['calls_per_sec']:,}", *shares, *cpu, _rounds(line), when(line)))
+    rates = ("calls/s, acked", "of plain asyncio", "of Celery")
+    head = ("calls", *rates, "CPU ms a call", "plain", "Celery", "rounds", "when, commit")
     return table(head, rows)
 
 

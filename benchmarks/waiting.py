@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -74,6 +74,7 @@ class Calls(Spout):
                 self.collector.emit([self.emitted], message_id=self.emitted)
                 self.emitted += 1
         elif len(self.verdicts.secs) == self.count:
+            self.verdicts.end()
             raise EndOfStream
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # any hashable
@@ -88,6 +89,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self.began: float | None = None
+        self.clock, self.cpu_secs = machine.Clock(), 0.0
         self.secs: dict[int, float] = {}
         self.of: dict[int, str] = {}
 
@@ -98,7 +100,11 @@ class Verdicts:
     def begin(self) -> None:
         """The first call of ``next_tuple``."""
         if self.began is None:
-            self.began = perf_counter()
+            self.clock, self.began = machine.Clock(), perf_counter()
+
+    def end(self) -> None:
+        """The last verdict has come."""
+        self.cpu_secs = self.cpu_secs or self.clock.cost().ours
 
     def note(self, number: int, what: str) -> None:
         """The verdict of a call."""
@@ -244,53 +250,52 @@ def tracked(port: int, given: argparse.Namespace, folder: Path, session: SparkSe
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the verdicts of the topology, and the seconds of the others, if they ran."""
+    """The verdicts of the topology, and for each system seconds, and CPU seconds of all processes."""
 
     verdicts: Verdicts
-    plain_secs: float | None
-    celery_secs: float | None
+    secs: Mapping[str, float]
+    cpu_secs: Mapping[str, float]
 
 
 def rounds(port: int, given: argparse.Namespace) -> Iterator[Round]:
     """Run each in turn."""
     from benchmarks.sessions import session_on  # noqa: PLC0415  # so that --help does not wait for Spark
 
-    is_plain = given.kind == "async" and not (given.faults or given.slow)
+    others: dict[str, Callable[[], float]] = {}
+    if given.kind == "async" and not (given.faults or given.slow):
+        others["plain"] = lambda: plainly(port, given.calls, given.at_once)
     with ExitStack() as opened:
-        peer = opened.enter_context(celery(port, given.at_once, given.parallelism)) if given.celery else None
+        if given.celery:
+            peer = opened.enter_context(celery(port, given.at_once, given.parallelism))
+            others["celery"] = lambda: peer.run("call", given.calls)
         session = session_on(given.master)
         opened.callback(session.stop)
         for _ in range(given.rounds):
             with tempfile.TemporaryDirectory() as folder:
                 verdicts = tracked(port, given, Path(folder), session)
-            plain_secs = plainly(port, given.calls, given.at_once) if is_plain else None
-            celery_secs = None if peer is None else peer.run("call", given.calls)
-            print(_brief(Round(verdicts, plain_secs, celery_secs)), file=sys.stderr, flush=True)
-            yield Round(verdicts, plain_secs, celery_secs)
-
-
-def _brief(measured: Round) -> str:
-    numbers = {
-        "secs": max(measured.verdicts.secs.values()),
-        "plain_secs": measured.plain_secs,
-        "celery_secs": measured.celery_secs,
-    }
-    return "  ".join(f"{name} {secs:.2f}" for name, secs in numbers.items() if secs is not None)
+            secs, cpu_secs = {"acktree": max(verdicts.secs.values())}, {"acktree": verdicts.cpu_secs}
+            for name, other in others.items():
+                clock = machine.Clock()
+                secs[name] = other()
+                cpu_secs[name] = clock.cost().ours
+            measured = {name: f"{each:.2f} s, CPU {cpu_secs[name]:.2f} s" for name, each in secs.items()}
+            print(f"  {measured}", file=sys.stderr, flush=True)
+            yield Round(verdicts, secs, cpu_secs)
 
 
 def found(each: Sequence[Round], calls: int) -> dict[str, Any]:
-    """The numbers of all rounds: those of the topology with the median time, and shares by round."""
-    ordered = sorted(each, key=lambda measured: max(measured.verdicts.secs.values()))
+    """The numbers of the round with the median time, and by round what is compared."""
+    ordered = sorted(each, key=lambda one: one.secs["acktree"])
     numbers = _numbers(ordered[(len(ordered) - 1) // 2].verdicts, calls)
-    if len(each) > 1:
-        numbers["each_secs"] = [round(max(one.verdicts.secs.values()), 2) for one in each]
-    for peer in ("plain", "celery"):
-        secs = [getattr(one, f"{peer}_secs") for one in each]
-        if None not in secs:
-            shares = [one / max(mine.verdicts.secs.values()) for one, mine in zip(secs, each, strict=True)]
-            numbers[f"{peer}_secs"] = round(statistics.median(secs), 2)
-            numbers[f"share_of_{peer}"] = round(statistics.median(shares), 2)
-            numbers[f"shares_of_{peer}"] = [round(share, 2) for share in shares]
+    numbers["secs_by_round"] = {name: [round(one.secs[name], 2) for one in each] for name in each[0].secs}
+    numbers["cpu_ms_per_call"] = {
+        name: round(statistics.median(one.cpu_secs[name] for one in each) / calls * 1000, 3)
+        for name in each[0].secs
+    }
+    for name in each[0].secs.keys() - {"acktree"}:
+        shares = [one.secs[name] / one.secs["acktree"] for one in each]
+        numbers[f"share_of_{name}"] = round(statistics.median(shares), 2)
+        numbers[f"shares_of_{name}"] = [round(share, 2) for share in shares]
     return numbers
 
 
