@@ -20,7 +20,7 @@ BENCHMARKS: Final = {
     "brokers": "each connector on Spark: drivers and servers are killed, leases short, connections cut",
     "faults": "exceptions at any opcode of the engine while user code calls it, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
-    "waiting": "calls of a slow service: async and threads, beside a plain asyncio program, with faults",
+    "waiting": "calls of a slow service: async and threads, beside plain asyncio and Celery, with faults",
     "idle": "CPU and micro-batches while nothing is open",
     "start": "seconds and CPU from submit to the first ack, in a fresh process",
     "tracing": "what the message trace costs at 1 in 1,000: with and without it, in turn, without Spark",

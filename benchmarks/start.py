@@ -1,25 +1,36 @@
 """From ``submit`` to the first ack of a fresh process, in seconds and in CPU.
 
     python -m benchmarks start --stateful 1
+    python -m benchmarks start --rounds 5       # with and without the archive of classes, in turn
 
 A word count of two lines, with the given number of stateful bolts in a row. Compare two versions of acktree
-in turn, each from its own folder; the CPU of all processes is easier to compare than seconds. One line of
-JSON.
+in turn, each from its own folder; the CPU of all processes is easier to compare than seconds. With
+``--rounds`` each run is a separate process, and the first one, which may write the archive, is left out. One
+line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from acktree import BasicBolt, IterableSpout, KeyValueState, Topology, TopologyBuilder, bolt, submit
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, print_line
 
+_OPTIONS: Final = "JDK_JAVA_OPTIONS"
+"""With an option about class data sharing in it, also Java's default, acktree adds none of its own."""
+_MEASURED: Final = ("submit_secs", "first_ack_secs", "cpu_secs")
+_MOST_SECS: Final = 300.0
 LINES = ("the cow jumped", "over the moon")
 
 
@@ -75,10 +86,58 @@ def measure(stateful: int) -> dict[str, Any]:
     )
 
 
+def in_turn(stateful: int, rounds: int) -> dict[str, Any]:
+    """Fresh processes with and without the archive of classes: medians, and ratios by round."""
+    report, clock = Report("start", {"stateful": stateful, "rounds": rounds}), machine.Clock()
+    environments = {"with": os.environ.copy(), "without": os.environ | {_OPTIONS: "-Xshare:auto"}}
+    _in_process(stateful, environments["with"])
+    _wait_for_java()
+    found: dict[str, list[dict[str, Any]]] = {"with": [], "without": []}
+    for _ in range(rounds):
+        for which, environment in environments.items():
+            found[which].append(_in_process(stateful, environment))
+            shown = {key: found[which][-1][key] for key in _MEASURED}
+            print(f"  {which}: {shown}", file=sys.stderr, flush=True)
+    medians = {
+        which: {key: statistics.median(run[key] for run in runs) for key in _MEASURED}
+        for which, runs in found.items()
+    }
+    pairs = list(zip(found["with"], found["without"], strict=True))
+    ratios = {key: [round(mine[key] / other[key], 3) for mine, other in pairs] for key in _MEASURED}
+    return report.line(medians | {"ratios": ratios, "others_cores": round(clock.cost().others, 2)})
+
+
+def _in_process(stateful: int, environment: Mapping[str, str]) -> dict[str, Any]:
+    program = [sys.executable, "-m", "benchmarks", "start", "--stateful", str(stateful)]
+    done = subprocess.run(program, check=True, env=environment, capture_output=True, text=True)  # noqa: S603
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _wait_for_java() -> None:
+    """Wait until no JVM writes an archive: the first run's does so after its process has ended."""
+    deadline = time.monotonic() + _MOST_SECS
+    while any(b"ArchiveClassesAtExit" in command for command in map(_command, Path("/proc").iterdir())):
+        if time.monotonic() > deadline:
+            sys.exit("a JVM has been writing its archive for minutes")
+        time.sleep(0.5)
+
+
+def _command(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes() if process.name.isdigit() else b""
+    except OSError:
+        return b""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure once."""
     parser = argparse.ArgumentParser("python -m benchmarks start", description=__doc__)
     parser.add_argument("--stateful", type=int, default=1, help="how many stateful levels")
+    parser.add_argument("--rounds", type=int, help="with and without the archive of classes, so often")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
-    print_line(measure(given.stateful), keep=given.keep)
+    if given.keep and not given.rounds:
+        parser.error("--keep needs --rounds: a single run compares nothing")
+    line = in_turn(given.stateful, given.rounds) if given.rounds else measure(given.stateful)
+    print_line(line, keep=given.keep)

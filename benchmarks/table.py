@@ -9,12 +9,13 @@ Nothing in the pages' tables is written by hand. What was not measured says so.
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks import account, broker_tables, results
+from benchmarks import account, broker_tables, machine, results
 from benchmarks.markdown import MISSING, Line, picture, table, when, written
 from benchmarks.pictures import PICTURES
 
@@ -78,6 +79,8 @@ def tables(folder: Path | None = None) -> str:
         ("Open roots", _points("acker", "open", _ACKER, folder)),
         ("Trees", _points("fan_out", "children", _FAN_OUT, folder)),
         ("Frames", _points("frames", "tasks", _FRAMES, folder)),
+        ("Calls of a service", waiting(folder)),
+        ("From submit to the first ack", start(folder)),
         ("At rest", idle(folder)),
     ]
     shown = [shown for name in PICTURES if name != "soak" and (shown := picture(name))]
@@ -158,6 +161,50 @@ def idle(folder: Path | None = None) -> str:
     ]  # fmt: skip
     head = ("word count", "secs", "of a core", "micro-batches", "checkpoint grew, bytes", "when, commit")
     return table(head, rows)
+
+
+def waiting(folder: Path | None = None) -> str:
+    """The rate of calls, and what it is of the rates of a plain program and of Celery."""
+    rows = []
+    for line in _latest_of_each("waiting", folder):
+        variant = line["variant"]
+        what = (
+            f"{variant['kind']}, {variant['calls']:,} of {variant['ms']:g} ms, {variant['at_once']} at once"
+        )
+        shares = [_shares(line.get(f"shares_of_{peer}")) for peer in ("plain", "celery")]
+        cpu = [f"{line['cpu_ms_per_call'].get(name, '')}" for name in ("acktree", "plain", "celery")]
+        rows.append((what, f"{line['calls_per_sec']:,}", *shares, *cpu, _rounds(line), when(line)))
+    rates = ("calls/s, acked", "of plain asyncio", "of Celery")
+    head = ("calls", *rates, "CPU ms a call", "plain", "Celery", "rounds", "when, commit")
+    return table(head, rows)
+
+
+def start(folder: Path | None = None) -> str:
+    """Fresh processes with and without the archive of classes, in turn."""
+    rows = [
+        (
+            str(line["variant"]["stateful"]),
+            *(_shares(line["ratios"][key]) for key in ("cpu_secs", "submit_secs", "first_ack_secs")),
+            *(f"{line[which]['cpu_secs']:.1f}" for which in ("with", "without")),
+            _rounds(line),
+            when(line),
+        )
+        for line in _latest_of_each("start", folder)
+    ]
+    ratios = ("CPU, with / without", "until submit returns", "until the first ack")
+    head = ("stateful levels", *ratios, "CPU s with", "without", "rounds", "when, commit")
+    return table(head, rows)
+
+
+def _shares(each: Sequence[float] | None) -> str:
+    if not each:
+        return ""
+    return f"**{statistics.median(each):.2f}** ({min(each):.2f} to {max(each):.2f})"
+
+
+def _rounds(line: Line) -> str:
+    quiet = line["others_cores"] <= machine.BUSY * line["machine"]["cores"]
+    return f"{line['variant']['rounds']}{'' if quiet else ', not quiet'}"
 
 
 _ACKER: Final = {

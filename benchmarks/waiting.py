@@ -1,6 +1,7 @@
 """Work that waits: calls of a service that answers after some time.
 
     python -m benchmarks waiting --kind async              # beside a plain asyncio program, same server
+    python -m benchmarks waiting --celery --rounds 5       # and beside Celery with RabbitMQ, in turn
     python -m benchmarks waiting --kind threads --calls 1000
     python -m benchmarks waiting --calls 1000 --faults     # 1 % raise, 1 % hang, a worker is killed
     python -m benchmarks waiting --slow 8 --calls 200       # one call takes 8 s longer than the others
@@ -8,8 +9,10 @@
 
 The service is a separate process on loopback: it reads a line and answers it after ``--ms``. A run of
 acktree is timed from the first ``next_tuple``, when the topology is warm, to the last verdict. The plain
-program has ``--at-once`` workers with a connection each, like a bolt's task; it does not track.
-One line of JSON.
+program has ``--at-once`` workers with a connection each, like a bolt's task; it does not track. Celery has
+as many worker processes as the bolt has tasks, and acks each call after the work; it is timed from the first
+call that is sent to the last that is executed. With ``--rounds`` they run in turn in one session, and shares
+are medians of the rounds. One line of JSON.
 """
 
 from __future__ import annotations
@@ -19,17 +22,19 @@ import asyncio
 import os
 import signal
 import socket
+import statistics
 import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acktree import BasicBolt, Config, EndOfStream, Spout, TopologyBuilder, submit
 from acktree.bolt import BasicOutputCollector
@@ -37,7 +42,12 @@ from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.core.tracking.verdicts import Failure
 from acktree.spout import SpoutOutputCollector
+from benchmarks import machine
+from benchmarks.peers.celery_calls import VERSIONS, celery
 from benchmarks.report import Report, add_keep_argument, print_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KINDS: Final = ("async", "threads", "plain")
 _PERCENT: Final = 100
@@ -64,6 +74,7 @@ class Calls(Spout):
                 self.collector.emit([self.emitted], message_id=self.emitted)
                 self.emitted += 1
         elif len(self.verdicts.secs) == self.count:
+            self.verdicts.end()
             raise EndOfStream
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # any hashable
@@ -78,6 +89,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self.began: float | None = None
+        self.clock, self.cpu_secs = machine.Clock(), 0.0
         self.secs: dict[int, float] = {}
         self.of: dict[int, str] = {}
 
@@ -88,7 +100,11 @@ class Verdicts:
     def begin(self) -> None:
         """The first call of ``next_tuple``."""
         if self.began is None:
-            self.began = perf_counter()
+            self.clock, self.began = machine.Clock(), perf_counter()
+
+    def end(self) -> None:
+        """The last verdict has come."""
+        self.cpu_secs = self.cpu_secs or self.clock.cost().ours
 
     def note(self, number: int, what: str) -> None:
         """The verdict of a call."""
@@ -210,10 +226,8 @@ def plainly(port: int, calls: int, at_once: int) -> float:
     return asyncio.run(run())
 
 
-def tracked(port: int, given: argparse.Namespace, folder: Path) -> Verdicts:
+def tracked(port: int, given: argparse.Namespace, folder: Path, session: SparkSession) -> Verdicts:
     """The same calls in a topology."""
-    from benchmarks.sessions import session_on  # noqa: PLC0415  # so that --help does not wait for Spark
-
     faults = _Faults(str(folder / "killed") if given.faults else None, given.slow)
     each = max(1, given.at_once // given.parallelism)
     bolt: BasicBolt = AsyncCalls(port, each, faults)
@@ -229,17 +243,65 @@ def tracked(port: int, given: argparse.Namespace, folder: Path) -> Verdicts:
         declared.fields_grouping("calls", ["number"])
     else:
         declared.shuffle_grouping("calls")
-    session = session_on(given.master)
     with submit(builder.create_topology(), checkpoint=folder / "checkpoint", spark=session) as running:
         running.await_termination(600)
-    session.stop()
     return verdicts
 
 
-def found(verdicts: Verdicts, plain_secs: float | None, calls: int) -> dict[str, Any]:
-    """The numbers of one run."""
+@dataclass(frozen=True)
+class Round:
+    """The verdicts of the topology, and for each system seconds, and CPU seconds of all processes."""
+
+    verdicts: Verdicts
+    secs: Mapping[str, float]
+    cpu_secs: Mapping[str, float]
+
+
+def rounds(port: int, given: argparse.Namespace) -> Iterator[Round]:
+    """Run each in turn."""
+    from benchmarks.sessions import session_on  # noqa: PLC0415  # so that --help does not wait for Spark
+
+    others: dict[str, Callable[[], float]] = {}
+    if given.kind == "async" and not (given.faults or given.slow):
+        others["plain"] = lambda: plainly(port, given.calls, given.at_once)
+    with ExitStack() as opened:
+        if given.celery:
+            peer = opened.enter_context(celery(port, given.at_once, given.parallelism))
+            others["celery"] = lambda: peer.run("call", given.calls)
+        session = session_on(given.master)
+        opened.callback(session.stop)
+        for _ in range(given.rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                verdicts = tracked(port, given, Path(folder), session)
+            secs, cpu_secs = {"acktree": max(verdicts.secs.values())}, {"acktree": verdicts.cpu_secs}
+            for name, other in others.items():
+                clock = machine.Clock()
+                secs[name] = other()
+                cpu_secs[name] = clock.cost().ours
+            measured = {name: f"{each:.2f} s, CPU {cpu_secs[name]:.2f} s" for name, each in secs.items()}
+            print(f"  {measured}", file=sys.stderr, flush=True)
+            yield Round(verdicts, secs, cpu_secs)
+
+
+def found(each: Sequence[Round], calls: int) -> dict[str, Any]:
+    """The numbers of the round with the median time, and by round what is compared."""
+    ordered = sorted(each, key=lambda one: one.secs["acktree"])
+    numbers = _numbers(ordered[(len(ordered) - 1) // 2].verdicts, calls)
+    numbers["secs_by_round"] = {name: [round(one.secs[name], 2) for one in each] for name in each[0].secs}
+    numbers["cpu_ms_per_call"] = {
+        name: round(statistics.median(one.cpu_secs[name] for one in each) / calls * 1000, 3)
+        for name in each[0].secs
+    }
+    for name in each[0].secs.keys() - {"acktree"}:
+        shares = [one.secs[name] / one.secs["acktree"] for one in each]
+        numbers[f"share_of_{name}"] = round(statistics.median(shares), 2)
+        numbers[f"shares_of_{name}"] = [round(share, 2) for share in shares]
+    return numbers
+
+
+def _numbers(verdicts: Verdicts, calls: int) -> dict[str, Any]:
     times = sorted(verdicts.secs.values())
-    numbers: dict[str, Any] = {
+    return {
         "secs": round(times[-1], 2),
         "calls_per_sec": round(calls / times[-1]),
         "median_verdict_secs": round(times[len(times) // 2], 2),
@@ -248,9 +310,6 @@ def found(verdicts: Verdicts, plain_secs: float | None, calls: int) -> dict[str,
             :10
         ],
     }
-    if plain_secs is not None:
-        numbers |= {"plain_secs": round(plain_secs, 2), "share_of_plain": round(plain_secs / times[-1], 2)}
-    return numbers
 
 
 def _right(number: int, verdicts: Verdicts) -> str:
@@ -273,16 +332,28 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--faults", action="store_true", help="1 %% raise, 1 %% hang, a worker is killed")
     parser.add_argument("--slow", type=float, default=0, help="seconds that one call takes longer")
     parser.add_argument("--timeout-secs", type=float, help="the bolt's execute timeout")
+    parser.add_argument("--celery", action="store_true", help="also in Celery, with a RabbitMQ of its own")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each runs, in turn")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
-    names = ("kind", "calls", "ms", "at_once", "parallelism", "grouping", "faults", "slow", "timeout_secs")
+    names = (
+        "kind",
+        "calls",
+        "ms",
+        "at_once",
+        "parallelism",
+        "grouping",
+        "faults",
+        "slow",
+        "timeout_secs",
+        "rounds",
+    )
     report = Report("waiting", {name: getattr(given, name) for name in names})
-    with service(given.ms) as port, tempfile.TemporaryDirectory() as folder:
-        plain_secs = None
-        if given.kind == "async" and not (given.faults or given.slow):
-            plain_secs = plainly(port, given.calls, given.at_once)
-        verdicts = tracked(port, given, Path(folder))
-    print_line(report.line(found(verdicts, plain_secs, given.calls)), keep=given.keep)
+    clock = machine.Clock()
+    with service(given.ms) as port:
+        numbers = found(list(rounds(port, given)), given.calls)
+    numbers["others_cores"] = round(clock.cost().others, 2)
+    print_line(report.line(numbers, VERSIONS if given.celery else None), keep=given.keep)
 
 
 if __name__ == "__main__":
