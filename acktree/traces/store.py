@@ -130,6 +130,10 @@ def _clean(row: Row) -> Row:
 class TraceStore:
     """Stored traces. Any thread may call any method.
 
+    Attributes:
+        recorded: How many messages were stored since it was opened.
+        left_out: How many tuples were counted by component instead of stored.
+
     Args:
         path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
         read_only: Open an existing file for reading.
@@ -148,6 +152,7 @@ class TraceStore:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self.place = str(path)
+        self.recorded = self.left_out = 0
         self._lock = threading.Lock()
         self._most_messages, self._most_bytes = most_messages, most_bytes
         named: str = self.place
@@ -194,7 +199,7 @@ class TraceStore:
 
     # ---- writing --------------------------------------------------------------------------------------
 
-    def add_messages(self, rows: Iterable[Row]) -> None:
+    def add_messages(self, rows: Sequence[Row]) -> None:
         """Store messages.
 
         Args:
@@ -221,6 +226,7 @@ class TraceStore:
                 more = {(int(root), str(name)): int(n) for root, name, n in facts["more"]}
                 self._add_links(connection, known, batch_id, clock_ms, facts["links"])
                 self._add_executions(connection, known, batch_id, facts["executions"], more)
+                self.left_out += sum(more.values())
                 connection.executemany(
                     _MORE, [(root, name, batch_id, part, n) for (root, name), n in more.items()]
                 )
@@ -298,7 +304,9 @@ class TraceStore:
         query = "SELECT 1 FROM messages WHERE root = ?"
         return {root for root in {*roots} if connection.execute(query, (root,)).fetchone() is not None}
 
-    def _insert_messages(self, connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+        roots = {row[0] for row in rows}
+        self.recorded += len(roots - self._stored_among(connection, roots))
         connection.executemany(_MESSAGE, map(_clean, rows))
 
     def trim(self) -> int:
