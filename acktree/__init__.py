@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         SpoutNumbers,
         Stats,
         TaskStats,
+        TraceNumbers,
     )
     from acktree.core.stats.user_metrics import UserMetric
     from acktree.dead_letters.letter import DeadLetter
@@ -127,6 +128,7 @@ _LAZY: Final = {
     "SubmittedTopology": "acktree.driver.handle",
     "TaskStats": "acktree.core.stats.statistics",
     "Trace": "acktree.traces.trace",
+    "TraceNumbers": "acktree.core.stats.statistics",
     "TracedMessage": "acktree.traces.trace",
     "TracedTuple": "acktree.traces.trace",
     "Traces": "acktree.traces.traces",
@@ -220,6 +222,7 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "Trace",
+    "TraceNumbers",
     "TracedMessage",
     "TracedTuple",
     "Traces",

@@ -50,8 +50,8 @@ class FileMetricsLog:
         found: list[Path] = []
         for name in sorted(self._files.disk.names(self._folder)):
             file = self._folder / name
-            if name.startswith(UNPUBLISHED) or int(name) > last_committed:
+            if name.startswith(UNPUBLISHED) or (name.isdigit() and int(name) > last_committed):
                 self._files.remove(file)
-            else:
+            elif name.isdigit():  # a file of somebody else's stays, and is not read
                 found.append(file)
         return found

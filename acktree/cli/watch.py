@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
+from acktree.core.stats.statistics import TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
@@ -158,9 +159,18 @@ def _stats(given: Namespace) -> Answer:
         "secs": window.secs,
         "account": snapshot.account(),
         "components": plain(window.stats.components),
+        "traces": plain(snapshot.stats.traces),
         "capacity": {bolt: window.capacity(bolt) for bolt in snapshot.bolts},
     }
-    return Answer(data, f"{_as_of(found, snapshot)}\n{window.stats.table()}")
+    text = f"{_as_of(found, snapshot)}\n{window.stats.table()}{_lost(snapshot.stats.traces)}"
+    return Answer(data, text)
+
+
+def _lost(traces: TraceNumbers) -> str:
+    """A line of what was lost of traces and events; nothing if nothing was."""
+    lost = {**traces.dropped, **{f"events {why}": n for why, n in traces.events_dropped.items()}}
+    counts = ", ".join(f"{why} {count:,}" for why, count in lost.items() if count)
+    return f"\n{traces.messages:,} traces recorded; lost: {counts}" if counts else ""
 
 
 def _snapshots(given: Namespace) -> Iterator[Snapshot]:

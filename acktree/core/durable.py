@@ -72,7 +72,9 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.state.column_state": "ColumnState",
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
-    "acktree.core.stats.statistics": "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats",
+    "acktree.core.stats.statistics": (
+        "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats TraceNumbers"
+    ),
     "acktree.core.stats.user_metrics": "UserMetric",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
     "acktree.dataframe_spout": "DataFrameSpout",

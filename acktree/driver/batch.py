@@ -186,7 +186,9 @@ class BatchResults:
             traces: Where traced messages are recorded; None for nowhere.
             events: Where the event log goes; None for nowhere.
         """
-        self.metrics = MetricsBook(errors, metrics_log)
+        components = plan.topology.components.values()
+        tasks = {(component.id, task) for component in components for task in component.task_ids}
+        self.metrics = MetricsBook(errors, metrics_log, tasks)
         self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()

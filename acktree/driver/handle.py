@@ -113,6 +113,7 @@ class SubmittedTopology(RunningTopology):
             errors=self.errors,
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,
+            traces=run.traces.numbers(run.events),
         )
 
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:

@@ -7,7 +7,7 @@ that the next driver takes up what was committed, and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from threading import Lock
 from typing import Protocol
 
@@ -37,16 +37,24 @@ class MetricsLog(Protocol):
 class MetricsBook:
     """The metrics of one run. Any thread may call any method."""
 
-    def __init__(self, errors: ErrorLog, log: MetricsLog | None = None) -> None:
+    def __init__(
+        self,
+        errors: ErrorLog,
+        log: MetricsLog | None = None,
+        tasks: Container[tuple[str, int]] | None = None,
+    ) -> None:
         """Take up what an earlier run stored. CheckpointError if it cannot be read.
 
         Args:
             errors: Where a metric that is one too many is reported, once.
             log: Where the table is stored; None for memory only.
+            tasks: (component, task) of all tasks: metrics of others count to no limit. None: all that come.
         """
         self._errors, self._log = errors, log
         stored = b"" if log is None else log.recover()
         self._table = _table_of(stored)
+        if tasks is not None:
+            self._table.set_tasks(tasks)
         self._lock = Lock()
         self._sources: dict[tuple[str, int], Source] = {}
         self._has_grown = self._has_refused = False

@@ -6,6 +6,7 @@ This module calls user code and no other code outside of acktree: the watchdog i
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from time import perf_counter
 from typing import Any, Final
 
 from acktree.config import Config
@@ -22,13 +23,16 @@ from acktree.core.data.hooks import (
 from acktree.errors import HookError
 from acktree.texts import error_text
 
-__all__ = ["HookCalls", "Reported"]
+__all__ = ["BLOCKED_SECS", "HookCalls", "Reported"]
+
+BLOCKED_SECS: Final = 2.0
+"""A call of a hook that takes longer is reported."""
 
 _AGAIN_MS: Final = 60_000
 """The same hook and method of a task is reported again after this time."""
 
 Reported = MutableMapping[tuple[int, str, str], int]
-"""(task, class of the hook, method) -> when it was reported last; milliseconds."""
+"""(task, class of the hook, what happened) -> when it was reported last; milliseconds."""
 
 
 class HookCalls:
@@ -94,22 +98,30 @@ class HookCalls:
             self._call(hook, "cleanup", hook.cleanup)
 
     def _call(self, hook: TaskHook, name: str, method: Callable[..., None], *given: Any) -> None:  # noqa: ANN401
+        began = perf_counter()
         try:
             method(*given)
         except Exception as error:  # noqa: BLE001  # user code
-            self._raised(hook, name, error)
+            self._say(
+                hook, name, f"raised in {name}(): {error_text(error)}",
+                "mend what the exception says; no tuple fails, and the same is reported again after a minute",
+                error,
+            )  # fmt: skip
+        secs = perf_counter() - began
+        if secs > BLOCKED_SECS:
+            self._say(
+                hook, f"{name} blocks", f"did not return from {name}() for {secs:.1f} s: its task waited",
+                "return at once, and let a thread do what takes long; reported again after a minute",
+            )  # fmt: skip
 
-    def _raised(self, hook: TaskHook, name: str, error: Exception) -> None:
+    def _say(self, hook: TaskHook, about: str, what: str, fix: str, error: Exception | None = None) -> None:
         kind, now_ms = type(hook).__qualname__, self._context.now_ms()
-        key = self._context.task_id, kind, name
+        key = self._context.task_id, kind, about
         before_ms = self._reported.get(key)
         if before_ms is not None and 0 <= now_ms - before_ms < _AGAIN_MS:
             return
         self._reported[key] = now_ms
-        reported = HookError(
-            f"task hook {kind} raised in {name}(): {error_text(error)}",
-            f"component {self._context.component_id!r}, task {self._context.task_id}",
-            "mend what the exception says; no tuple fails, and the same is reported again after a minute",
-        )
+        where = f"component {self._context.component_id!r}, task {self._context.task_id}"
+        reported = HookError(f"task hook {kind} {what}", where, fix)
         reported.__cause__ = error
         self._report(reported)

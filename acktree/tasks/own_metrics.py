@@ -29,7 +29,8 @@ def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -
     """What the metrics of a task grew by since this was called last.
 
     Args:
-        services: Of the task.
+        services: Of the task. The ``read`` of its gauges is called here: for a bolt by its task at the end of
+            a micro-batch, for a spout by the driver's thread that commits one or asks for the numbers.
         report: Takes what the ``read`` of a gauge raised.
     """
     for gauge in services.instruments.gauges():

@@ -216,7 +216,10 @@ class LocalTopology(RunningTopology):
         spouts = {spout.id: self._open_messages(spout.task_ids) for spout in self.plan.topology.spouts}
         metrics = self._results.metrics.metrics(self.now_ms)
         components = self.plan.topology.components
-        return Stats.of(counters, components=components, spouts=spouts, errors=self.errors, metrics=metrics)
+        return Stats.of(
+            counters, components=components, spouts=spouts, errors=self.errors, metrics=metrics,
+            traces=self._recorded.numbers(self._events),
+        )  # fmt: skip
 
     @property
     def has_ended(self) -> bool:

@@ -21,12 +21,14 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.stats.statistics import TraceNumbers
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import short_repr
+from acktree.traces.events import EventLog
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
@@ -88,7 +90,7 @@ class TraceRecorder:
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
-        self._written = self._untrimmed = 0
+        self._written = self._untrimmed = self._beyond = 0
         self._put(self._mark_open)  # messages of earlier runs have their verdicts in this one
 
     @property
@@ -114,7 +116,9 @@ class TraceRecorder:
         if self._rate <= 0:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
-        which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))[:_MOST_IDS]
+        which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))
+        self._beyond += max(0, len(which) - _MOST_IDS)
+        which = which[:_MOST_IDS]
         if not len(which):
             return
         rows: list[tuple[Any, ...]] = []
@@ -160,10 +164,20 @@ class TraceRecorder:
         if self.export is not None:
             self.export.close()
 
-    @property
-    def dropped(self) -> int:
-        """How many times something was dropped because the queue was full or the store failed."""
-        return self._writer.dropped
+    def numbers(self, events: EventLog) -> TraceNumbers:
+        """What became of the traces of this run, and of its events. Any thread may call it."""
+        failed, export = self._writer.failed, self.export
+        return TraceNumbers(
+            0 if self.store is None else self.store.recorded,
+            0 if export is None else export.exported,
+            {
+                "queue_full": self._writer.dropped - failed,
+                "store_failed": failed,
+                "bounds": self._beyond + (0 if self.store is None else self.store.left_out),
+                "not_exported": 0 if export is None else export.dropped,
+            },
+            {"queue_full": events.dropped, "bounds": events.left_out},
+        )
 
     def _put(self, work: Callable[[TraceStore], None], size: int = 64) -> None:
         if self.store is not None:

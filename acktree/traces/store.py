@@ -130,6 +130,10 @@ def _clean(row: Row) -> Row:
 class TraceStore:
     """Stored traces. Any thread may call any method.
 
+    Attributes:
+        recorded: How many messages were stored since it was opened.
+        left_out: How many tuples were counted by component instead of stored.
+
     Args:
         path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
         read_only: Open an existing file for reading.
@@ -148,13 +152,21 @@ class TraceStore:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self.place = str(path)
+        self.recorded = self.left_out = 0
         self._lock = threading.Lock()
         self._most_messages, self._most_bytes = most_messages, most_bytes
-        named: str = self.place
-        if read_only:
-            named = f"{Path(path).absolute().as_uri()}?mode=ro"
-        elif self.place != IN_MEMORY:
+        self._is_unchanging = False
+        if not read_only and self.place != IN_MEMORY:
             make_private_file(Path(path))
+        self._open(read_only=read_only)
+
+    def _open(self, *, read_only: bool) -> None:
+        named = self.place
+        if read_only:
+            # A reader would leave files beside a database that nobody writes: they are a writer's, and stay.
+            self._is_unchanging = not self._is_written
+            unchanging = "&immutable=1" if self._is_unchanging else ""
+            named = f"{Path(self.place).absolute().as_uri()}?mode=ro{unchanging}"
         self._connection = sqlite3.connect(
             named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
         )
@@ -164,6 +176,11 @@ class TraceStore:
         except BaseException:
             self._finalizer()
             raise
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether a writer has it open, or was killed."""
+        return Path(f"{self.place}-wal").exists()
 
     def _prepare(self, *, read_only: bool) -> None:
         try:
@@ -190,11 +207,12 @@ class TraceStore:
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
         with self._lock:
+            self._is_unchanging = False
             self._finalizer()
 
     # ---- writing --------------------------------------------------------------------------------------
 
-    def add_messages(self, rows: Iterable[Row]) -> None:
+    def add_messages(self, rows: Sequence[Row]) -> None:
         """Store messages.
 
         Args:
@@ -221,6 +239,7 @@ class TraceStore:
                 more = {(int(root), str(name)): int(n) for root, name, n in facts["more"]}
                 self._add_links(connection, known, batch_id, clock_ms, facts["links"])
                 self._add_executions(connection, known, batch_id, facts["executions"], more)
+                self.left_out += sum(more.values())
                 connection.executemany(
                     _MORE, [(root, name, batch_id, part, n) for (root, name), n in more.items()]
                 )
@@ -298,7 +317,9 @@ class TraceStore:
         query = "SELECT 1 FROM messages WHERE root = ?"
         return {root for root in {*roots} if connection.execute(query, (root,)).fetchone() is not None}
 
-    def _insert_messages(self, connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+        roots = {row[0] for row in rows}
+        self.recorded += len(roots - self._stored_among(connection, roots))
         connection.executemany(_MESSAGE, map(_clean, rows))
 
     def trim(self) -> int:
@@ -338,6 +359,9 @@ class TraceStore:
     def select(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
         """The rows of a query of this room, as dicts."""
         with self._lock:
+            if self._is_unchanging and self._is_written:  # a driver runs since
+                self._finalizer()
+                self._open(read_only=True)
             cursor = self._connection.execute(query, values)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -347,8 +371,9 @@ class TraceStore:
         return self._one("SELECT count(*) FROM messages")
 
     def _one(self, query: str) -> int:
-        with self._lock:
-            return self._value(self._connection, query)
+        (row,) = self.select(query)
+        (value,) = row.values()
+        return int(value)
 
     @staticmethod
     def _value(connection: sqlite3.Connection, query: str) -> int:

@@ -29,10 +29,11 @@ class Writer:
 
     Attributes:
         dropped: How often work was dropped, or failed.
+        failed: How often it failed.
     """
 
     def __init__(self, name: str, *, is_threaded: bool = True) -> None:
-        self.dropped = 0
+        self.dropped = self.failed = 0
         self._name, self._is_threaded = name, is_threaded
         self._queue: deque[tuple[Work, int]] = deque()
         self._given = self._done = 0
@@ -91,6 +92,7 @@ class Writer:
             work()
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a full disk, or a user's logger
             self.dropped += 1
+            self.failed += 1
             if not self._has_failed:
                 log.warning("%s cannot be written: %s", self._name, error)
             self._has_failed = True

@@ -215,7 +215,8 @@ class Observer:
         self._windows.note(counters, now_ms)
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
         metrics = run.results.metrics.metrics(time.time_ns() // 1_000_000)
-        whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics)
+        traces = run.traces.numbers(run.events)
+        whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics, traces=traces)
         found = {ALL_TIME: Window(age_secs, whole)}
         for length in _LENGTHS:
             grown, secs = self._windows.since(counters, length, now_ms)

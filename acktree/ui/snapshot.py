@@ -18,7 +18,14 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats, TaskStats
+from acktree.core.stats.statistics import (
+    ComponentStats,
+    Numbers,
+    ReportedError,
+    Stats,
+    TaskStats,
+    TraceNumbers,
+)
 from acktree.core.stats.user_metrics import UserMetric
 
 __all__ = [
@@ -264,7 +271,7 @@ def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:
 
 def _stats(given: Mapping[str, Any]) -> Stats:
     components = {name: _component(component) for name, component in given["components"].items()}
-    return Stats(MappingProxyType(components))
+    return Stats(MappingProxyType(components), traces=_made(TraceNumbers, given.get("traces", {})))
 
 
 def _component(given: Mapping[str, Any]) -> ComponentStats:

@@ -222,7 +222,7 @@ MEMBERS = """
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: complete_ms count lag oldest_secs
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: components errors of open_at_start table warming_up_secs
+    Stats: components errors of open_at_start table traces warming_up_secs
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema
@@ -244,6 +244,7 @@ MEMBERS = """
             traceback traceparent tuples values verdict verdict_ms
     TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
             stream task_id together took_ms values
+    TraceNumbers: dropped events_dropped exported messages
     Traces: attempts close find get of_checkpoint rate
     Tuple: anchors as_dict attempt component fields is_tick stream task_id values
     UserMetric: count kind mean percentile rates spread sum value

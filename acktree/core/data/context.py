@@ -134,7 +134,8 @@ class TaskContext:
         Args:
             name: Its name.
             read: Is asked for the value: of a bolt at the end of each micro-batch, of a spout when the
-                numbers are read, on any thread. None: the value is set by ``set``.
+                numbers are read and before each commit, on any thread. It must return at once. None: the
+                value is set by ``set``.
         """
         return self._services.instruments.gauge(name, read)
 

@@ -21,7 +21,16 @@ from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, WHATS, Counter
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.user_metrics import UserMetric, summed
 
-__all__ = ["ComponentStats", "Counters", "Numbers", "ReportedError", "SpoutNumbers", "Stats", "TaskStats"]
+__all__ = [
+    "ComponentStats",
+    "Counters",
+    "Numbers",
+    "ReportedError",
+    "SpoutNumbers",
+    "Stats",
+    "TaskStats",
+    "TraceNumbers",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,26 @@ class SpoutNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceNumbers:
+    """What became of the traces and logged events of a run.
+
+    Attributes:
+        messages: Traced messages that were recorded.
+        exported: Traces that an OpenTelemetry collector has taken.
+        dropped: Why -> how often something of a trace was lost. "queue_full" and "store_failed" count what
+            was given in one piece: the messages of a chunk, the verdicts or facts of a micro-batch. "bounds"
+            counts tuples beyond the bounds, which are counted by component, and messages beyond them.
+            "not_exported" counts traces that the collector has not taken.
+        events_dropped: The same of the event log: "queue_full" (or its logger raised) and "bounds".
+    """
+
+    messages: int = 0
+    exported: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    events_dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ReportedError:
     """An error that a component raised, or reported with ``collector.report_error``."""
 
@@ -122,6 +151,8 @@ class Stats:
     """For how long the topology has been warming up: no spout is open yet. None once it is warm."""
     open_at_start: int = 0
     """The messages that were open when this run began: emitted by earlier runs, counted here by verdict."""
+    traces: TraceNumbers = field(default_factory=TraceNumbers)
+    """Of all components together."""
 
     @staticmethod
     def of(
@@ -133,6 +164,7 @@ class Stats:
         warming_up_secs: float | None = None,
         open_at_start: int = 0,
         metrics: Mapping[tuple[str, int, str], UserMetric] = MappingProxyType({}),
+        traces: TraceNumbers | None = None,
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -144,6 +176,7 @@ class Stats:
             warming_up_secs: For how long the topology has been warming up; None when it is warm.
             open_at_start: The messages that earlier runs left open.
             metrics: The metrics of users, by (component, task, name).
+            traces: What became of traces and events; None for nothing.
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         for (component, task, stream, what), n in sorted(counters.items()):
@@ -156,7 +189,9 @@ class Stats:
             name: _component(tallies_of[name], spouts.get(name), metrics_of.get(name, {}))
             for name in sorted(tallies_of)
         }
-        return Stats(MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start)
+        return Stats(
+            MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers()
+        )
 
     def __getitem__(self, component: str) -> ComponentStats:
         return self.components[component]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -101,6 +101,7 @@ class MetricTable:
     def __init__(self) -> None:
         """Start without metrics."""
         self._series: dict[Key, _Series] = {}
+        self._of_removed = 0
 
     def __len__(self) -> int:
         return len(self._series)
@@ -110,13 +111,23 @@ class MetricTable:
         refused: list[Key] = []
         for key, more in increments:
             series = self._series.get(key)
-            if series is None and len(self._series) < MOST_SERIES:
+            if series is None and len(self._series) - self._of_removed < MOST_SERIES:
                 series = self._series[key] = _Series(Increment(more.kind), now_ms, now_ms)
             if series is None or series.grown.kind != more.kind:
                 refused.append(key)
             else:
                 _grow(series, more, now_ms)
         return refused
+
+    def set_tasks(self, tasks: Container[tuple[str, int]]) -> None:
+        """Say which (component, task) there are: metrics of others are kept and shown, and count to no limit.
+
+        Of others as many as the limit are kept, those that grew last.
+        """
+        others = sorted((each.at_ms, key) for key, each in self._series.items() if key[:2] not in tasks)
+        for _, key in others[: max(0, len(others) - MOST_SERIES)]:
+            del self._series[key]
+        self._of_removed = min(len(others), MOST_SERIES)
 
     def metrics(self, now_ms: int) -> dict[Key, UserMetric]:
         """The value of each at a moment."""

@@ -124,6 +124,31 @@ class _Snapshots(Collector):
                         gauge.add_metric([snapshot.topology, spout], value)
             yield gauge
 
+    def _traces(self) -> Iterator[Metric]:
+        """What became of traces and events."""
+        messages, exported = (
+            CounterMetricFamily(f"acktree_trace_{what}", text, labels=["topology"])
+            for what, text in (
+                ("messages", "Traced messages that were recorded."),
+                ("exported", "Traces that a collector has taken."),
+            )
+        )
+        dropped, events = (
+            CounterMetricFamily(f"acktree_{what}_dropped", text, labels=["topology", "why"])
+            for what, text in (
+                ("trace", "How often something of a trace was lost."),
+                ("event_log", "How often events were lost."),
+            )
+        )
+        for snapshot in self._snapshots:
+            name, traces, created = snapshot.topology, snapshot.stats.traces, snapshot.began_ms / 1000
+            messages.add_metric([name], traces.messages, created=created)
+            exported.add_metric([name], traces.exported, created=created)
+            for family, counts in ((dropped, traces.dropped), (events, traces.events_dropped)):
+                for why, count in counts.items():
+                    family.add_metric([name, why], count, created=created)
+        yield from (messages, exported, dropped, events)
+
     def _engine(self) -> Iterator[Metric]:
         capacity = GaugeMetricFamily(
             "acktree_bolt_capacity_ratio", "Share of the last 10 minutes in execute, of the busiest task.",
@@ -151,6 +176,7 @@ class _Snapshots(Collector):
             created = snapshot.began_ms / 1000
             dropped.add_metric([snapshot.topology], snapshot.metrics_dropped, created=created)
         yield from (capacity, errors, letters, dropped)
+        yield from self._traces()
         for name, text, value in (
             ("acktree_inbox_messages", "Messages that wait for a micro-batch.", lambda s: s.inbox.messages),
             ("acktree_inbox_bytes", "Bytes of the inbox.", lambda s: s.inbox.bytes),

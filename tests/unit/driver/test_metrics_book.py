@@ -81,6 +81,28 @@ def test_one_error_names_the_metric_that_is_one_too_many():
     assert len(counts(book)) == MOST_SERIES
 
 
+def test_metrics_of_tasks_that_are_gone_are_kept_and_count_to_no_limit(tmp_path):
+    many = {f"n{number}": 1 for number in range(MOST_SERIES)}
+    for batch_id, task in enumerate((1, 2, 3)):
+        book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, batch_id - 1), {("split", task)})
+        book.note([row(task, **many)], batch_id)
+        book.keep(batch_id, 0)
+        assert {key for key in counts(book) if key[1] == task} == {("split", task, name) for name in many}
+    assert {task for _, task, _ in counts(book)} == {2, 3}  # of removed tasks no more than the limit
+
+
+def test_a_file_of_somebody_else_among_the_metrics_stays_and_is_not_read(tmp_path):
+    MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, -1)).keep(0, 0)
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "metrics" / "README.txt").write_text("mine")
+    book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
+    book.note([row(1, lines=2)], 0)
+    book.keep(4, 0)
+    again = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 4))
+    assert list(counts(again).values()) == [2]
+    assert (tmp_path / "metrics" / "README.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize("torn", [b"[[", b"[[1]]", b"7"], ids=repr)
 def test_what_a_power_cut_tore_is_said_in_one_error(tmp_path, torn):
     (tmp_path / "metrics").mkdir()

@@ -221,6 +221,24 @@ def test_it_is_reported_again_after_a_minute():
         assert [error.at_ms for error in running.errors if error.component == "lines"] == [0, 61_000]
 
 
+class Ticks(TaskHook):
+    def bolt_execute(self, info):
+        pass
+
+
+def test_a_hook_that_does_not_return_soon_is_reported_as_one_that_raises(monkeypatch):
+    monkeypatch.setattr("acktree.tasks.hook_calls.BLOCKED_SECS", -1.0)
+    topology, feeder, config = words(hooks=[Ticks()])
+    _, errors = run(topology, feeder, ["a b"] * 20, config)
+    assert sorted(feeder.acked) == list(range(20))
+    told = "task hook Ticks did not return from bolt_execute() for"
+    tasks = [error.task_id for error in errors if error.component == "split" and told in error.reason]
+    assert len(tasks) == len({*tasks}) > 0  # once for each task that executes
+    monkeypatch.undo()
+    topology, feeder, config = words(hooks=[Ticks()])
+    assert run(topology, feeder, ["a b"], config)[1] == ()
+
+
 class AddsItsOwn(Split):
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -105,8 +105,10 @@ def test_each_tuple_is_a_span_whose_id_is_its_edge(collector):
     (trace,) = recorded("a")
     export = exported(collector, [trace], systems={"source": "kafka"})
     assert (export.exported, export.dropped) == (1, 0)
+    assert {span.span_id.hex() for span in collector.spans} == {
+        f"{each.edge % 2**64:016x}" for each in trace.tuples
+    }
     spans = {int(span.span_id.hex(), 16): span for span in collector.spans}
-    assert spans.keys() == {span_id_of(each.edge) for each in trace.tuples}
     assert {span.trace_id.hex() for span in spans.values()} == {
         f"{trace_id_of_root(trace.message.root):032x}"
     }
@@ -193,8 +195,15 @@ def test_a_collector_that_is_away_is_reported_once_and_stops_nothing(status, cap
 
 def test_a_full_queue_drops_and_counts(collector, monkeypatch):
     monkeypatch.setattr("acktree.traces.otlp._MOST_WAITING", 5)
-    may_read = threading.Event()
-    export = TraceExport(collector.url, "pairs", lambda _: may_read.wait(20) and None, {})
+    (trace,) = recorded("a")
+    may_read, read = threading.Event(), []
+
+    def take(root):
+        may_read.wait(20)
+        read.append(root)
+        return trace
+
+    export = TraceExport(collector.url, "pairs", take, {})
     export.put([0])
     while export._waiting:  # the thread takes it, and waits
         may_read.wait(0.001)
@@ -202,7 +211,8 @@ def test_a_full_queue_drops_and_counts(collector, monkeypatch):
     may_read.set()
     assert export.settle(20)
     export.close()
-    assert export.dropped == 3 + 6  # three do not fit; what is not stored any more is not exported
+    assert read == [0, 1, 2, 3, 4, 5]
+    assert (export.exported, export.dropped) == (6, 3)
 
 
 def test_a_run_that_ends_does_not_wait_for_a_collector_that_is_away():

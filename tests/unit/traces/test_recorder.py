@@ -11,6 +11,7 @@ import pytest
 
 from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
+from acktree.tasks.bolts.tracing import previews
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
@@ -65,6 +66,18 @@ def test_values_that_python_cannot_represent_are_recorded_and_acked(make, debug)
     acked, failed, _ = verdicts(0)
     assert (acked, failed) == verdicts(1)[:2]
     assert verdicts(1)[2] > 0
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_value_that_python_cannot_represent_is_shown_by_its_type_and_hides_no_neighbour(name):
+    beyond = BEYOND[name]()
+    nothing = pa.nulls(1, beyond.type)
+    values = pa.record_batch(
+        [pa.concat_arrays([nothing, beyond, nothing]), ["a", "b", "c"]], ["value", "word"]
+    )
+    shown = f"<{beyond.type}, not representable>"
+    assert list(previews(values, [0, 1, 2])) == [[None, "a"], [shown, "b"], [None, "c"]]
+    assert list(previews(values, [1])) == [[shown, "b"]]
 
 
 def test_a_lone_surrogate_hides_no_neighbour():

@@ -95,3 +95,19 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
 def test_the_file_is_the_users_alone(tmp_path):
     TraceStore(tmp_path / "traces.sqlite").add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
+def test_reading_a_stopped_checkpoint_leaves_nothing_beside_it_and_sees_a_driver_that_starts(tmp_path):
+    store = TraceStore(tmp_path / "traces.sqlite")
+    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    store.close()
+    before = sorted(tmp_path.iterdir())
+    reader = Traces.of_checkpoint(tmp_path)
+    assert len(reader) == len(reader.find()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+    driver = TraceStore(tmp_path / "traces.sqlite")
+    driver.add_messages([(2, "s", 1, "default", None, 1, None, 2, None)])
+    assert [each.root for each in reader.find()] == [2, 1]
+    driver.close()
+    reader.close()
+    Traces.of_checkpoint(tmp_path).close()

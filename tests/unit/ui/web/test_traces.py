@@ -57,3 +57,13 @@ def test_the_rate_is_an_order(page, topology_id, running):
     assert running.handle.traces.rate == 0.5
     assert order('{"rate": 7}') == 400
     assert order('{"rate": "x"}') == 400
+
+
+def test_what_became_of_traces_is_in_the_metrics_of_prometheus(page, root, running):
+    assert running.handle.stats().traces.messages == 10
+    lines = page.ask("/metrics")[2].decode().splitlines()
+    assert 'acktree_trace_messages_total{topology="numbers"} 10.0' in lines
+    for why in ("queue_full", "store_failed", "bounds", "not_exported"):
+        assert f'acktree_trace_dropped_total{{topology="numbers",why="{why}"}} 0.0' in lines
+    for why in ("queue_full", "bounds"):
+        assert f'acktree_event_log_dropped_total{{topology="numbers",why="{why}"}} 0.0' in lines
