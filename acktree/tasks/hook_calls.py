@@ -96,10 +96,10 @@ class HookCalls:
     def _call(self, hook: TaskHook, name: str, method: Callable[..., None], *given: Any) -> None:  # noqa: ANN401
         try:
             method(*given)
-        except Exception as error:  # noqa: BLE001  # user code
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
             self._raised(hook, name, error)
 
-    def _raised(self, hook: TaskHook, name: str, error: Exception) -> None:
+    def _raised(self, hook: TaskHook, name: str, error: BaseException) -> None:
         kind, now_ms = type(hook).__qualname__, self._context.now_ms()
         key = self._context.task_id, kind, name
         before_ms = self._reported.get(key)
