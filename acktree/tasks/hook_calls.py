@@ -101,7 +101,7 @@ class HookCalls:
         began = perf_counter()
         try:
             method(*given)
-        except Exception as error:  # noqa: BLE001  # user code
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
                 "mend what the exception says; no tuple fails, and the same is reported again after a minute",
@@ -114,7 +114,9 @@ class HookCalls:
                 "return at once, and let a thread do what takes long; reported again after a minute",
             )  # fmt: skip
 
-    def _say(self, hook: TaskHook, about: str, what: str, fix: str, error: Exception | None = None) -> None:
+    def _say(
+        self, hook: TaskHook, about: str, what: str, fix: str, error: BaseException | None = None
+    ) -> None:
         kind, now_ms = type(hook).__qualname__, self._context.now_ms()
         key = self._context.task_id, kind, about
         before_ms = self._reported.get(key)
