@@ -69,13 +69,9 @@ class OtlpMetricsConsumer(MetricsConsumer):
         Raises:
             ConnectorError: The collector did not take them.
         """
-        from opentelemetry.sdk.metrics.export import MetricExportResult  # noqa: PLC0415  # the extra
-
         if task_info.timestamp == self._failed_at:
             return
-        self._said.words = ""
-        metrics = _metrics_of(task_info, data_points, self._resource, self._began_ns)
-        if self._exporter.export(metrics) is not MetricExportResult.SUCCESS:
+        if not self._is_taken(_metrics_of(task_info, data_points, self._resource, self._began_ns)):
             self._failed_at = task_info.timestamp
             where = self.endpoint or ""
             raise ConnectorError(
@@ -84,6 +80,16 @@ class OtlpMetricsConsumer(MetricsConsumer):
                 "start the collector, or mend its URL; counts are of the run so far, so none is lost",
                 can_retry=True,
             )
+
+    def _is_taken(self, metrics: Any) -> bool:  # noqa: ANN401  # of the extra
+        from opentelemetry.sdk.metrics.export import MetricExportResult  # noqa: PLC0415  # the extra
+
+        self._said.words = ""
+        try:
+            return self._exporter.export(metrics) is MetricExportResult.SUCCESS
+        except Exception as error:  # noqa: BLE001  # older exporters raise what is not a time-out
+            self._said.words = str(error)
+            return False
 
     def cleanup(self) -> None:
         """Let the exporter go."""
