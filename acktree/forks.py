@@ -1,4 +1,4 @@
-"""Descriptors that a forked child closes at once: a lock or a socket that it kept would outlive the driver.
+"""What a forked child closes at once: a lock, a socket or a pipe that it kept would outlive the driver.
 
 Source: ``flock(2)``: the lock is of the open file, and a child has the same open file.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import IO, Any, Final
+from weakref import WeakSet
 
-__all__ = ["close_in_children", "note_closed"]
+__all__ = ["close_file_in_children", "close_in_children", "note_closed"]
 
 _closed_by_children: set[int] = set()
+_files: Final[WeakSet[IO[Any]]] = WeakSet()
 
 
 def close_in_children(descriptor: int) -> None:
@@ -23,7 +26,20 @@ def note_closed(descriptor: int) -> None:
     _closed_by_children.discard(descriptor)
 
 
+def close_file_in_children(file: IO[Any]) -> None:
+    """Let every process that is forked from now on close this file, unless it was closed before.
+
+    Args:
+        file: Open, with nothing in its buffer, and used by no other thread: a child could not close it.
+    """
+    _files.add(file)
+
+
 def _close_all() -> None:
+    for file in list(_files):
+        with suppress(OSError, ValueError):
+            file.close()
+    _files.clear()
     for descriptor in _closed_by_children:
         with suppress(OSError):
             os.close(descriptor)

@@ -69,7 +69,10 @@ class MetricsConsumer:
     """
 
     def prepare(self, config: Any, topology_name: str) -> None:  # noqa: ANN401  # a Config, of a room above
-        """Called first, on the thread of the others. If it raises, it is reported, and nothing else called.
+        """Called first, on the thread of the others.
+
+        If it raises, it is reported, and called again before the numbers of the next interval; nothing else
+        is called until it has returned.
 
         Args:
             config: The :class:`Config` of the topology, without passwords.

@@ -48,7 +48,7 @@ def _shown(message_id: object) -> str:
     """The bounded ``repr`` of a message id. Never raises: the verdict could not be dispatched."""
     try:
         return bounded(repr(message_id), MOST_REASON)
-    except Exception as error:  # noqa: BLE001  # user code
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
         return f"<{type(message_id).__name__}, whose repr raises {type(error).__name__}>"
 
 

@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. Nothing waits for a consumer: its queue is bounded, and what does not fit is dropped and counted.
-2. What a consumer raises is reported, and it is called again.
+2. What a consumer raises is reported, and it is called again; ``prepare`` at the next interval.
 """
 
 from __future__ import annotations
@@ -158,15 +158,20 @@ class _Feed:
 
     def _run(self) -> None:
         """The thread's target."""
-        if self._call("prepare", lambda: self._consumer.prepare(self._config, self._topology)):
-            while not (self._is_over.is_set() and self._waiting.empty()):
-                try:
-                    report = self._waiting.get(timeout=0.1)
-                except Empty:
-                    continue
-                for task_info, points in report:
-                    self._handle(task_info, points)
+        is_prepared = self._prepare()
+        while not (self._is_over.is_set() and self._waiting.empty()):
+            try:
+                report = self._waiting.get(timeout=0.1)
+            except Empty:
+                continue
+            is_prepared = is_prepared or self._prepare()
+            for task_info, points in report if is_prepared else ():
+                self._handle(task_info, points)
+        if is_prepared:
             self._call("cleanup", self._consumer.cleanup)
+
+    def _prepare(self) -> bool:
+        return self._call("prepare", lambda: self._consumer.prepare(self._config, self._topology))
 
     def _handle(self, task_info: TaskInfo, points: list[DataPoint]) -> None:
         self._call("handle_data_points", lambda: self._consumer.handle_data_points(task_info, points))
@@ -174,7 +179,7 @@ class _Feed:
     def _call(self, name: str, call: Callable[[], None]) -> bool:
         try:
             call()
-        except Exception as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code, sys.exit() too; signals go elsewhere
             reported = HookError(
                 f"metrics consumer {type(self._consumer).__name__} raised in {name}(): {error_text(error)}",
                 f"topology {self._topology!r}",

@@ -101,6 +101,7 @@ class HookCalls:
         began = perf_counter()
         try:
             method(*given)
+<<<<<<< HEAD
         except Exception as error:  # noqa: BLE001  # user code
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
@@ -115,6 +116,12 @@ class HookCalls:
             )  # fmt: skip
 
     def _say(self, hook: TaskHook, about: str, what: str, fix: str, error: Exception | None = None) -> None:
+=======
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+            self._raised(hook, name, error)
+
+    def _raised(self, hook: TaskHook, name: str, error: BaseException) -> None:
+>>>>>>> mends
         kind, now_ms = type(hook).__qualname__, self._context.now_ms()
         key = self._context.task_id, kind, about
         before_ms = self._reported.get(key)

@@ -37,7 +37,9 @@ def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -
         had_raised, gauge.has_raised = gauge.has_raised, False
         try:
             gauge.look()
-        except Exception as error:  # noqa: BLE001  # user code
+        except (Exception, SystemExit) as error:  # user code
+            if hasattr(error, "signal"):  # StoppedBySignal: stats() reads it on the main thread
+                raise
             gauge.has_raised = True
             if had_raised:
                 continue

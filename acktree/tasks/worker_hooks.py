@@ -55,14 +55,14 @@ class WorkerHooks:
         self._pid, self._started, self._resources = os.getpid(), [], {}
         try:
             hooks: tuple[WorkerHook, ...] = pickle.loads(self._pickled)
-        except Exception as error:  # noqa: BLE001  # user code
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
             return [self._hook_error("the worker hooks", "be unpickled here", error)]
         raised: list[HookError] = []
         context = WorkerContext(self._topology, self._resources)
         for hook in hooks:
             try:
                 hook.start(self._config, context)
-            except Exception as error:  # noqa: BLE001  # user code
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
                 raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "start", error))
             else:
                 self._started.append(hook)
@@ -77,7 +77,7 @@ class WorkerHooks:
         for hook in reversed(hooks):
             try:
                 hook.shutdown()
-            except Exception as error:  # noqa: BLE001  # user code
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
                 raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "shut down", error))
         return raised
 
@@ -98,7 +98,7 @@ class WorkerHooks:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    def _hook_error(self, who: str, doing: str, error: Exception) -> HookError:
+    def _hook_error(self, who: str, doing: str, error: BaseException) -> HookError:
         reported = HookError(
             f"{who} could not {doing}: {error_text(error)}",
             f"topology {self._topology!r}, process {os.getpid()}",

@@ -258,7 +258,7 @@ def searched_id(message_id: object) -> str:
         return shown
     try:
         whole = repr(message_id)
-    except Exception:  # noqa: BLE001  # an id's own repr
+    except (Exception, SystemExit):  # noqa: BLE001  # an id's own repr
         return shown
     return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 

@@ -12,6 +12,7 @@ import pytest
 
 from acktree import Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
+from acktree.spark.session.settings import prepare_session
 from acktree.testing import FeederSpout
 from tests.scenarios.running_calls import make_all_calls, watched
 from tests.spark.topologies import BatchSink, Hoard, Notebook, PoisonedEvery, Tally, counted, notes
@@ -39,6 +40,19 @@ def test_one_percent_of_poison_fails_one_percent_of_the_messages_and_the_query_n
         f"ValueError: {n} is poison" for n in range(0, 10_000, 100)
     }
     assert {(letter.component, letter.attempts) for letter in letters} == {("poisoned", 1)}
+
+
+def test_a_child_that_user_code_forks_does_not_keep_the_jvm(spark: SparkSession) -> None:
+    prepare_session(spark)
+    stdin = spark.sparkContext._gateway.proc.stdin.fileno()  # the JVM ends with the last holder of this pipe
+    pid = os.fork()
+    if not pid:
+        try:
+            os.fstat(stdin)
+        except OSError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_message_is_tried_again_until_its_attempts_are_used_up(spark: SparkSession, tmp_path: Path) -> None:

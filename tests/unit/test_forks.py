@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
-from acktree.forks import close_in_children, note_closed
+from acktree.forks import close_file_in_children, close_in_children, note_closed
 from acktree.private_files import Disk
 from tests.unit.forked import child, descriptors_of
 
@@ -31,6 +32,26 @@ def test_a_number_that_another_file_has_now_is_not_closed(tmp_path):
     close_in_children(held)
     note_closed(held)
     os.close(held)
+    again = os.open(second, os.O_CREAT)
+    assert again == held
+    with child() as pid:
+        assert str(second) in descriptors_of(pid)
+    os.close(again)
+
+
+def test_a_process_that_ends_with_its_stdin_ends_though_a_child_lives():
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, text=True) as reads:
+        close_file_in_children(reads.stdin)
+        with child():
+            reads.stdin.close()  # as a SIGKILL does
+            assert reads.wait(30) == 0
+
+
+def test_a_file_that_was_closed_before_takes_no_other_with_it(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with first.open("w") as file:
+        close_file_in_children(file)
+        held = file.fileno()
     again = os.open(second, os.O_CREAT)
     assert again == held
     with child() as pid:

@@ -16,6 +16,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
+from acktree.forks import close_file_in_children
 from acktree.spark.session.class_archive import archive_options
 from acktree.spark.session.home import cache_folder, lent_home
 from acktree.spark.session.java import FIX, java_folder, refuse_missing_java, where_is_java
@@ -67,6 +68,19 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     if gateway.proc is not None:  # None: another program started the JVM and reads its stderr
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway
+
+
+def end_with_driver(gateway: Any) -> None:  # noqa: ANN401  # py4j has no types
+    """Let the JVM end with this process, though a child that user code forks lives on.
+
+    The JVM ends when its stdin does. A child inherits the other end of that pipe, and would keep it open.
+
+    Args:
+        gateway: Of any session, also one that the user started; None if there is none.
+    """
+    process = getattr(gateway, "proc", None)  # None: another program started the JVM
+    if process is not None and process.stdin is not None:
+        close_file_in_children(process.stdin)
 
 
 def _share_classes(conf: SparkConf, home: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acktree.spark.session.gateway import launch, mute_stderr
+from acktree.spark.session.gateway import end_with_driver, launch, mute_stderr
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
@@ -207,6 +207,7 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
         is_folder: Whether the checkpoint is a local folder. At a URL Spark, or the user, chooses the file
             manager: the one of :data:`SETTINGS` cannot replace a file on HDFS.
     """
+    end_with_driver(session.sparkContext._gateway)  # noqa: SLF001  # nothing else knows the JVM's process
     for setting in SETTINGS:
         if setting.value == MANAGER and not is_folder:
             if session.conf.get(setting.key, "") == MANAGER:

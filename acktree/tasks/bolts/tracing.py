@@ -64,7 +64,7 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
     def guarded(*given: Given.args, **named: Given.kwargs) -> None:
         try:
             method(*given, **named)
-        except Exception as error:  # noqa: BLE001  # values that Python or Arrow cannot represent, for example
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # values that Python cannot represent, for example
             log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
 
     return guarded

@@ -51,7 +51,7 @@ def watch_of(
     """
     try:
         hooks = plan.task_hooks()
-    except Exception as error:  # noqa: BLE001  # user code
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
         report(
             HookError(
                 f"the task hooks cannot be unpickled here: {error_text(error)}",

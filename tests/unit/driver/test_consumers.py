@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import stat
+import sys
 from threading import Event
 
 import pytest
@@ -189,6 +190,42 @@ def test_a_consumer_that_cannot_be_prepared_is_reported_and_not_called():
     running.close()
     assert unprepared.calls == []
     assert "raised in prepare(): OSError: no such host" in errors.kept[0].reason
+
+
+def test_a_consumer_that_calls_sys_exit_is_called_again():
+    class Exits(Raises):
+        def handle_data_points(self, task_info, data_points):
+            self.came.set()
+            sys.exit(3)
+
+    exits = Exits()
+    running, errors = begun(exits, interval_secs=0.001)
+    for _ in range(3):
+        assert exits.came.wait(30)
+        exits.came.clear()
+    running.close()
+    assert exits.calls[-1] == "cleanup"
+    assert ["SystemExit: 3" in error.reason for error in errors.kept] == [True]
+
+
+@pytest.mark.parametrize("error", [OSError("no such host"), SystemExit(3)], ids=repr)
+def test_prepare_is_called_again_with_the_next_interval_until_it_returns(error):
+    class Late(Listens):
+        tries = 0
+
+        def prepare(self, config, topology_name):
+            self.tries += 1
+            if self.tries < 3:
+                raise error
+            super().prepare(config, topology_name)
+
+    late = Late()
+    running, errors = begun(late, interval_secs=0.001)
+    assert late.came.wait(30)
+    running.close()
+    assert (late.tries, late.calls[0], late.calls[-1]) == (3, ("words", ()), "cleanup")
+    assert ["raised in prepare()" in error.reason for error in errors.kept] == [True]
+    assert running.dropped == 0
 
 
 def test_without_consumers_nothing_runs():

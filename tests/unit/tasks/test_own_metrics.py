@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
+import pytest
+
+from acktree.driver.signals import StoppedBySignal
 from acktree.tasks.own_metrics import grown_metrics, task_services
 
 
@@ -21,3 +27,18 @@ def test_a_gauge_whose_read_raises_is_reported_once_until_it_can_be_read_again()
         counts.append(len(reported))
     assert counts == [1, 1, 1, 2]
     assert "gauge 'depth' raised: ValueError: a" in str(reported[0])
+
+
+def test_a_gauge_whose_read_calls_sys_exit_is_reported_and_a_signal_is_not_swallowed():
+    services, reported = task_services(), []
+    services.instruments.gauge("depth", lambda: sys.exit(3))
+    grown_metrics(services, reported.append)
+    assert "gauge 'depth' raised: SystemExit: 3" in str(reported[0])
+
+    def interrupted():
+        raise StoppedBySignal(signal.SIGTERM)
+
+    services = task_services()
+    services.instruments.gauge("depth", interrupted)
+    with pytest.raises(StoppedBySignal):
+        grown_metrics(services, reported.append)

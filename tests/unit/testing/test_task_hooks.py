@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -24,6 +26,7 @@ from acktree import (
     TaskHook,
     TopologyBuilder,
 )
+from acktree.tasks.bolts.watch import watch_of
 from acktree.tasks.own_metrics import task_services
 from acktree.testing import FeederSpout, LocalCluster
 from tests.generated import at_random
@@ -208,6 +211,38 @@ def test_a_hook_that_raises_is_reported_once_for_each_method_and_fails_nothing()
     assert [reason for component, reason in said if component == "lines"] == [
         "HookError: task hook Raises raised in spout_ack(): ValueError: hooked"
     ]
+
+
+class Exits(TaskHook):
+    def bolt_ack(self, info):
+        sys.exit(3)
+
+    def spout_ack(self, info):
+        sys.exit(4)
+
+
+def test_a_hook_that_calls_sys_exit_is_reported_and_fails_nothing():
+    topology, feeder, config = words(hooks=[Exits()])
+    stats, errors = run(topology, feeder, ["a b", "c d"], config)
+    assert sorted(feeder.acked) == [0, 1]
+    assert stats["split"].total.failed == 0
+    assert {(error.component, error.reason.partition("\n")[0]) for error in errors} == {
+        ("split", "HookError: task hook Exits raised in bolt_ack(): SystemExit: 3"),
+        ("pairs", "HookError: task hook Exits raised in bolt_ack(): SystemExit: 3"),
+        ("lines", "HookError: task hook Exits raised in spout_ack(): SystemExit: 4"),
+    }
+
+
+class ExitsWhenCopied(TaskHook):
+    def __reduce__(self):
+        return sys.exit, (5,)
+
+
+def test_hooks_that_call_sys_exit_when_a_bolt_gets_its_copy_fail_nothing():
+    plan = SimpleNamespace(task_hooks=lambda: pickle.loads(pickle.dumps(ExitsWhenCopied())))
+    context, reported = TaskContext("words", "split", 1, 0, {"split": (1,)}), []
+    assert watch_of(plan, context, reported.append, acks=True) is None
+    assert "the task hooks cannot be unpickled here: SystemExit: 5" in str(reported[0])
 
 
 def test_it_is_reported_again_after_a_minute():

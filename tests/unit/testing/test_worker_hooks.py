@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -81,6 +82,31 @@ def test_what_it_raises_is_reported_once_and_bolts_run_all_the_same():
         "worker hook RaisesLate could not shut down: ValueError: no end",
     ]
     assert CALLS[-1] == "shutdown"
+
+
+class Exits(WorkerHook):
+    def start(self, config, context):
+        sys.exit(3)
+
+
+class ExitsLate(WorkerHook):
+    def shutdown(self):
+        sys.exit(4)
+
+
+class ExitsWhenCopied(WorkerHook):
+    def __reduce__(self):
+        return sys.exit, (5,)
+
+
+def test_sys_exit_in_a_hook_is_reported_and_the_others_are_called():
+    CALLS.clear()
+    hooks = WorkerHooks(pickle.dumps((Exits(), Notes(), ExitsLate())), Config(), "worker")
+    assert "worker hook Exits could not start: SystemExit: 3" in str(hooks.begin()[0])
+    assert "worker hook ExitsLate could not shut down: SystemExit: 4" in str(hooks.end()[0])
+    assert CALLS == [("start", "worker", ()), "shutdown"]
+    copied = WorkerHooks(pickle.dumps((ExitsWhenCopied(),)), Config(), "worker")
+    assert "could not be unpickled here: SystemExit: 5" in str(copied.begin()[0])
 
 
 def test_a_resource_that_is_not_there_is_named():
