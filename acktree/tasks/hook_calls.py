@@ -1,4 +1,4 @@
-"""Calls of task hooks, and what becomes of what they raise: it is reported, and fails nothing.
+"""Calls task hooks. What they raise is reported, and fails nothing.
 
 This module calls user code and no other code outside of acktree: the watchdog interrupts user code here.
 """
@@ -101,11 +101,10 @@ class HookCalls:
         began = perf_counter()
         try:
             method(*given)
-<<<<<<< HEAD
         except Exception as error:  # noqa: BLE001  # user code
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
-                "mend what the exception says; no tuple fails, and the same is reported again after a minute",
+                "correct what the exception says; no tuple fails, and the same is reported again after a minute",
                 error,
             )  # fmt: skip
         secs = perf_counter() - began
@@ -116,12 +115,6 @@ class HookCalls:
             )  # fmt: skip
 
     def _say(self, hook: TaskHook, about: str, what: str, fix: str, error: Exception | None = None) -> None:
-=======
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
-            self._raised(hook, name, error)
-
-    def _raised(self, hook: TaskHook, name: str, error: BaseException) -> None:
->>>>>>> mends
         kind, now_ms = type(hook).__qualname__, self._context.now_ms()
         key = self._context.task_id, kind, about
         before_ms = self._reported.get(key)

@@ -143,7 +143,7 @@ class DataFrameTask(SpoutTask):
                 self._hooks.fail(failures)
 
     def _to_park(self, verdict_batch: VerdictBatch, policy: Retry, now_ms: int) -> Iterator[_Parked]:
-        """Decide what becomes of failed rows: gives those that wait for their next attempt, one by one."""
+        """Decide failed rows: returns those that wait for their next attempt, one by one."""
         for root, values, failure in _failed_rows(verdict_batch, verdict_batch.payloads):
             if root in self._parked:  # delivered again after a crash, and parked already
                 continue

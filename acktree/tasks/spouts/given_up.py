@@ -39,15 +39,15 @@ class GivenUp:
         """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
         parts = self._parts
         letters = self._retries.take_records(parts.component.id, parts.task, now_ms, parts.host.inbox.read)
-        if parts.spout.own_dead_letters:  # but for what is a letter of ours already
+        if parts.spout.own_dead_letters:  # except messages that are letters of ours already
             letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
         try:
             if letters:
                 parts.host.record(letters)
         except DeadLetterLimitError as reached:
-            # The topology stops, and these shall be there when it comes again; but a letter stays dead.
+            # The topology stops. Its next run tries these again, except those that are recorded.
             self._retries.requeue(now_ms, reached.recorded)
-        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
+        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and it is reported
             parts.reporter.error(error)
             self._retries.record_later(now_ms)
             return

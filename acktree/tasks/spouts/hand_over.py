@@ -72,7 +72,7 @@ class HandOver:
         for stream, attempts in due.items():
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
-            # All or none: what is let go of below may hold messages of each.
+            # All or none: the chunks that are released below may hold messages of each.
             number = self._host.inbox.append(chunks)
             earlier = {place.chunk for place in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):

@@ -1,4 +1,4 @@
-"""Calls of a spout's hooks, and what becomes of what they raise.
+"""Calls a spout's hooks, and handles what they raise.
 
 Rules of this file
 ------------------

@@ -1,4 +1,4 @@
-"""Messages between two attempts, and those for which there will be none."""
+"""Messages that wait for their next attempt, and those that were given up."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Retries:
         return bool(self.records)
 
     def look_at_clock(self, now_ms: int) -> None:
-        """Before anything is added by it: with a clock that was set back, nobody waits until it caught up."""
+        """Called before anything is added: a clock that was set back makes no retry wait longer."""
         if now_ms < self._clock_ms:
             back_ms = self._clock_ms - now_ms
             self._waiting = [(due_ms - back_ms, made, place) for due_ms, made, place in self._waiting]
@@ -183,7 +183,7 @@ class Retries:
         self._record_again_ms = now_ms + self._record_pause_ms
 
     def record(self) -> set[int]:
-        """What was given up is a dead letter now; returns the chunks it lay in."""
+        """What was given up is a dead letter now; returns its chunks."""
         self._record_pause_ms = self._record_again_ms = 0
         chunks = {place.chunk for place, _, _ in self.records}
         for place, _, _ in self.records:
@@ -232,7 +232,7 @@ class Retries:
         return heapq.nsmallest(most, waiting, key=lambda place: place.first_emitted_ms)
 
     def needs(self, chunk: int) -> bool:
-        """Whether a payload in this chunk may be wanted again."""
+        """Whether a payload in this chunk may be read again."""
         return self._needed[chunk] > 0
 
     def due_ms(self) -> int | None:
