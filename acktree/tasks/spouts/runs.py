@@ -82,7 +82,7 @@ class Run:
         if isinstance(ids, np.ndarray):
             ids = ids[which]
         elif len(ids):
-            ids = [ids[place] for place in np.flatnonzero(which).tolist()]
+            ids = [ids[row] for row in np.flatnonzero(which).tolist()]
         return replace(
             self,
             values=self.values.filter(pa.array(which)),

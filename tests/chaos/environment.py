@@ -1,4 +1,4 @@
-"""What a driver lives on and can lose: its disk, its clock, and somebody who reads what it prints."""
+"""The environment of a driver, parts of which can fail: its disk, its clock, the reader of its output."""
 
 from __future__ import annotations
 
