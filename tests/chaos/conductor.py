@@ -233,7 +233,7 @@ class Conductor:
             raise HungError
 
     def _dump(self, doing: str) -> None:
-        """Let the driver and its JVM say where they stand."""
+        """Let the driver and its JVM print their stacks."""
         assert self._driver is not None, "somebody hangs"
         dumps = self.folder / "logs" / f"{self.story.starts}.dump"
         with dumps.open("a") as file:

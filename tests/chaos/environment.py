@@ -118,5 +118,5 @@ def _run(command: list[str]) -> int:
 
 
 def _no_pipes(folder: str, names: list[str]) -> set[str]:
-    """Named pipes are not copied: whoever opens one waits."""
+    """Named pipes are not copied: to open one blocks."""
     return {name for name in names if (Path(folder) / name).is_fifo()}

@@ -31,7 +31,7 @@ from tests.unit.checkpoint.test_crash_windows import COUNT, RETRY, check
 
 
 class OnAnotherMachine(Mirror):
-    """Its driver dies without a word: nothing is swept, the lease stands, nobody sees the folder again."""
+    """Its driver dies at once: nothing is cleaned up, the lease is kept, the folder is not used again."""
 
     def close(self) -> None:
         if not self._is_closed:
