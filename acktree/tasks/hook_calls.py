@@ -104,7 +104,7 @@ class HookCalls:
         except Exception as error:  # noqa: BLE001  # user code
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
-                "correct what the exception says; no tuple fails, and the same is reported again after a minute",
+                "correct what the exception says; no tuple fails; reported again after a minute",
                 error,
             )  # fmt: skip
         secs = perf_counter() - began
