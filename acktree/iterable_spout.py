@@ -143,8 +143,8 @@ class IterableSpout(Spout):
             f"item {position} was not emitted, try {self._tries} of {_MOST_TRIES}, {follows}: "
             f"{error.what if isinstance(error, AcktreeError) else error_text(error)}",
             f"IterableSpout, position {position}, or one before it that had to be read again",
-            "mend the source, and submit again on the same checkpoint: it goes on at this position; to skip "
-            "what cannot be read, catch the exception inside the iterable",
+            "correct the source, and submit again on the same checkpoint: it goes on at this position; to "
+            "skip what cannot be read, catch the exception inside the iterable",
             can_go_on=not is_last,
             pause_secs=_FIRST_PAUSE_SECS * 2 ** (self._tries - 1),
         )

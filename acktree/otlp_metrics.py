@@ -77,7 +77,7 @@ class OtlpMetricsConsumer(MetricsConsumer):
             raise ConnectorError(
                 f"the collector did not take them: {masked_text(self._said.words, where)}",
                 f"OtlpMetricsConsumer({masked_url(where)})",
-                "start the collector, or mend its URL; counts are of the run so far, so none is lost",
+                "start the collector, or correct its URL; counts are of the run so far, so none is lost",
                 can_retry=True,
             )
 

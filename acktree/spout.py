@@ -127,7 +127,7 @@ class Spout(ABC):
 
         ``message_ids`` is a list; for messages emitted with an array of ids it is a sequence that
         ``numpy.asarray`` converts without a copy. Same thread and same guarantees as ``ack``, which this
-        default calls for each, in the order given. If one call raises, the others are made all the same; the
+        default calls for each, in the order given. If one call raises, the others are still made; the
         exceptions are raised at the end.
         """
         call_each(self.ack, ((message_id,) for message_id in message_ids))
@@ -136,7 +136,7 @@ class Spout(ABC):
         """Receive many failures in one call, as (message id, failure) pairs.
 
         Same thread and same guarantees as ``fail``, which this default calls for each, in the order given. If
-        one call raises, the others are made all the same; the exceptions are raised at the end.
+        one call raises, the others are still made; the exceptions are raised at the end.
         """
         call_each(self.fail, failures)
 
@@ -213,9 +213,9 @@ class SpoutOutputCollector(ABC):
                 part of that trace. A text that is no such header changes nothing.
 
         Raises:
-            MisuseError: Undeclared stream, wrong number of values, a value or id that cannot travel, a stream
-                that is read by direct grouping, no message id although the spout has a ``Retry`` or it is to
-                be traced, or an attempt below 1. Nothing was emitted then.
+            MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a
+                stream that is read by direct grouping, no message id although the spout has a ``Retry`` or it
+                is to be traced, or an attempt below 1. Nothing was emitted then.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Each recipe of the cookbook runs as it stands, in a folder of its own."""
+"""Each recipe of the cookbook runs unchanged, in a folder of its own."""
 
 from __future__ import annotations
 

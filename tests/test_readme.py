@@ -1,4 +1,4 @@
-"""The README and pages keep their word: Python blocks run as they stand, and each `make` named is there."""
+"""README and pages: Python blocks run unchanged, and each `make` recipe that is named exists."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class FileInbox:
         return number
 
     def append_watch(self, order: bytes, levels: int) -> int:
-        """Hand over what operators want to see from now on; returns its number.
+        """Hand over what operators watch from now on; returns its number.
 
         It is kept until a later one is committed: each micro-batch reads the last one.
         """

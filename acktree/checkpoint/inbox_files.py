@@ -39,7 +39,7 @@ class ChunkKind(StrEnum):
     RUN = "run"
     BEAT = "beat"
     WATCH = "watch"
-    """What operators want to see, from this entry on; kept until a later one is committed."""
+    """What operators watch, from this entry on; kept until a later one is committed."""
 
 
 @dataclass(frozen=True)

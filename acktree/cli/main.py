@@ -85,7 +85,7 @@ def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("acktree", description="Storm topologies on Spark: run, watch, mend.")
+    parser = ArgumentParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for family in _FAMILIES:
         family.add_to(commands)

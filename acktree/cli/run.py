@@ -139,7 +139,7 @@ def _users_errors(what: str, target: str) -> Iterator[None]:
         users = [each for each in users if each.filename not in (__file__, importlib.__file__)]
         shown = "".join([*traceback.format_list(users), *traceback.format_exception_only(error)])
         lines = "\n".join(f"    {line}" for line in shown.rstrip().splitlines())
-        raise ConfigError(f"{what}:\n{lines}", target, "mend what the traceback shows") from error
+        raise ConfigError(f"{what}:\n{lines}", target, "correct what the traceback shows") from error
 
 
 def config_of(settings: Iterable[str]) -> Config:
@@ -318,7 +318,7 @@ def _await_warm(child: subprocess.Popen[bytes], place: Path | str, log: Path, mo
             raise AcktreeError(
                 f"the driver ended with exit code {child.returncode}:\n{_last_lines(log)}",
                 str(log),
-                "mend what it says and submit again",
+                "correct what it says and submit again",
             )
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {child.pid} has not started in {most_secs:g} s; it goes on: {log}")

@@ -71,7 +71,7 @@ class DeadLetterRecorder:
         """
         if not records:
             return
-        # Only the limit needs to know which messages have a letter already.
+        # Only the limit depends on which messages have a letter already.
         is_limited = self._config.dead_letter_limit_count is not None
         recorded = self.letters_among([record.root for record in records]) if is_limited else frozenset()
         fresh = self._fresh(records, recorded)

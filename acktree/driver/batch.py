@@ -151,7 +151,7 @@ class BatchTraces(Protocol):
 
 
 class BatchEvents(Protocol):
-    """Takes the emitted tuples that operators want to see. Nothing waits for a disk."""
+    """Takes the emitted tuples that operators watch. Nothing waits for a disk."""
 
     def add(self, rows: Iterable[WireRow]) -> None:
         """Take a micro-batch's rows of kind EVENTS."""

@@ -183,7 +183,7 @@ class _Feed:
             reported = HookError(
                 f"metrics consumer {type(self._consumer).__name__} raised in {name}(): {error_text(error)}",
                 f"topology {self._topology!r}",
-                "mend what the exception says; nothing else is affected",
+                "correct what the exception says; nothing else is affected",
             )
             reported.__cause__ = error
             self._say(name, reported)

@@ -139,7 +139,7 @@ class SubmittedTopology(RunningTopology):
         parallelism: int | None = None,
         partitions: int | None = None,
     ) -> NoReturn:
-        """Refused while running: what bolts remember is moved on a checkpoint that nobody runs.
+        """Refused while running: what bolts remember is moved on a checkpoint that is not running.
 
         Args:
             component: A stateful bolt that shall have another parallelism.

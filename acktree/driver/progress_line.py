@@ -1,4 +1,4 @@
-"""The progress of a topology while somebody waits for it: a line that changes, or one line a second.
+"""The progress of a topology while its end is awaited: a line that changes, or one line a second.
 
 On a terminal it is one line of rich, where that is installed; otherwise a plain line a second to stderr.
 """

@@ -52,7 +52,7 @@ class Run:
         kill_waits: Set while a kill waits for open messages.
         events: Where the event log goes.
         traces: Where traced messages are recorded.
-        described: With the user's classes, which the plan does not have; None where only the plan is at hand.
+        described: With the user's classes, which the plan does not have; None where there is only the plan.
     """
 
     plan: Plan
@@ -130,7 +130,7 @@ class Run:
 
     @cached_property
     def watch(self) -> Watch:
-        """What operators want to see of the run."""
+        """What operators watch of the run."""
         levels = len(self.plan.levels)
         return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
 

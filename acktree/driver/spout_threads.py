@@ -211,7 +211,7 @@ class SpoutThread:
             if self.position:
                 task.remember(self.position)
             task.open(now_ms())
-        except ConnectorError as error:  # the operator's to mend, and it says how
+        except ConnectorError as error:  # the operator has to act, and its fix says how
             self.broken = error
             self._on_change()
             return

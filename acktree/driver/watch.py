@@ -1,4 +1,4 @@
-"""What operators want to see of a run: the driver's copy, and how it becomes data of micro-batches."""
+"""What operators watch of a run: the driver's copy, and how it becomes data of micro-batches."""
 
 from __future__ import annotations
 

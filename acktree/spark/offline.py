@@ -1,4 +1,4 @@
-"""What is done to a checkpoint that nobody runs: move what bolts remember, or forget it.
+"""Works on a checkpoint that no driver runs: moves the memory of bolts, or deletes it.
 
 Both leave Spark's own checkpoint behind and let it begin a new one: see ``migrated_state.py``. What is ours
 stays and is numbered on: the inbox, what is open, undelivered verdicts, positions, dead letters, reserved
@@ -105,7 +105,7 @@ def reset_state(
 
 @contextmanager
 def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
-    """A checkpoint that has run, with the shape it ran with; let go of afterwards."""
+    """A checkpoint that has run, with the shape it ran with; released afterwards."""
     folder = folder_of(checkpoint)
     if not (folder / "acktree.json").exists():
         raise CheckpointError(
@@ -144,7 +144,7 @@ def _remembering(shape: Shape, component: str) -> Part:
         )
     if part.kind != "bolt" or not part.remembers:
         raise ConfigError(
-            f"{part.kind} {component!r} is no bolt that remembers",
+            f"{part.kind} {component!r} is not a stateful bolt",
             "--component",
             "change it in the topology and submit that: what may change so, docs/running.md lists",
         )

@@ -65,7 +65,7 @@ def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[D
 
 
 def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
-    """Send the dead letters again that an operator chose while nobody ran the topology.
+    """Send the dead letters again that an operator chose while the topology did not run.
 
     An order is kept until its letter has a verdict. If this driver dies before that, the next one sends it.
     A topology that had ended keeps all of them until it ends again: while there are orders, another run has
@@ -116,7 +116,7 @@ def recover(
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
     for number, chunk in inbox.recovered():
         thread = keeping.get(chunk.task)
-        if chunk.position and chunk.task in threads.by_task:  # a queue's spout may remember something too
+        if chunk.position and chunk.task in threads.by_task:  # the spout of a queue may be stateful too
             inbox.has_position(chunk.task, number)
             threads.by_task[chunk.task].position = chunk.position
         if thread is not None and chunk.is_tracked:

@@ -32,7 +32,7 @@ def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str)
     """A user's batch with exactly the columns of a stream, matched by name, in the stream's order.
 
     Raises:
-        MisuseError: It is no batch, has other columns, or a column that cannot travel.
+        MisuseError: It is no batch, has other columns, or a column that cannot be encoded.
     """
     if not isinstance(batch, pa.RecordBatch):
         what = f"emit_batch() of a {type(batch).__name__}"
@@ -85,7 +85,7 @@ def parents_of(parents: object, count: int, row_count: int, where: str) -> Int64
     """The input row of each of ``count`` emitted rows, shape (count,); -1 for all where None is given.
 
     Raises:
-        MisuseError: They are no integers, not as many, or name rows that the batch at hand does not have.
+        MisuseError: They are no integers, not as many, or name rows that the current batch does not have.
     """
     if parents is None:
         return np.full(count, -1, dtype=np.int64)

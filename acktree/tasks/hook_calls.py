@@ -1,4 +1,4 @@
-"""Calls of task hooks, and what becomes of what they raise: it is reported, and fails nothing.
+"""Calls task hooks. What they raise is reported, and fails nothing.
 
 This module calls user code and no other code outside of acktree: the watchdog interrupts user code here.
 """
@@ -104,7 +104,7 @@ class HookCalls:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
-                "mend what the exception says; no tuple fails, and the same is reported again after a minute",
+                "correct what the exception says; no tuple fails; reported again after a minute",
                 error,
             )  # fmt: skip
         secs = perf_counter() - began

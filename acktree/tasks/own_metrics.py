@@ -47,7 +47,7 @@ def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -
                 HookError(
                     f"the read of gauge {gauge.name!r} raised: {error_text(error)}",
                     "context.register_gauge()",
-                    "mend what the exception says; the gauge keeps its last value",
+                    "correct what the exception says; the gauge keeps its last value",
                 )
             )
     return services.instruments.taken()

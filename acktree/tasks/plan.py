@@ -1,6 +1,6 @@
 """A topology made ready to run: where every task lives, and user code as bytes.
 
-The plan travels to every worker. It holds no live user object: each task unpickles its own copy of its bolt,
+The plan is sent to every worker. It holds no live user object: each task unpickles its own copy of its bolt,
 so that nothing is shared by accident, in ``LocalCluster`` as on a cluster.
 """
 
@@ -105,7 +105,7 @@ class Plan:
     def is_void(self, task: int, first_sequence: int) -> bool:
         """Whether tracked messages are of an earlier run, and their queue delivers them again.
 
-        The driver has forgotten them, so no verdict of theirs reaches anybody. The plan is written once a
+        The driver has forgotten them, so their verdicts are not delivered. The plan is written once a
         run: every attempt of a micro-batch in this run gets the same answer.
 
         Args:

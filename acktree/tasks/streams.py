@@ -62,7 +62,7 @@ class TupleBuffer:
         Whatever else is raised, by code of the values, becomes one.
         """
         width, declaration = self.width, self.declaration
-        columns = [cells] if width == 1 else [cells[place::width] for place in range(width)]
+        columns = [cells] if width == 1 else [cells[column::width] for column in range(width)]
         try:
             return encode_columns(declaration.fields, columns, count, declaration.schema)
         except MisuseError as error:

@@ -1,4 +1,4 @@
-"""What an operator wants to see of a running topology.
+"""What an operator watches of a running topology.
 
 It is data of each micro-batch, so a second run sees the same.
 """

@@ -102,7 +102,7 @@ class WorkerHooks:
         reported = HookError(
             f"{who} could not {doing}: {error_text(error)}",
             f"topology {self._topology!r}, process {os.getpid()}",
-            "mend what the exception says; the other hooks and the bolts go on",
+            "correct what the exception says; the other hooks and the bolts go on",
         )
         reported.__cause__ = error
         return reported

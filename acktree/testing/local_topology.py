@@ -325,7 +325,7 @@ class LocalTopology(RunningTopology):
         try:
             task.open(self.now_ms)
         except ConnectorError:
-            raise  # it says what to mend
+            raise  # its fix says what to do
         except Exception as error:
             what = f"spout {name!r} could not be opened: {error}"
             raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error

@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. Every check uses the public contract alone, so that it holds for anybody's spout.
-2. Nothing here knows a broker: what has to happen to one is a method of ``Broker``.
+1. Every check uses the public contract alone, so that it holds for every spout.
+2. No check is specific to a broker: what has to happen to one is a method of ``Broker``.
 3. A check fails with an AssertionError that begins with its name.
 
 Source: ours. It is the list of what was seen to lose, repeat or falsely acknowledge messages.

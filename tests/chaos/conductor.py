@@ -25,10 +25,10 @@ from typing import BinaryIO, Final, Self, cast
 from acktree.dead_letters import DeadLetters
 from tests.chaos.account import Account, Evidence, Letter, account_of
 from tests.chaos.effects import RUN, effects_in, read_memory
+from tests.chaos.environment import Disk, Listener, WallClock, unprivileged
 from tests.chaos.message_queue import MessageQueue, State
 from tests.chaos.nature import PROBE
 from tests.chaos.processes import Role, kill_all, processes_of, send
-from tests.chaos.surroundings import Disk, Listener, WallClock, unprivileged
 from tests.chaos.topology import SPOUT_TASKS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -233,7 +233,7 @@ class Conductor:
             raise HungError
 
     def _dump(self, doing: str) -> None:
-        """Let the driver and its JVM say where they stand."""
+        """Let the driver and its JVM print their stacks."""
         assert self._driver is not None, "somebody hangs"
         dumps = self.folder / "logs" / f"{self.story.starts}.dump"
         with dumps.open("a") as file:

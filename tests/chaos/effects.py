@@ -104,7 +104,7 @@ class Memory:
 
 
 def write_memory(folder: Path, task: int, tuples: list[list[int]], by_lane: dict[int, int]) -> None:
-    """Say what one task remembers; whoever says it last is read."""
+    """Write what one task remembers; the last one written is read."""
     new = folder / f"new-{task}-{os.getpid()}"
     new.write_text(json.dumps({"tuples": tuples, "by_lane": by_lane}))
     new.rename(folder / f"task-{task}")

@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS diary (
 
 
 class State(StrEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     READY = "ready"
     DELIVERED = "delivered"

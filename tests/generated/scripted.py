@@ -70,7 +70,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A topology and its messages. Sources stand before those who read them."""
+    """A topology and its messages. Sources come before the bolts that read them."""
 
     seed: int
     profile: Profile

@@ -383,7 +383,7 @@ class Driver:
         return self.inbox.is_drained and self.supervisor._committed == self.progress.batch_id
 
     def what_is_open(self) -> str:
-        """For whoever reads of a run without an end."""
+        """For the report of a run without an end."""
         tasks = {thread.task.component.id: thread.task.open_count for thread in self.threads.by_task.values()}
         return (
             f"queues {self.world.queues}, open at the spouts {tasks}, open at the acker "

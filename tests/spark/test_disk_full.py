@@ -11,7 +11,7 @@ import pytest
 
 from acktree import BasicBolt, Config, KeyValueState, Retry, TopologyBuilder, submit
 from acktree.errors import CheckpointError
-from tests.chaos.surroundings import Disk
+from tests.chaos.environment import Disk
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import FileQueueSpout, NotingIterableSpout
 

@@ -195,7 +195,7 @@ class Broker:
             return None
         self.deliveries += 1
         if self.deliveries in self.drops:
-            self.connection += 1  # whoever has the old one finds it closed
+            self.connection += 1  # a user of the old one finds it closed
         self.check(connection)
         tag, number = self.deliveries, self.ready.popleft()
         self.unacked[tag] = number

@@ -11,9 +11,9 @@ ALL = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error"
 
 
 def test_an_error_reads_as_what_where_and_fix_on_three_lines() -> None:
-    error = AcktreeError("it broke", "set_bolt('a', ...)", "mend it")
-    assert str(error).splitlines() == ["it broke", "  where: set_bolt('a', ...)", "  fix:   mend it"]
-    assert (error.what, error.where, error.fix) == ("it broke", "set_bolt('a', ...)", "mend it")
+    error = AcktreeError("it broke", "set_bolt('a', ...)", "correct it")
+    assert str(error).splitlines() == ["it broke", "  where: set_bolt('a', ...)", "  fix:   correct it"]
+    assert (error.what, error.where, error.fix) == ("it broke", "set_bolt('a', ...)", "correct it")
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

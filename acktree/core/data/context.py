@@ -118,7 +118,7 @@ class TaskContext:
     def register_counter(self, name: str) -> CounterMetric:
         """The counter of this name, made at the first call: a number that only grows.
 
-        A metric belongs to this task. Its value travels with the micro-batch, so it is exact when a task runs
+        A metric belongs to this task. Its value is sent with the micro-batch, so it is exact when a task runs
         again, and goes on after a restart on the same checkpoint. ``stats()["split"].metrics["lines"]`` reads
         it.
 

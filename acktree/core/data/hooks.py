@@ -208,7 +208,7 @@ class WorkerHook:
     """
 
     def start(self, config: Any, context: WorkerContext) -> None:  # noqa: ANN401  # a Config, of a room above
-        """Called first. What it raises is reported, and bolts run all the same.
+        """Called first. What it raises is reported, and bolts run nevertheless.
 
         Args:
             config: The :class:`Config` of the topology, without passwords.

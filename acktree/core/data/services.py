@@ -38,7 +38,7 @@ class TaskServices:
         """Refuse hooks until the task allows them.
 
         Args:
-            instruments: The metrics; None where nobody reads them.
+            instruments: The metrics; None where they are not read.
             resources: What worker hooks have set.
         """
         self.resources = resources
@@ -46,7 +46,7 @@ class TaskServices:
         self.add_hook: Callable[[TaskHook], None] = _refuse_hook
 
     def __reduce__(self) -> tuple[type[TaskServices], tuple[()]]:
-        """A copy belongs to no task: it refuses hooks, and nobody reads its metrics."""
+        """A copy belongs to no task: it refuses hooks, and its metrics are not read."""
         return TaskServices, ()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ such a range need no root ids: :class:`SequenceSums` holds the spout task, the f
 each message; a zero sum adds nothing. Sequence sums of one range are added element by element, without a sort
 and without a table. A message whose sum is zero is done.
 
-Some messages of a range travel as sparse sums (``sparse_sums.py``); other acks (rows of a DataFrame, a few
+Some messages of a range are sent as sparse sums (``sparse_sums.py``); other acks (rows of a DataFrame, a few
 acks of old messages) as pairs of root and sum (``deltas.py``).
 """
 

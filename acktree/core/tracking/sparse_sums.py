@@ -83,7 +83,7 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
 def spread(run_salt: int, sparse_sums: Iterable[SparseSums]) -> tuple[list[SequenceSums], Int64s, Int64s]:
     """Add up sparse sums: as sequence sums where they overlap enough, else as pairs.
 
-    A few messages of a very wide range would be spread over memory that nobody has: they become pairs.
+    A few messages of a very wide range would need more memory than there is: they become pairs.
 
     Returns:
         Sequence sums, and the roots and sums of the others; a root may occur twice.

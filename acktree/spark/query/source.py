@@ -184,7 +184,7 @@ class InboxReader(DataSourceStreamReader):
         return [Slices(part) for part in rows]
 
     def _add_watch(self, rows: list[list[WireRow]], end: int) -> None:
-        """Add what operators want to see, for each level and partition; nothing if they gave no order."""
+        """Add what operators watch, for each level and partition; nothing if they gave no order."""
         entry = newest_watch(self._disk.names(self._folder), end)
         if entry is None:
             return

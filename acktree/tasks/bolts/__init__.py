@@ -1,4 +1,4 @@
 """Bolt tasks: frames in, frames out.
 
-Runs in Python workers, and in ``LocalCluster``. Does not know ``tasks.spouts``, files or Spark.
+Runs in Python workers, and in ``LocalCluster``. Uses neither ``tasks.spouts``, files nor Spark.
 """

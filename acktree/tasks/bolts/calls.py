@@ -4,7 +4,7 @@ Rules of this file
 ------------------
 1. A call changes no account and writes to no outlet. It is recorded with the call, and takes effect when all
    calls of the task have ended: emits first, then acks and fails, in the order of the rows. So what a tuple
-   emits never hangs on another tuple, and a second run makes the same edges whatever ends first.
+   emits never depends on another tuple, and a second run makes the same edges whatever ends first.
 2. A call that is over records nothing any more: what its threads and tasks say later is refused.
 3. What is refused is refused at once, inside user code, by the same checks as in a sequential bolt.
 """

@@ -218,7 +218,7 @@ class HandCollector(_Writer, OutputCollector):
             self._count_failed(tup)
 
     def _count_failed(self, tup: Tuple) -> None:
-        """Count a failed tuple of other rows than those at hand, whose failures are counted together."""
+        """Count a failed tuple of another frame; failures of this frame are counted together."""
         source = f"{tup.component}:{tup.stream}"
         self._outputs.counters.add(self._component.id, self._task, source, "failed", 0 if tup.is_tick else 1)
 

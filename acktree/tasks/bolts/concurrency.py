@@ -114,7 +114,7 @@ class _Calls:
             for worker in self._workers:
                 if worker.running.cancel():
                     host().keep(worker.running)
-        await asyncio.sleep(0)  # what was cancelled lets go of its connections
+        await asyncio.sleep(0)  # what was cancelled closes its connections
 
     async def work(self, worker: _Worker) -> None:
         """Run calls of a worker's queue until none is left, or one was given up."""

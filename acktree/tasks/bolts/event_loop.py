@@ -121,7 +121,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 class _Interrupted(SystemExit):
-    """Raised in a thread whose call nobody waits for any more; ends it without a traceback."""
+    """Raised in a thread whose call is not awaited any more; ends it without a traceback."""
 
 
 class ThreadCall:
@@ -171,7 +171,7 @@ class ThreadCall:
         return not self._is_interrupted
 
     def _set(self, raised: BaseException | None) -> None:
-        if self.result.done():  # cancelled: nobody waits for it any more
+        if self.result.done():  # cancelled: it is not awaited any more
             return
         if raised is None:
             self.result.set_result(None)

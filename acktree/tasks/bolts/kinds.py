@@ -52,7 +52,7 @@ class BasicBoltTask(BoltTask):
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
         mark = self.outputs.monitor.mark
-        # One handle serves all rows for as long as nobody keeps it: to make one for each took half the time.
+        # One handle serves all rows until user code keeps it: to make one for each took half the time.
         tup = rows.handle(0)
         unshared = getrefcount(tup)
         for row in rows.steps():
@@ -63,9 +63,9 @@ class BasicBoltTask(BoltTask):
                 execute(tup, collector)
             except Exception as error:  # noqa: BLE001  # user code
                 self.results.raised(rows, np.array([row]), error)
-            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
-                self.blame(rows, row)
-        self.watch_all(rows)
+            if watches and guard.may_have_changed():  # after a raise too: else the next row would fail for it
+                self.check_changes(rows, row)
+        self.check_all_changes(rows)
         if not self.flushes:
             ack_open(rows)
 
@@ -123,9 +123,9 @@ class HandBoltTask(BoltTask):
                 execute(tup)
             except Exception as error:  # noqa: BLE001  # user code
                 self.results.raised(rows, np.array([row]), error)
-            if watches and guard.may_have_changed():  # after a raise too: its neighbour shall not be blamed
-                self.blame(rows, row)
-        self.watch_all(rows)
+            if watches and guard.may_have_changed():  # after a raise too: else the next row would fail for it
+                self.check_changes(rows, row)
+        self.check_all_changes(rows)
 
     def call_tick(self, rows: InboundRows) -> None:
         self.collector.rows = rows

@@ -24,7 +24,7 @@ from acktree.topology.model import Component
 
 @dataclass(frozen=True)
 class Unfit:
-    """A tuple that was emitted and cannot travel; what it hangs on fails."""
+    """A tuple that was emitted and cannot be encoded; what it is anchored to fails."""
 
     parent: int
     anchors: Sequence[Tuple]
@@ -35,7 +35,7 @@ class Outlet(TupleBuffer):
     """What a bolt emits on one stream while it works on one frame.
 
     Attributes:
-        parents: For each tuple the row of the frame at hand that it is anchored to; -1 for none. It is
+        parents: For each tuple the row of the current frame that it is anchored to; -1 for none. It is
             written last: a tuple without one was not emitted.
         joins: What tuples are anchored to instead: several tuples, or one of another frame; by their number.
     """
@@ -114,7 +114,7 @@ class Outlet(TupleBuffer):
             f"an emit on stream {self.declaration.name!r} was interrupted again while it took back what an "
             "interrupted one had written: which values belong to which tuple is lost",
             f"component {self._component!r}",
-            "mend the timer or signal handler that raises again and again; what was emitted from fails",
+            "correct the timer or signal handler that raises again and again; what was emitted from fails",
         )
 
 
@@ -160,7 +160,7 @@ class Outlets(Streams):
         return outlet
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
-        """All that was emitted since last taken, stream by stream; and what of it cannot travel."""
+        """All that was emitted since last taken, stream by stream; and what of it cannot be encoded."""
         used = (*self._open.values(), *self._direct.values())
         self._open.clear()
         self._direct.clear()

@@ -124,7 +124,7 @@ class Outputs:
             self._emitted.append((component, stream, batch))
 
     def obey(self, order: WatchOrder) -> None:
-        """Take what operators want to see, before anything is executed."""
+        """Take what operators watch, before anything is executed."""
         self.tracer.obey(order)
         self.events.order = order if order.debug else None
 

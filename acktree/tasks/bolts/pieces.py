@@ -1,4 +1,4 @@
-"""What is too large to travel as one: cut by bytes, so that no frame outgrows what carries it.
+"""Cuts what is too large for one frame, by bytes, so that each frame fits into one row.
 
 Arrow has room for 2 GiB in a column, and the JVM for as much in a value, of which it makes copies. Where a
 cut falls follows from the data alone, so a second run cuts alike.
@@ -13,7 +13,7 @@ from typing import Final
 from acktree.tasks.bolts.router import Emission
 
 PIECE_BYTES: Final = 64 << 20
-"""About how many bytes of values travel together; one tuple may have more."""
+"""About how many bytes of values a piece has; one tuple may have more."""
 
 
 def pieces_of(emission: Emission) -> Iterator[Emission]:

@@ -115,7 +115,7 @@ class RowResults:
             reported = BoltError(
                 f"bolt {self._component.id!r} raised in {hook}(): {error_text(error)}",
                 f"task {self._task}",
-                "mend what the exception says; the topology goes on, and the hook is called again",
+                "correct what the exception says; the topology goes on, and the hook is called again",
             )
             reported.__cause__ = error
         if reported is not None:

@@ -154,10 +154,10 @@ class InboundRows:
     def read(self, field: str) -> Sequence[Any]:
         """The values of one field, decoded at the first call; shape (n,)."""
         if field not in self.columns:
-            place = self.fields.index(field)
+            column = self.fields.index(field)
             where = f"tuples of {self.component!r}, stream {self.stream!r}, field {field!r}"
-            values = decoded(self._given[place], where)
-            self.columns |= dict.fromkeys((field, place, place - len(self.fields)), values)
+            values = decoded(self._given[column], where)
+            self.columns |= dict.fromkeys((field, column, column - len(self.fields)), values)
         return self.columns[field]
 
     def values_of(self, row: int) -> tuple[Any, ...]:

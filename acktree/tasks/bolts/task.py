@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. User code is only called here (bolts) and in ``tasks/spouts`` (spouts), and whatever it raises is data: the
-   tuples at hand fail with it, the others go on.
+   tuples being executed fail with it, the others go on.
 2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
 4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
@@ -324,7 +324,7 @@ class BoltTask(ABC):
         return () if self.memory is None else self.memory.moved_tuples()
 
     def _report_forgotten(self, left: Iterable[Left]) -> None:
-        """Report tuples that nobody can ack any more; fail them if the configuration says so."""
+        """Report tuples that can no longer be acked; fail them if the configuration says so."""
         forgotten = [*tracked_among(left)]
         if not forgotten:
             return
@@ -348,13 +348,13 @@ class BoltTask(ABC):
             self.results.fail(rows, np.arange(len(rows.lineage)), error)
         for rows, row in memory.moved_tuples():
             if rows.fate[row] != FAILED:
-                self.results.count(rows, "failed", 1)  # rows at hand are counted together
+                self.results.count(rows, "failed", 1)  # rows of this frame are counted together
             self.results.fail(rows, np.array([row]), error)
         self.results.error(error)
 
     @abstractmethod
     def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        """What was emitted since last asked, and what of it cannot travel."""
+        """What was emitted since last asked, and what of it cannot be encoded."""
 
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
         """Route what was emitted over these rows, then report to the acker what was acked.
@@ -374,14 +374,14 @@ class BoltTask(ABC):
         """
         return self.results.route(*self.emissions(), rows)
 
-    def blame(self, rows: InboundRows, row: int) -> None:
+    def check_changes(self, rows: InboundRows, row: int) -> None:
         """Something that is watched may have changed: if it has, the tuple that did it fails."""
         try:
             self.guard.check()
         except MisuseError as error:
             self.results.raised(rows, np.array([row]), error)
 
-    def watch_all(self, rows: InboundRows) -> None:
+    def check_all_changes(self, rows: InboundRows) -> None:
         """After a frame: the same for what is too large to be looked at each time."""
         error = self.results.raised_by(self.guard.check_all)
         if error is not None:

@@ -97,7 +97,7 @@ class Tracer:
         self._more: Counter[tuple[int, str]] = Counter()
 
     def obey(self, order: WatchOrder) -> None:
-        """Take what operators want to see. Called before anything is watched."""
+        """Take what operators watch. Called before anything is recorded."""
         if self.is_tracking:
             self.rate = order.trace_rate
 
@@ -123,7 +123,7 @@ class Tracer:
     def watch_messages(self, rows: InboundRows, component: str, values: pa.RecordBatch) -> None:
         """Note which messages of a spout are traced, before they are routed; each is the root of its tree."""
         self.watch(rows, component, -1)
-        self._accounts.clear()  # nobody executes them here
+        self._accounts.clear()  # they are not executed here
         if rows.traced is None:
             return
         shown = previews(values, [pair.row for pair in rows.traced.pairs])

@@ -163,7 +163,7 @@ class BoltWatch:
         self._calls.cleanup()
 
     def forget(self, rows: InboundRows) -> None:
-        """A frame is done: let go of its account if all of it was acked, and nothing can fail it any more."""
+        """A frame is done: drop its account if all of it was acked, and nothing can fail it any more."""
         key = id(rows)
         if key in self._rows and not (OPEN in rows.fate or FAILED in rows.fate):
             del self._rows[key], self._reported[key]

@@ -1,4 +1,4 @@
 """Spout tasks: messages out, verdicts in, retries.
 
-Runs in the driver, one thread a task. Does not know ``tasks.bolts``, files or Spark.
+Runs in the driver, one thread a task. Uses neither ``tasks.bolts``, files nor Spark.
 """

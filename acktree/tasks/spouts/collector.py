@@ -1,4 +1,4 @@
-"""The collector that spouts are handed: emitted messages wait here until they are handed over in runs.
+"""The collector of spouts: emitted messages wait here until they are handed over in runs.
 
 An exception from outside may be raised between any two steps, and the spout may catch it and go on: see
 ``runs.py``. What waits is in one list from its first message on, and a run ends when another one, or none, is
@@ -91,7 +91,7 @@ class SpoutCollector(SpoutOutputCollector):
 
     @property
     def is_heavy(self) -> bool:
-        """Whether what waits is so large that it is to be handed over now: only then does the inbox know."""
+        """Whether what waits is to be handed over now for its size: the inbox counts bytes only then."""
         return self._weight >= CHUNK_BYTES
 
     @property
@@ -254,7 +254,7 @@ class SpoutCollector(SpoutOutputCollector):
         """The run for a tuple that may be large: another one, if the two are too much for one chunk.
 
         Raises:
-            MisuseError: It does not fit the stream's types. Here the spout is to blame, and not its run.
+            MisuseError: It does not fit the stream's types. It is the spout's error, not its run's.
         """
         weight = buffer.batch([*values], 1).nbytes
         if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
@@ -299,7 +299,7 @@ class SpoutCollector(SpoutOutputCollector):
             self._unacked += [(stream, message_id) for message_id in listed]
 
     def _has_no_id(self) -> MisuseError:
-        """Without an id nobody hears that the tuple failed: it would be lost in spite of the policy."""
+        """Without an id no failure is delivered: the tuple would be lost in spite of the policy."""
         return MisuseError(
             f"spout {self._component.id!r} has a Retry, and emitted a tuple without a message id: no failure "
             "of it would be noticed, so it could never be tried again",

@@ -104,8 +104,8 @@ class DataFrameTask(SpoutTask):
         ids = durable.loads(chunk.message_ids)
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if not self.recovery.has_tried_again(sequence):
-                place = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
-                self._retries.add(now_ms, place)
+                attempt = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
+                self._retries.add(now_ms, attempt)
         self._chunks.release_unneeded({number})
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
@@ -143,7 +143,7 @@ class DataFrameTask(SpoutTask):
                 self._hooks.fail(failures)
 
     def _to_park(self, verdict_batch: VerdictBatch, policy: Retry, now_ms: int) -> Iterator[_Parked]:
-        """Decide what becomes of failed rows: gives those that wait for their next attempt, one by one."""
+        """Decide failed rows: returns those that wait for their next attempt, one by one."""
         for root, values, failure in _failed_rows(verdict_batch, verdict_batch.payloads):
             if root in self._parked:  # delivered again after a crash, and parked already
                 continue
@@ -154,8 +154,8 @@ class DataFrameTask(SpoutTask):
                 yield _Parked(fate.due_ms, message_id, values, root)
             else:
                 letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
-                place = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
-                self._retries.give_up(place, replace(failure, final=True), root)
+                attempt = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
+                self._retries.give_up(attempt, replace(failure, final=True), root)
                 if len(self._retries.records) >= _AT_ONCE and self._retries.may_record(now_ms):
                     self._given_up.record(now_ms)
 
@@ -182,8 +182,8 @@ class DataFrameTask(SpoutTask):
         number = self._parking.park(chunk)
         self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
-            place = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
-            self._retries.add(one.due_ms, place)
+            attempt = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
+            self._retries.add(one.due_ms, attempt)
         if self._acknowledger is not None:
             self._hooks.call(self._acknowledger.open_batch, [one.message_id for one in parked])
 
@@ -201,12 +201,12 @@ def _ids_in(message_ids: pa.RecordBatch) -> Sequence[object]:
 
 def _values_of(column: pa.Array) -> Sequence[object]:
     values = decoded(column, "the message id")
-    return values if isinstance(values, list) else [_value(column, place) for place in range(len(column))]
+    return values if isinstance(values, list) else [_value(column, row) for row in range(len(column))]
 
 
-def _value(column: pa.Array, place: int) -> object:
+def _value(column: pa.Array, row: int) -> object:
     """A value of a column of which Python cannot represent some: never an object of the engine's own."""
-    cell = column.slice(place, 1)
+    cell = column.slice(row, 1)
     try:
         return decoded(cell, "the message id")[0]
     except MisuseError:  # a date beyond the year 9999: Arrow's own words name the row as well

@@ -39,21 +39,21 @@ class GivenUp:
         """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
         parts = self._parts
         letters = self._retries.take_records(parts.component.id, parts.task, now_ms, parts.host.inbox.read)
-        if parts.spout.own_dead_letters:  # but for what is a letter of ours already
+        if parts.spout.own_dead_letters:  # except messages that are letters of ours already
             letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
         try:
             if letters:
                 parts.host.record(letters)
         except DeadLetterLimitError as reached:
-            # The topology stops, and these shall be there when it comes again; but a letter stays dead.
+            # The topology stops. Its next run tries these again, except those that are recorded.
             self._retries.requeue(now_ms, reached.recorded)
-        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and somebody must know
+        except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and it is reported
             parts.reporter.error(error)
             self._retries.record_later(now_ms)
             return
         given_up = self._retries.records
         chunks = self._retries.record()
-        self.mark_settled([place.message_id for place, _, _ in given_up], now_ms)
+        self.mark_settled([attempt.message_id for attempt, _, _ in given_up], now_ms)
         failures = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
         if failures:
             parts.hooks.fail(failures)
@@ -67,10 +67,10 @@ class GivenUp:
             self._parts.recovery.letters.difference_update(letters)
             self._parts.reporter.call(self._parts.host.mark_settled, letters, now_ms)
 
-    def spend(self, now_ms: int, place: Attempt, failure: Failure) -> None:
+    def spend(self, now_ms: int, attempt: Attempt, failure: Failure) -> None:
         """Give up a message whose attempts ended, one after the other, with their driver or connection."""
         sequence = np.array([self._hand_over.sequences(1)], dtype=np.int64)
         for what in ("emitted", "failed"):
-            self._parts.reporter.count(place.stream, what, 1)
-        place = replace(place, first_emitted_ms=now_ms)
-        self._retries.give_up(place, failure, int(self._parts.recovery.roots_of(sequence)[0]))
+            self._parts.reporter.count(attempt.stream, what, 1)
+        attempt = replace(attempt, first_emitted_ms=now_ms)
+        self._retries.give_up(attempt, failure, int(self._parts.recovery.roots_of(sequence)[0]))

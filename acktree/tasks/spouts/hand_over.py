@@ -72,13 +72,13 @@ class HandOver:
         for stream, attempts in due.items():
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
-            # All or none: what is let go of below may hold messages of each.
+            # All or none: the chunks that are released below may hold messages of each.
             number = self._host.inbox.append(chunks)
-            earlier = {place.chunk for place in attempts}
+            earlier = {attempt.chunk for attempt in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
                 self._open(number + offset, chunk, part.message_ids, {})
                 if not self._spout.redelivers:
-                    self._chunks.must_outlive(number + offset, {place.chunk for place in part.attempts})
+                    self._chunks.must_outlive(number + offset, {attempt.chunk for attempt in part.attempts})
             self._chunks.release_unneeded(earlier)
             self._show(chunks)
         return bool(due)
@@ -95,9 +95,9 @@ class HandOver:
         attempts = part.attempts
         return Chunk(
             self._component.id, self._task, stream, True, self.sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
-            np.array([place.attempt + 1 for place in attempts], dtype=np.int32), part.targets,
-            first_emitted_ms=np.array([place.first_emitted_ms for place in attempts], dtype=np.int64),
-            retry_of=np.array([place.sequence for place in attempts], dtype=np.int64),
+            np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32), part.targets,
+            first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
+            retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
             message_ids=b"" if self._spout.redelivers else durable.dumps(part.message_ids),
         )  # fmt: skip
 

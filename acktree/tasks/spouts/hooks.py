@@ -1,4 +1,4 @@
-"""Calls of a spout's hooks, and what becomes of what they raise.
+"""Calls a spout's hooks, and handles what they raise.
 
 Rules of this file
 ------------------
@@ -184,13 +184,13 @@ class Hooks:
     def _one_by_one(self, call: _Verdicts, hook: Callable[..., None]) -> None:
         """Deliver one by one; after a ConnectorError ``call`` holds what is left."""
         raised: list[Exception] = []
-        for place, item in enumerate(call.items):
+        for index, item in enumerate(call.items):
             if self._losses and any(is_lost(call.id_of(item)) for is_lost in self._losses):
                 continue
             try:
                 hook(item)
             except ConnectorError:
-                call.items = call.items[place:]
+                call.items = call.items[index:]
                 if raised:
                     self._report(_together(raised))
                 raise

@@ -13,7 +13,7 @@ from acktree.core.tracking.attempts import number_of
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.chunk_dependencies import ChunkDependencies
 from acktree.tasks.spouts.host import Inbox
-from acktree.tasks.spouts.retries import Attempt, places_of
+from acktree.tasks.spouts.retries import Attempt, attempts_in
 
 
 class OpenChunks:
@@ -61,7 +61,7 @@ class OpenChunks:
 
     def attempts_of(self, closed: Closed) -> Iterator[Attempt]:
         """The finished attempt of each closed message."""
-        return places_of(closed, self.stream_of(closed.chunk))
+        return attempts_in(closed, self.stream_of(closed.chunk))
 
     def close_through(self, last: int) -> Iterator[Closed]:
         """Close all open messages in the chunks up to and including ``last``, in ascending order."""

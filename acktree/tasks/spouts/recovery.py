@@ -113,14 +113,14 @@ class Recovery:
             but: Roots to leave out.
         """
         roots = self.roots_of(closed.sequences).tolist()
-        for place, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
-            if self.has_tried_again(place.sequence):
+        for attempt, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
+            if self.has_tried_again(attempt.sequence):
                 continue
             if root in but:
-                self.letters.difference_update(redriven_ids([place.message_id]))
+                self.letters.difference_update(redriven_ids([attempt.message_id]))
                 continue
-            mine = replace(failure, attempt=place.attempt)
-            self._retries.decide(place, mine, root, now_ms, is_over=self.is_dead_letter(root))
+            mine = replace(failure, attempt=attempt.attempt)
+            self._retries.decide(attempt, mine, root, now_ms, is_over=self.is_dead_letter(root))
 
     def run_again(self, lost_through: int, now_ms: int) -> None:
         """Emit open messages that the acker does not know again, with the same attempt number.
@@ -132,9 +132,9 @@ class Recovery:
             now_ms: The driver's clock.
         """
         for closed in self._chunks.close_through(lost_through):
-            for place in self._chunks.attempts_of(closed):
-                if not self.has_tried_again(place.sequence):
-                    self._retries.add(now_ms, replace(place, attempt=place.attempt - 1))
+            for attempt in self._chunks.attempts_of(closed):
+                if not self.has_tried_again(attempt.sequence):
+                    self._retries.add(now_ms, replace(attempt, attempt=attempt.attempt - 1))
 
     def has_tried_again(self, sequence: int) -> bool:
         """Whether the earlier run emitted the next attempt of a message."""

@@ -1,4 +1,4 @@
-"""Messages between two attempts, and those for which there will be none."""
+"""Messages that wait for their next attempt, and those that were given up."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Payloads:
     @property
     def message_ids(self) -> list[object]:
         """The message id of each."""
-        return [place.message_id for place in self.attempts]
+        return [attempt.message_id for attempt in self.attempts]
 
 
 class Retries:
@@ -114,62 +114,62 @@ class Retries:
         return bool(self.records)
 
     def look_at_clock(self, now_ms: int) -> None:
-        """Before anything is added by it: with a clock that was set back, nobody waits until it caught up."""
+        """Called before anything is added: a clock that was set back makes no retry wait longer."""
         if now_ms < self._clock_ms:
             back_ms = self._clock_ms - now_ms
-            self._waiting = [(due_ms - back_ms, made, place) for due_ms, made, place in self._waiting]
+            self._waiting = [(due_ms - back_ms, made, attempt) for due_ms, made, attempt in self._waiting]
         self._clock_ms = now_ms
 
-    def add(self, due_ms: int, place: Attempt) -> None:
+    def add(self, due_ms: int, attempt: Attempt) -> None:
         """Let a message wait until it is due."""
         self._made += 1  # equal due times keep the order of the data, and attempts are never compared
-        heapq.heappush(self._waiting, (due_ms, self._made, place))
-        if place.letter is None:
-            self._needed[place.chunk] += 1
+        heapq.heappush(self._waiting, (due_ms, self._made, attempt))
+        if attempt.letter is None:
+            self._needed[attempt.chunk] += 1
 
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
         message_id = Redriven(letter.letter_id)
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
-    def decide(self, place: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
+    def decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
         """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
 
         Without a policy only what was redriven is kept: its source got its verdict already.
         """
-        if self.policy is None and not isinstance(place.message_id, Redriven):
+        if self.policy is None and not isinstance(attempt.message_id, Redriven):
             return
         fate = None
         if self.policy is not None and not is_over:
-            fate = self.policy.decide(failure, root, place.first_emitted_ms, now_ms)
+            fate = self.policy.decide(failure, root, attempt.first_emitted_ms, now_ms)
         if isinstance(fate, RetryAt):
-            self.add(fate.due_ms, place)
+            self.add(fate.due_ms, attempt)
         else:
-            self.give_up(place, replace(failure, final=True), root)
+            self.give_up(attempt, replace(failure, final=True), root)
 
-    def give_up(self, place: Attempt, failure: Failure, root: int) -> None:
+    def give_up(self, attempt: Attempt, failure: Failure, root: int) -> None:
         """Give a message up: no further attempt follows."""
-        self.records.append((place, failure, root))
-        self._needed[place.chunk] += 1
+        self.records.append((attempt, failure, root))
+        self._needed[attempt.chunk] += 1
 
     def take_records(
         self, component: str, task: int, now_ms: int, read: Callable[[int], Chunk]
     ) -> list[GivenUpRecord]:
         """What waits to be recorded, in the order of the data; each chunk is read once."""
-        chunks = {place.chunk for place, _, _ in self.records} - {NO_CHUNK}
+        chunks = {attempt.chunk for attempt, _, _ in self.records} - {NO_CHUNK}
         given = {number: read(number) for number in sorted(chunks)}
         found = []
-        for place, failure, root in sorted(self.records, key=lambda record: record[0].chunk):
-            row, target = payload_of(place, given.get(place.chunk))
-            found.append(GivenUpRecord(component, task, place, failure, root, row, target, now_ms))
+        for attempt, failure, root in sorted(self.records, key=lambda record: record[0].chunk):
+            row, target = payload_of(attempt, given.get(attempt.chunk))
+            found.append(GivenUpRecord(component, task, attempt, failure, root, row, target, now_ms))
         return found
 
     def requeue(self, now_ms: int, but: frozenset[int]) -> None:
         """What was given up is not recorded: it is due now, as a first attempt; but not these roots."""
-        for place, _, root in self.records:
+        for attempt, _, root in self.records:
             if root not in but:
-                self.add(now_ms, replace(place, attempt=0))
-                self._forget(place.chunk)
+                self.add(now_ms, replace(attempt, attempt=0))
+                self._forget(attempt.chunk)
         self.records = [record for record in self.records if record[2] in but]
 
     def may_record(self, now_ms: int) -> bool:
@@ -183,11 +183,11 @@ class Retries:
         self._record_again_ms = now_ms + self._record_pause_ms
 
     def record(self) -> set[int]:
-        """What was given up is a dead letter now; returns the chunks it lay in."""
+        """What was given up is a dead letter now; returns its chunks."""
         self._record_pause_ms = self._record_again_ms = 0
-        chunks = {place.chunk for place, _, _ in self.records}
-        for place, _, _ in self.records:
-            self._forget(place.chunk)
+        chunks = {attempt.chunk for attempt, _, _ in self.records}
+        for attempt, _, _ in self.records:
+            self._forget(attempt.chunk)
         self.records = []
         return chunks
 
@@ -195,44 +195,44 @@ class Retries:
         """Take out what is due, by stream."""
         due: dict[str, list[Attempt]] = {}
         while self._waiting and self._waiting[0][0] <= now_ms:
-            place = heapq.heappop(self._waiting)[2]
-            due.setdefault(place.stream, []).append(place)
-            if place.letter is None:
-                self._forget(place.chunk)
+            attempt = heapq.heappop(self._waiting)[2]
+            due.setdefault(attempt.stream, []).append(attempt)
+            if attempt.letter is None:
+                self._forget(attempt.chunk)
         return due
 
     def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
-        chunks = {place.chunk: read(place.chunk) for place in attempts if place.letter is None}
-        carried = ((place, *payload_of(place, chunks.get(place.chunk))) for place in attempts)
+        chunks = {attempt.chunk: read(attempt.chunk) for attempt in attempts if attempt.letter is None}
+        carried = ((attempt, *payload_of(attempt, chunks.get(attempt.chunk))) for attempt in attempts)
         for part in in_parts(carried, lambda each: each[1].nbytes):
             yield from _in_few(part)
 
     def lose(self, is_lost: Callable[[object], bool]) -> set[int]:
         """Take out the messages whose ids a function names; returns the chunks that they lay in."""
-        waiting = [place for _, _, place in self._waiting if is_lost(place.message_id)]
-        gone = [place for place in waiting if place.letter is None]
-        gone += [place for place, _, _ in self.records if is_lost(place.message_id)]
+        waiting = [attempt for _, _, attempt in self._waiting if is_lost(attempt.message_id)]
+        gone = [attempt for attempt in waiting if attempt.letter is None]
+        gone += [attempt for attempt, _, _ in self.records if is_lost(attempt.message_id)]
         self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]
         heapq.heapify(self._waiting)
         self.records = [each for each in self.records if not is_lost(each[0].message_id)]
-        for place in gone:
-            self._forget(place.chunk)
-        return {place.chunk for place in gone} - {NO_CHUNK}
+        for attempt in gone:
+            self._forget(attempt.chunk)
+        return {attempt.chunk for attempt in gone} - {NO_CHUNK}
 
     def emitted_by(self, moment_ms: int) -> Iterator[object]:
         """The ids of what waits and was first emitted at a moment or before it."""
-        for place in (*(each[2] for each in self._waiting), *(each[0] for each in self.records)):
-            if place.first_emitted_ms <= moment_ms:
-                yield place.message_id
+        for attempt in (*(each[2] for each in self._waiting), *(each[0] for each in self.records)):
+            if attempt.first_emitted_ms <= moment_ms:
+                yield attempt.message_id
 
     def oldest(self, most: int) -> list[Attempt]:
         """The oldest failed attempts that wait for the next one, at most ``most``."""
         waiting = (each[2] for each in tuple(self._waiting))
-        return heapq.nsmallest(most, waiting, key=lambda place: place.first_emitted_ms)
+        return heapq.nsmallest(most, waiting, key=lambda attempt: attempt.first_emitted_ms)
 
     def needs(self, chunk: int) -> bool:
-        """Whether a payload in this chunk may be wanted again."""
+        """Whether a payload in this chunk may be read again."""
         return self._needed[chunk] > 0
 
     def due_ms(self) -> int | None:
@@ -242,8 +242,8 @@ class Retries:
 
     def oldest_ms(self) -> int | None:
         """When the oldest message that waits was first emitted."""
-        places = [place for _, _, place in self._waiting] + [place for place, _, _ in self.records]
-        return min((place.first_emitted_ms for place in places), default=None)
+        attempts = [attempt for _, _, attempt in self._waiting] + [attempt for attempt, _, _ in self.records]
+        return min((attempt.first_emitted_ms for attempt in attempts), default=None)
 
     def _forget(self, chunk: int) -> None:
         self._needed[chunk] -= 1
@@ -251,7 +251,7 @@ class Retries:
             del self._needed[chunk]
 
 
-def places_of(closed: Closed, stream: str) -> Iterator[Attempt]:
+def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
     """Each of these messages as the attempt that is over, with where its payload lies."""
     columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
     each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
@@ -268,16 +268,16 @@ def redriven_ids(message_ids: Iterable[object]) -> list[int]:
     ]
 
 
-def payload_of(place: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int | None]:
+def payload_of(attempt: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, int | None]:
     """The row that an attempt emitted, and the task it was for if that was named."""
-    if place.letter is not None:
-        return place.letter.values, place.letter.target
+    if attempt.letter is not None:
+        return attempt.letter.values, attempt.letter.target
     if chunk is None:
         raise ProtocolError(
-            f"chunk {place.chunk} was not read", "tasks/spouts/retries.py", "please report it"
+            f"chunk {attempt.chunk} was not read", "tasks/spouts/retries.py", "please report it"
         )
-    target = None if chunk.tasks is None else int(chunk.tasks[place.row])
-    return alone(chunk.values, place.row), target
+    target = None if chunk.tasks is None else int(chunk.tasks[attempt.row])
+    return alone(chunk.values, attempt.row), target
 
 
 def _in_few(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> list[Payloads]:
@@ -293,7 +293,7 @@ def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) ->
     # A stream that is read directly takes nothing else: all of them have a target, or none has.
     targets = [target for _, _, target in part if target is not None]
     named = np.array(targets, dtype=np.int32) if targets else None
-    return Payloads([place for place, _, _ in part], concat_rows([row for _, row, _ in part]), named)
+    return Payloads([attempt for attempt, _, _ in part], concat_rows([row for _, row, _ in part]), named)
 
 
 def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:

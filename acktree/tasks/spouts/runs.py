@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class UnfitMessage:
-    """A message that was emitted and cannot travel; ``message_id`` is None where nothing tracks it."""
+    """A message that was emitted and cannot be encoded; ``message_id`` is None where nothing tracks it."""
 
     stream: str
     message_id: object
@@ -82,7 +82,7 @@ class Run:
         if isinstance(ids, np.ndarray):
             ids = ids[which]
         elif len(ids):
-            ids = [ids[place] for place in np.flatnonzero(which).tolist()]
+            ids = [ids[row] for row in np.flatnonzero(which).tolist()]
         return replace(
             self,
             values=self.values.filter(pa.array(which)),
@@ -213,7 +213,7 @@ class RunBuffer(TupleBuffer):
                 f"an emit on stream {name!r} was interrupted again while it took back what "
                 "an interrupted one had written: which values belong to which message is lost",
                 f"spout {self._component!r}",
-                "mend the timer or signal handler that raises again and again, and submit the topology again",
+                "correct the timer or signal handler that raises repeatedly, and submit the topology again",
             )
         if not count:
             return

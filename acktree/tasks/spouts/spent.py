@@ -26,22 +26,20 @@ def without_spent(
             left.append(run)
             continue
         is_spent = number_of(run.attempts) > max_attempts
-        for place in np.flatnonzero(is_spent).tolist():
-            give_up(_attempt_of(run, place), _failure(number_of(int(run.attempts[place])), max_attempts))
+        for row in np.flatnonzero(is_spent).tolist():
+            give_up(_attempt_of(run, row), _failure(number_of(int(run.attempts[row])), max_attempts))
         if not is_spent.all():
             left.append(run.those(~is_spent))
     return left
 
 
-def _attempt_of(run: Run, place: int) -> Attempt:
+def _attempt_of(run: Run, row: int) -> Attempt:
     assert run.attempts is not None, "only a run that has attempts is asked"
-    message_id = run.message_ids[place]
+    message_id = run.message_ids[row]
     message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
-    target = None if run.tasks is None else int(run.tasks[place])
-    letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(place, 1), target)
-    return Attempt(
-        message_id, NO_CHUNK, 0, -1, number_of(int(run.attempts[place])) - 1, 0, run.stream, letter
-    )
+    target = None if run.tasks is None else int(run.tasks[row])
+    letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
+    return Attempt(message_id, NO_CHUNK, 0, -1, number_of(int(run.attempts[row])) - 1, 0, run.stream, letter)
 
 
 def _failure(attempt: int, max_attempts: int) -> Failure:

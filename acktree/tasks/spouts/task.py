@@ -260,7 +260,7 @@ class SpoutTask:
                 raise
             except Exception as error:
                 what = f"spout {self.component.id!r} could not be opened: {type(error).__name__}: {error}"
-                fix = "mend what the exception says and submit again; nothing was emitted"
+                fix = "correct what the exception says and submit again; nothing was emitted"
                 raise SpoutError(what, f"task {self.task}, open()", fix) from error
         return self.is_open
 

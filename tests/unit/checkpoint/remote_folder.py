@@ -77,4 +77,4 @@ class Unreachable(RemoteFolder):
     def _count(self, when: str, name: str) -> None:
         self.left -= 1
         if self.left < 0:
-            raise CheckpointError(f"no answer {when} {name}", self.url, "mend the test")
+            raise CheckpointError(f"no answer {when} {name}", self.url, "correct the test")

@@ -56,7 +56,7 @@ def test_another_error_stays_as_it_is(tmp_path: Path, error: BaseException) -> N
 
 
 def test_an_error_of_acktree_is_unchanged_although_it_names_a_system_error(tmp_path: Path) -> None:
-    error = SpoutError("open() raised OSError: No space left on device", "open()", "mend it")
+    error = SpoutError("open() raised OSError: No space left on device", "open()", "correct it")
     assert full_disk.explained(error, tmp_path) is error
 
 

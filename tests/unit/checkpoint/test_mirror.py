@@ -31,7 +31,7 @@ from tests.unit.checkpoint.test_crash_windows import COUNT, RETRY, check
 
 
 class OnAnotherMachine(Mirror):
-    """Its driver dies without a word: nothing is swept, the lease stands, nobody sees the folder again."""
+    """Its driver dies at once: nothing is cleaned up, the lease is kept, the folder is not used again."""
 
     def close(self) -> None:
         if not self._is_closed:
@@ -230,7 +230,7 @@ def test_a_copy_that_was_not_fetched_completely_is_deleted_and_blocks_no_other_d
     def fails(name: str, file: Path) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise CheckpointError("no answer", remote.url, "mend the test")
+            raise CheckpointError("no answer", remote.url, "correct the test")
         get(name, file)
 
     monkeypatch.setattr(remote, "get", fails)

@@ -156,7 +156,7 @@ def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_sessio
      ("local[2,1]", "local[2,4]"),
      ("local[2,4]", None), ("spark://x:7077", None), ("local-cluster[1,1,512]", None)],
 )  # fmt: skip
-def test_a_local_session_without_retries_is_named_with_the_mend(master: str, mend: str | None) -> None:
+def test_a_local_session_without_retries_is_named_with_the_fix(master: str, mend: str | None) -> None:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
     hint = no_retries_hint(session)
     assert hint is None if mend is None else f"master('{mend}')" in str(hint)

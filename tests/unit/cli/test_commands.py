@@ -216,7 +216,7 @@ def test_a_signal_ends_a_command_with_its_code(running, number, code):
         assert child.wait(30) == code
 
 
-def test_a_doctor_names_what_is_wrong_and_its_mend(running, capsys, tmp_path, monkeypatch):
+def test_a_doctor_names_what_is_wrong_and_its_fix(running, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     (tmp_path / "cp").chmod(0o755)
     assert main(["doctor", str(tmp_path / "cp"), "--json"]) == 1

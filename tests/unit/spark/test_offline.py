@@ -200,10 +200,10 @@ def test_memory_whose_file_is_gone_is_not_forgotten_in_silence(tmp_path: Path) -
 REFUSED = [
     (lambda folder: rebalance(folder / "typo"), "there is no checkpoint"),
     (lambda folder: reset_state(folder, component="cuont"), r"knows no component 'cuont'\n.*\n.*'count'"),
-    (lambda folder: reset_state(folder, component="numbers"), "spout 'numbers' is no bolt that remembers"),
+    (lambda folder: reset_state(folder, component="numbers"), "spout 'numbers' is not a stateful bolt"),
     (
         lambda folder: rebalance(folder, component="show", parallelism=3),
-        "bolt 'show' is no bolt that remembers",
+        "bolt 'show' is not a stateful bolt",
     ),
     (lambda folder: rebalance(folder, component="count"), "a component and its parallelism go together"),
     (lambda folder: rebalance(folder, parallelism=3), "a component and its parallelism go together"),

@@ -99,7 +99,7 @@ class Good(Spout):
         self.epoch = self.queue.connect()
 
     def mend(self):
-        return "mend the password"
+        return "correct the password"
 
     def next_tuple(self):
         if self.epoch is None:

@@ -91,7 +91,7 @@ def test_spark_main_and_deleted_modules_are_never_sent(beside: Path) -> None:
 
 
 class Touchy:
-    """Something that stands in ``sys.modules`` and is no module."""
+    """An entry of ``sys.modules`` that is no module."""
 
     @property
     def __file__(self) -> str:

@@ -28,7 +28,7 @@ class Colour(enum.Enum):
 
 
 def refused(failure, name):
-    """Whether a failure is the misuse of this attribute, with the mend."""
+    """Whether a failure is the misuse of this attribute, with the fix."""
     return (
         failure.cause is FailureCause.MISUSE
         and f"changed its attribute {name!r}, which it does not remember" in failure.reason

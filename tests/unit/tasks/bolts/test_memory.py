@@ -147,7 +147,7 @@ def test_a_micro_batch_that_changes_nothing_writes_nothing():
 
 
 class TalliesInItsClass(BasicBolt):
-    """Its first value stands in the class, and not in prepare."""
+    """Its first value is set in the class, and not in prepare."""
 
     outputs = ["value"]
     remembers = ["tally", "state"]

@@ -172,7 +172,7 @@ def test_what_is_tried_again_comes_in_chunks_of_limited_weight_and_is_let_go_of_
     assert harness.inbox.released == [0]
     assert harness.task.open_count == 8
     harness.verdict(acked=range(8, 16))
-    assert sorted(call[:2] for call in harness.spout.expected()) == [("ack", n) for n in range(8)]
+    assert sorted(call[:2] for call in harness.spout.delivered()) == [("ack", n) for n in range(8)]
     assert harness.task.is_idle
 
 

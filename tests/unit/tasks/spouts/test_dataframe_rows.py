@@ -244,7 +244,7 @@ def test_failed_rows_are_parked_and_recorded_in_parts_however_many_fail_at_once(
 @pytest.mark.parametrize("message_id", ["key", None])
 def test_a_row_that_is_one_dead_letter_too_many_is_kept_in_the_inbox_as_a_first_attempt(message_id):
     line = Line(CallsByHand(judges), Retry(max_attempts=1), message_id=message_id)
-    line.refusal = DeadLetterLimitError("too many", "here", "mend it")
+    line.refusal = DeadLetterLimitError("too many", "here", "correct it")
     line.feed(0, 1, 3, 4)
     assert (line.letters, line.task.is_durable, line.task.open_count) == ([], True, 2)
     number = max(line.inbox.chunks)
@@ -262,7 +262,7 @@ def test_of_rows_that_the_limit_refuses_a_dead_letter_is_delivered_and_only_the_
 
     def refuse(records):
         roots.extend(record.root for record in records)
-        raise DeadLetterLimitError("too many", "here", "mend it", recorded=frozenset(roots[:1]))
+        raise DeadLetterLimitError("too many", "here", "correct it", recorded=frozenset(roots[:1]))
 
     replace_in_host(line.task, record=refuse)
     noted = []

@@ -51,7 +51,7 @@ def test_a_clock_that_is_set_back_does_not_make_a_pause_longer():
 
 
 def test_a_spout_that_cannot_go_on_stops_with_its_error():
-    stop = SpoutError("broken", "the queue", "mend it", can_go_on=False)
+    stop = SpoutError("broken", "the queue", "correct it", can_go_on=False)
     harness = Harness(Source(raises(stop)))
     with pytest.raises(SpoutError) as caught:
         harness.run()

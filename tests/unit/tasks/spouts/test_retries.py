@@ -112,7 +112,7 @@ def test_of_what_the_limit_refuses_letters_are_delivered_and_only_the_others_tri
     harness.run()
     letter, *_ = root_ids(harness.plan.run_salt, harness.number, np.array([1])).tolist()
     harness.broken_store = DeadLetterLimitError(
-        "too many", "here", "mend it", recorded=frozenset({letter, 77})
+        "too many", "here", "correct it", recorded=frozenset({letter, 77})
     )
     assert harness.verdict(failed=[0, 1, 2]) == [[("x",), ("z",)]]
     assert harness.spout.delivered() == [("fail", "b", "ValueError: broken", 1, True)]
@@ -129,7 +129,9 @@ def test_a_letter_that_the_limit_refuses_lets_go_of_its_chunk_only_with_its_neig
     harness = Harness(Source(emits(("x", "a"), ("y", "b"))), Retry(max_attempts=1))
     harness.run()
     letter, *_ = root_ids(harness.plan.run_salt, harness.number, np.array([0])).tolist()
-    harness.broken_store = DeadLetterLimitError("too many", "here", "mend it", recorded=frozenset({letter}))
+    harness.broken_store = DeadLetterLimitError(
+        "too many", "here", "correct it", recorded=frozenset({letter})
+    )
     harness.verdict(failed=[0])
     assert (harness.inbox.released, harness.task.open_count) == ([], 1)
     harness.verdict(acked=[1])

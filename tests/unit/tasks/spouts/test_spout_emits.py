@@ -158,8 +158,10 @@ def test_the_ids_of_a_batch_may_come_in_any_form_and_are_delivered_as_python_val
     assert harness.run() == [[("x",), ("y",)]]
     if ackers:
         harness.verdict(acked=[0, 1])
-    assert harness.spout.wanted() == [("ack", one) for one in wanted]
-    assert all(type(call[1]) is type(one) for call, one in zip(harness.spout.wanted(), wanted, strict=True))
+    assert harness.spout.delivered() == [("ack", one) for one in wanted]
+    assert all(
+        type(call[1]) is type(one) for call, one in zip(harness.spout.delivered(), wanted, strict=True)
+    )
 
 
 def test_a_batch_without_rows_is_nothing():

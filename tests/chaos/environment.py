@@ -1,4 +1,4 @@
-"""What a driver lives on and can lose: its disk, its clock, and somebody who reads what it prints."""
+"""The environment of a driver, parts of which can fail: its disk, its clock, the reader of its output."""
 
 from __future__ import annotations
 
@@ -118,5 +118,5 @@ def _run(command: list[str]) -> int:
 
 
 def _no_pipes(folder: str, names: list[str]) -> set[str]:
-    """Named pipes are not copied: whoever opens one waits."""
+    """Named pipes are not copied: to open one blocks."""
     return {name for name in names if (Path(folder) / name).is_fifo()}
