@@ -143,7 +143,7 @@ def test_effects_are_read_as_they_are_written_and_a_torn_line_later(tmp_path) ->
 
 
 def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
-    made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}}
+    made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}, "load_after": 0.5}
     kills = Result(account_of(CLEAN), 3, "", []).to_json() | {"kills": 2, "server_kills": 1}
     letters = Letters(Moment.WAITS, rejects=True, theirs=2, numbers=Counter([7])).to_json()
     leases = Found(messages=40, connections=(2, 2), core_share=0.005, attempts=Counter([1])).to_json()
@@ -155,5 +155,5 @@ def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
         results.keep("brokers", {"variant": variant, **made, **found}, tmp_path)
     page = broker_tables.tables(tmp_path)
     assert "| 2 / 1 | 2 | 3 lost | none | 0 | 1 | 2026-11-21, abc |" in page
-    assert "| 40 | 0 | 0 | 2 of 2 | 0.50% |" in page
+    assert "| 40 | 0 | 0 | 2 of 2 | 0.50% | 0.5 |" in page
     assert f'given_up="reject"` | {Moment.WAITS} | 0 | 2 |' in page
