@@ -36,7 +36,7 @@ _AFTER_AN_EFFECT: Final = 0.7
 _END_SECS: Final = 90
 _OUTLIVE_SECS: Final = 60
 """So long the JVM of a driver that has ended may take to end."""
-PATIENCE_SECS: Final = 180
+PATIENCE_SECS: Final = 600
 """Everything that was put must have its effects within this time after a kill."""
 
 
