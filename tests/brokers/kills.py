@@ -291,11 +291,13 @@ class Conductor:
                 return left
             time.sleep(_LOOK_SECS)
 
-    def evidence(self, letters: int) -> Evidence:
+    def evidence(self, letters: int, *, is_over: bool) -> Evidence:
         """All that was seen."""
         producer = self.producer
         effects: list[Effect] = list(effects_in(self.folder / "effects"))
-        return Evidence(producer.put, producer.unsure, effects, self.kills, self.looks, letters)
+        return Evidence(
+            producer.put, producer.unsure, effects, self.kills, self.looks, letters, is_over=is_over
+        )
 
     def keep(self, evidence: Evidence) -> None:
         """Write what the account needs beside the effects, for a run that is not clean."""
@@ -358,7 +360,7 @@ def perform(
             stuck, letters = conductor.end()
         except StuckError as error:
             stuck = str(error)
-    evidence = conductor.evidence(letters)
+    evidence = conductor.evidence(letters, is_over=not stuck)
     account = account_of(evidence)
     result = Result(account, conductor.drivers, stuck, conductor.story)
     if not result.is_clean:

@@ -62,6 +62,12 @@ def test_a_message_that_is_still_in_the_queue_is_lost_and_not_acked() -> None:
     assert found(evidence) == {"lost": 1, "left in the queue": 1}
 
 
+def test_what_a_run_that_was_given_up_left_undone_is_not_lost_but_its_early_acks_are_found() -> None:
+    evidence = replace(CLEAN, effects=effects(1, 1.0), looks=[look(9.0, 2)], is_over=False)
+    assert found(evidence) == {}
+    assert found(replace(evidence, looks=[look(9.0)])) == {"acked without effects": 1}
+
+
 def test_a_message_that_is_acked_before_its_effects_is_found_though_it_has_them_later() -> None:
     kills = [Kill(DRIVER, 1.5)]
     late = [*effects(1, 1.0), *effects(2, 3.0, run=2, batch=2)]
