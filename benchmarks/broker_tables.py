@@ -54,10 +54,19 @@ def leases(folder: Path | None = None) -> str:
         kept = line["connections"]
         connections = f"{kept[1]} of {kept[0]}" if kept else "holds none"
         counts = [f"{line[key]:,}" for key in ("messages", "lost", "twice")]
-        rows.append((_spout(line), *counts, connections, f"{line['core_share']:.2%}", when(line)))
+        rows.append(
+            (
+                _spout(line),
+                *counts,
+                connections,
+                f"{line['core_share']:.2%}",
+                f"{line['load_after']:g}",
+                when(line),
+            )
+        )
     head = (
         "spout", "messages", "lost", "delivered twice", "connections kept", "at rest, of a core",
-        "when, commit",
+        "load of the machine", "when, commit",
     )  # fmt: skip
     return table(head, rows)
 

@@ -60,6 +60,7 @@ class Evidence:
         unsure: When each other was given to the queue: it may have it or not.
         looks: After each kill of a driver, and one at the end.
         letters: How many dead letters there are. No message of these runs fails.
+        is_over: Whether the last driver had the time to finish: without it nothing counts as lost.
     """
 
     put: Mapping[int, float]
@@ -68,6 +69,7 @@ class Evidence:
     kills: Sequence[Kill]
     looks: Sequence[Look]
     letters: int = 0
+    is_over: bool = True
 
 
 @dataclass
@@ -109,13 +111,13 @@ def account_of(seen: Evidence) -> Account:
         effects.sort(key=lambda each: each.at)
     done = _done_at(by_part)
     for number in seen.put:
-        if number not in done:
+        if number not in done and seen.is_over:
             account.findings["lost"].append(f"message {number} has not all of its effects")
     if seen.letters:
         account.findings["given up"].append(f"{seen.letters} dead letters")
     for look in seen.looks:
         _check_acks(account, seen.put, done, look)
-    if seen.looks and seen.looks[-1].count:
+    if seen.looks and seen.looks[-1].count and seen.is_over:
         account.findings["left in the queue"].append(f"{seen.looks[-1].count} messages at the end")
     _count_again(account, by_part, given, sorted(seen.kills, key=lambda each: each.at))
     return account

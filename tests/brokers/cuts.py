@@ -22,7 +22,7 @@ POISON: Final = 2
 """The first so many messages of each moment fail."""
 MESSAGES: Final = 6
 _BEGUN, _OVER = 0, 1
-_EXECUTE_SECS, _FLUSH_SECS, _BACKOFF_SECS = 0.7, 1.5, 3.0
+_EXECUTE_SECS, _FLUSH_SECS, _BACKOFF_SECS = 0.7, 3.0, 3.0
 _WAIT_SECS: Final = 120
 _REST_SECS: Final = 5
 

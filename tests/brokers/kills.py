@@ -28,10 +28,15 @@ from tests.chaos.processes import kill_all, processes_of
 ROOT: Final = Path(__file__).parents[2]
 _PAGE_SECS: Final = 0.1
 _LOOK_SECS: Final = 0.1
+_PAUSE_SECS: Final = 20
+"""The longest wait for a moment."""
+_MOMENT_SECS: Final = 0.01
+_AFTER_AN_EFFECT: Final = 0.7
+"""The share of kills that come when bolts have just written effects, before the micro-batch is committed."""
 _END_SECS: Final = 90
 _OUTLIVE_SECS: Final = 60
 """So long the JVM of a driver that has ended may take to end."""
-PATIENCE_SECS: Final = 180
+PATIENCE_SECS: Final = 600
 """Everything that was put must have its effects within this time after a kill."""
 
 
@@ -216,6 +221,12 @@ class Conductor:
                 raise StuckError(f"{len(missing)} messages have no effects, the first is {missing[0]}")
             time.sleep(_LOOK_SECS)
 
+    def await_effect(self) -> None:
+        """Wait until the next message has its effects, for a while."""
+        before, deadline = len(self.effects.look()), time.monotonic() + _PAUSE_SECS
+        while len(self.effects.look()) == before and time.monotonic() < deadline:
+            time.sleep(_MOMENT_SECS)
+
     def first_page(self) -> set[int]:
         """The messages that were put first, once there are any."""
         while not (confirmed := self.producer.confirmed()):
@@ -281,11 +292,13 @@ class Conductor:
                 return left
             time.sleep(_LOOK_SECS)
 
-    def evidence(self, letters: int) -> Evidence:
+    def evidence(self, letters: int, *, is_over: bool) -> Evidence:
         """All that was seen."""
         producer = self.producer
         effects: list[Effect] = list(effects_in(self.folder / "effects"))
-        return Evidence(producer.put, producer.unsure, effects, self.kills, self.looks, letters)
+        return Evidence(
+            producer.put, producer.unsure, effects, self.kills, self.looks, letters, is_over=is_over
+        )
 
     def keep(self, evidence: Evidence) -> None:
         """Write what the account needs beside the effects, for a run that is not clean."""
@@ -336,7 +349,11 @@ def perform(
                 # What was put before the last kill is through, and what was put since is being worked on.
                 conductor.await_done(before or conductor.first_page())
                 before = conductor.producer.confirmed()
-                time.sleep(chance.uniform(0.1, 2))
+                if chance.random() < _AFTER_AN_EFFECT:
+                    conductor.await_effect()
+                    time.sleep(chance.uniform(0, 0.3))
+                else:
+                    time.sleep(chance.uniform(0.1, 2))
                 if struck is Struck.DRIVER:
                     conductor.kill_driver(alone=chance.random() < 0.5)
                 else:
@@ -344,7 +361,7 @@ def perform(
             stuck, letters = conductor.end()
         except StuckError as error:
             stuck = str(error)
-    evidence = conductor.evidence(letters)
+    evidence = conductor.evidence(letters, is_over=not stuck)
     account = account_of(evidence)
     result = Result(account, conductor.drivers, stuck, conductor.story)
     if not result.is_clean:

@@ -62,6 +62,12 @@ def test_a_message_that_is_still_in_the_queue_is_lost_and_not_acked() -> None:
     assert found(evidence) == {"lost": 1, "left in the queue": 1}
 
 
+def test_what_a_run_that_was_given_up_left_undone_is_not_lost_but_its_early_acks_are_found() -> None:
+    evidence = replace(CLEAN, effects=effects(1, 1.0), looks=[look(9.0, 2)], is_over=False)
+    assert found(evidence) == {}
+    assert found(replace(evidence, looks=[look(9.0)])) == {"acked without effects": 1}
+
+
 def test_a_message_that_is_acked_before_its_effects_is_found_though_it_has_them_later() -> None:
     kills = [Kill(DRIVER, 1.5)]
     late = [*effects(1, 1.0), *effects(2, 3.0, run=2, batch=2)]
@@ -143,7 +149,7 @@ def test_effects_are_read_as_they_are_written_and_a_torn_line_later(tmp_path) ->
 
 
 def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
-    made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}}
+    made = {"at": "2026-11-21T00:00:00", "machine": {"acktree": "abc"}, "load_after": 0.5}
     kills = Result(account_of(CLEAN), 3, "", []).to_json() | {"kills": 2, "server_kills": 1}
     letters = Letters(Moment.WAITS, rejects=True, theirs=2, numbers=Counter([7])).to_json()
     leases = Found(messages=40, connections=(2, 2), core_share=0.005, attempts=Counter([1])).to_json()
@@ -155,5 +161,5 @@ def test_the_tables_say_what_each_run_came_to(tmp_path) -> None:
         results.keep("brokers", {"variant": variant, **made, **found}, tmp_path)
     page = broker_tables.tables(tmp_path)
     assert "| 2 / 1 | 2 | 3 lost | none | 0 | 1 | 2026-11-21, abc |" in page
-    assert "| 40 | 0 | 0 | 2 of 2 | 0.50% |" in page
+    assert "| 40 | 0 | 0 | 2 of 2 | 0.50% | 0.5 |" in page
     assert f'given_up="reject"` | {Moment.WAITS} | 0 | 2 |' in page
