@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A JVM that writes an archive of its classes outlives its driver by seconds.
+os.environ.setdefault("ACKTREE_CLASS_ARCHIVE", "off")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

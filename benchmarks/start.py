@@ -27,8 +27,7 @@ from acktree import BasicBolt, IterableSpout, KeyValueState, Topology, TopologyB
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, print_line
 
-_OPTIONS: Final = "JDK_JAVA_OPTIONS"
-"""With an option about class data sharing in it, also Java's default, acktree adds none of its own."""
+_SWITCH: Final = "ACKTREE_CLASS_ARCHIVE"
 _MEASURED: Final = ("submit_secs", "first_ack_secs", "cpu_secs")
 _MOST_SECS: Final = 300.0
 LINES = ("the cow jumped", "over the moon")
@@ -89,7 +88,7 @@ def measure(stateful: int) -> dict[str, Any]:
 def in_turn(stateful: int, rounds: int) -> dict[str, Any]:
     """Fresh processes with and without the archive of classes: medians, and ratios by round."""
     report, clock = Report("start", {"stateful": stateful, "rounds": rounds}), machine.Clock()
-    environments = {"with": os.environ.copy(), "without": os.environ | {_OPTIONS: "-Xshare:auto"}}
+    environments = {"with": os.environ.copy(), "without": os.environ | {_SWITCH: "off"}}
     _in_process(stateful, environments["with"])
     _wait_for_java()
     found: dict[str, list[dict[str, Any]]] = {"with": [], "without": []}

@@ -172,11 +172,11 @@ def waiting(folder: Path | None = None) -> str:
             f"{variant['kind']}, {variant['calls']:,} of {variant['ms']:g} ms, {variant['at_once']} at once"
         )
         shares = [_shares(line.get(f"shares_of_{peer}")) for peer in ("plain", "celery")]
-        cpu = [f"{line['cpu_ms_per_call'].get(name, '')}" for name in ("acktree", "plain", "celery")]
+        cpu = [f"{line.get('cpu_ms_per_call', {}).get(name, '')}" for name in ("acktree", "plain", "celery")]
         rows.append((what, f"{line['calls_per_sec']:,}", *shares, *cpu, _rounds(line), when(line)))
     rates = ("calls/s, acked", "of plain asyncio", "of Celery")
     head = ("calls", *rates, "CPU ms a call", "plain", "Celery", "rounds", "when, commit")
-    return table(head, rows)
+    return table(head, rows) if rows else MISSING
 
 
 def start(folder: Path | None = None) -> str:
@@ -193,7 +193,7 @@ def start(folder: Path | None = None) -> str:
     ]
     ratios = ("CPU, with / without", "until submit returns", "until the first ack")
     head = ("stateful levels", *ratios, "CPU s with", "without", "rounds", "when, commit")
-    return table(head, rows)
+    return table(head, rows) if rows else MISSING
 
 
 def _shares(each: Sequence[float] | None) -> str:

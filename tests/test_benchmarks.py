@@ -31,7 +31,9 @@ from benchmarks import (
     results,
     soak,
     spout_side,
+    start,
     table,
+    waiting,
     word_count,
 )
 from benchmarks.__main__ import BENCHMARKS
@@ -341,6 +343,48 @@ def test_the_pages_have_the_tables_that_their_results_give():
     for page, make in table.PAGES.items():
         now = page.read_text(encoding="utf-8")
         assert markdown.written(page, make()) == now, "run: python -m benchmarks table --write"
+
+
+def in_rounds(benchmark, numbers, **variant):
+    """A line of a benchmark that runs several systems in turn."""
+    return report.Report(benchmark, {**variant, "rounds": 3}).line({**numbers, "others_cores": 1.5})
+
+
+def test_calls_are_compared_by_round_and_the_round_with_the_median_time_is_told(tmp_path):
+    def one(secs):
+        verdicts = waiting.Verdicts()
+        verdicts.secs, verdicts.of = {0: secs / 2, 1: secs}, {0: "ACKED", 1: "ACKED"}
+        return waiting.Round(
+            verdicts, {"acktree": secs, "celery": 6.0}, {"acktree": secs / 10, "celery": 0.5}
+        )
+
+    found = waiting.found([one(4.0), one(1.0), one(2.0)], calls=2)
+    assert (found["secs"], found["calls_per_sec"], found["wrong"]) == (2.0, 1, [])
+    assert (found["shares_of_celery"], found["share_of_celery"]) == ([1.5, 6.0, 3.0], 3.0)
+    assert found["cpu_ms_per_call"] == {"acktree": 100.0, "celery": 250.0}
+    line = in_rounds("waiting", found, kind="async", calls=2, ms=100.0, at_once=100)
+    results.keep("waiting", line, tmp_path)
+    row = table.waiting(tmp_path).splitlines()[-1]
+    assert "async, 2 of 100 ms, 100 at once" in row
+    assert "**3.00** (1.50 to 6.00)" in row
+    assert "3, not quiet" in row
+
+
+def test_starts_are_compared_by_round_without_the_first_which_may_write_the_archive(monkeypatch, tmp_path):
+    asked = []
+
+    def run(stateful, environment):
+        asked.append(environment.get("ACKTREE_CLASS_ARCHIVE") == "off")
+        return dict.fromkeys(start._MEASURED, 20.0 if asked[-1] else 10.0 + len(asked))
+
+    monkeypatch.delenv("ACKTREE_CLASS_ARCHIVE")
+    monkeypatch.setattr(start, "_in_process", run)
+    monkeypatch.setattr(start, "_wait_for_java", lambda: None)
+    line = start.in_turn(stateful=1, rounds=3)
+    assert asked == [False, *[False, True] * 3]
+    assert line["ratios"]["cpu_secs"] == [0.6, 0.7, 0.8]
+    results.keep("start", line, tmp_path)
+    assert "**0.70** (0.60 to 0.80)" in table.start(tmp_path)
 
 
 def test_every_goal_compares_named_runs_by_a_known_metric():

@@ -254,6 +254,7 @@ class Conductor:
         environment = {
             **os.environ,
             **self.clock.environment(),
+            "ACKTREE_CLASS_ARCHIVE": "off",  # a JVM that writes one outlives its driver
             "PYTHONPATH": str(ROOT),
             RUN: str(self.story.starts),
         }

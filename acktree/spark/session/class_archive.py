@@ -49,6 +49,8 @@ _CLASS_PATHS: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SP
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 _OWN_WISHES: Final = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|SharedClassList|AOT")
+_SWITCH: Final = "ACKTREE_CLASS_ARCHIVE"
+"""With ``off`` in this variable the JVM neither uses nor writes an archive."""
 _PLAIN_PATH: Final = re.compile(r"[\w./+@-]+")
 """Spark splits options at blanks, and the JVM splits the path of an archive at colons."""
 
@@ -123,7 +125,7 @@ class ClassArchive:
         """The name to which a JVM should write; None if another was asked, or the disk has little room."""
         make_private_folder(self.cache)
         here = self.cache.stat()
-        if here.st_uid != os.getuid() or here.st_mode & 0o022 or not _PLAIN_PATH.fullmatch(str(self.cache)):
+        if here.st_uid != os.getuid() or here.st_mode & 0o022:
             return None
         if shutil.disk_usage(self.cache).free < _FREE_BYTES:
             return None
@@ -170,6 +172,7 @@ def _may_share(java: Path, cache: Path, environment: Mapping[str, str]) -> bool:
     """Whether Java can share classes, the class path is ours, and the user has given no such options."""
     return (
         (java / "lib" / "server" / "classes.jsa").is_file()  # the JDK's archive, on which ours is built
+        and environment.get(_SWITCH) != "off"
         and not any(environment.get(name) for name in _CLASS_PATHS)
         and environment.get(_SUBMIT, "pyspark-shell") == "pyspark-shell"
         and not any(_OWN_WISHES.search(environment.get(name, "")) for name in _OPTIONS)

@@ -21,7 +21,13 @@ WHOLE = b"\xa8\xba\x0b\xf0 and the classes"
 @pytest.fixture(autouse=True)
 def no_wishes(monkeypatch):
     """An environment without options for Java, and a JVM that has not been asked for an archive."""
-    for name in (*class_archive._CLASS_PATHS, *class_archive._OPTIONS, "PYSPARK_SUBMIT_ARGS"):
+    names = (
+        *class_archive._CLASS_PATHS,
+        *class_archive._OPTIONS,
+        class_archive._SUBMIT,
+        class_archive._SWITCH,
+    )
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(class_archive, "_to_note", None)
 
@@ -123,6 +129,7 @@ def test_a_disk_with_little_room_or_a_folder_that_cannot_be_made_means_no_archiv
     [
         ("JDK_JAVA_OPTIONS", "-Xshare:off"),
         ("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=/mine.jsa"),
+        ("ACKTREE_CLASS_ARCHIVE", "off"),
         ("SPARK_CONF_DIR", "/etc/spark"),
         ("PYSPARK_SUBMIT_ARGS", "--jars /a.jar pyspark-shell"),
     ],
