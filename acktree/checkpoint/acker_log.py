@@ -19,6 +19,7 @@ incomplete, and is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
+from acktree.checkpoint.files import FOLDER, Files, committed_files
 from acktree.checkpoint.row_files import payloads_in
 from acktree.core.data.frames import WireRow
 from acktree.core.data.values import batch_to_bytes
@@ -34,6 +35,7 @@ from acktree.core.ids import Int64s
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack
 from acktree.core.tracking.ledger import Judged, Ledger
+from acktree.errors import CheckpointError
 from acktree.tasks.acker import Acker, Verdicts
 from acktree.tasks.chunk import in_parts
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, is_among, no_payloads
@@ -47,6 +49,8 @@ _SPARSE: Final = 4
 """When fewer than one row in this number is still open, the open rows of a payload file move to a new one."""
 _MOST_CHANGES: Final = 1024
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
+_OF_ACKER: Final = r"\.(?:change|whole)"
+_OF_PAYLOADS: Final = r"(?:\.\d+)?"
 
 
 class DurableAcker:
@@ -114,7 +118,7 @@ class _Log:
 
     def __init__(self, folder: Path, last_committed: int, first_batch: int, files: Files) -> None:
         self._folder, self._disk = folder, files
-        found = _committed(files, folder, last_committed, first_batch)
+        found = _committed(files, folder, last_committed, _OF_ACKER, first_batch)
         whole = max((at for at, file in enumerate(found) if file.suffix == ".whole"), default=0)
         self._superseded, self._files = found[:whole], found[whole:]
         self._written = 0
@@ -122,7 +126,8 @@ class _Log:
     def recover(self, plan: Plan) -> Ledger:
         ledger = Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
         for file in self._files:
-            blob = self._disk.read(file)
+            with _explained(self._folder):
+                blob = self._disk.read(file)
             if file.suffix == ".whole":
                 ledger = Ledger(plan.timeout_ms, blob, timeout_of=plan.timeout_of)
             else:
@@ -158,8 +163,9 @@ class _Payloads:
         self._closed: list[Path] = []
         seen = np.zeros(0, dtype=np.int64)
         # The newest first: after a crash rows may also be in the file from which they have moved.
-        for file in reversed(_committed(files, folder, last_committed)):
-            roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file, files))])
+        for file in reversed(_committed(files, folder, last_committed, _OF_PAYLOADS)):
+            with _explained(folder):
+                roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file, files))])
             self._sizes[file] = len(roots)
             still_open = ledger.still_open(roots)
             still_open = still_open[~is_among(still_open, seen)]
@@ -251,14 +257,23 @@ def _in_files(files: Files, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[P
                 yield held[which], values.take(pa.array(which))
 
 
-def _committed(files: Files, folder: Path, last_committed: int, first_batch: int = 0) -> list[Path]:
+def _committed(
+    files: Files, folder: Path, last_committed: int, suffix: str, first_batch: int = 0
+) -> list[Path]:
     """The files of micro-batches that count, ascending; deletes the others."""
-    files.disk.make_folder(folder)
-    found: list[Path] = []
-    for name in sorted(files.disk.names(folder)):
-        file = folder / name
-        if name.startswith(UNPUBLISHED) or not first_batch <= int(file.stem) <= last_committed:
-            files.remove(file)
-        else:
-            found.append(file)
-    return found
+    with _explained(folder):
+        files.disk.make_folder(folder)
+        return committed_files(files, folder, last_committed, first_batch=first_batch, suffix=suffix)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Say what to do about a folder in the place of a file, or the reverse."""
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise CheckpointError(
+            f"what an earlier run stored about open messages cannot be read: {error}",
+            f"the folder {folder.name} of the checkpoint",
+            "move what is not acktree's out of the checkpoint, or take the checkpoint from a copy",
+        ) from error

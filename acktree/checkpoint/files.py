@@ -7,6 +7,7 @@ file there first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -136,3 +137,30 @@ def _beside(file: Path) -> Path:
 
 FOLDER: Final = Files()
 """The default: a local folder."""
+
+
+def committed_files(
+    files: Files, folder: Path, last_committed: int, *, first_batch: int = 0, suffix: str = ""
+) -> list[Path]:
+    """The files of micro-batches that count, ascending. Deletes those of other micro-batches.
+
+    A file that is not acktree's, such as an editor's copy, is neither read nor deleted.
+
+    Args:
+        folder: Its files are named by 12 digits, the number of a micro-batch, and a suffix.
+        last_committed: The last micro-batch that Spark has committed.
+        first_batch: Earlier micro-batches do not count.
+        suffix: A regular expression.
+
+    Raises:
+        OSError: It is no folder, or a folder is where a file must be deleted.
+    """
+    named = re.compile(rf"(\d{{12,}})(?:{suffix})", re.ASCII)
+    found: list[Path] = []
+    for name in sorted(files.disk.names(folder)):
+        ours = named.fullmatch(name)
+        if name.startswith(UNPUBLISHED) or (ours and not first_batch <= int(ours[1]) <= last_committed):
+            files.remove(folder / name)
+        elif ours:
+            found.append(folder / name)
+    return found

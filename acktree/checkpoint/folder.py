@@ -31,6 +31,7 @@ Spark folder, marks and plan.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import tempfile
@@ -61,6 +62,8 @@ log = logger("acktree")
 BLOCK: Final = 1 << 28
 """How many sequences are reserved at once. A run starts after the last reserved sequence of the run
 before."""
+_PLAN: Final = re.compile(r"plan-[0-9]+-[0-9a-f]{8}")
+_OF_GENERATION: Final = re.compile(r"spark(-[0-9]+)?|memory-[0-9]+")
 
 
 class Checkpoint(Facts):
@@ -172,7 +175,8 @@ class Checkpoint(Facts):
     def new_plan_file(self) -> Path:
         """The file for this run's plan; those of earlier runs are deleted."""
         for old in self.folder.glob("plan-*"):
-            old.unlink()
+            if _PLAN.fullmatch(old.name):
+                old.unlink()
         return self.folder / f"plan-{self.run}-{secrets.token_hex(4)}"
 
     def new_scratch_folder(self, spark_folder: str | None) -> Path:
@@ -295,8 +299,8 @@ class Checkpoint(Facts):
     def drop_earlier_generations(self) -> None:
         """Delete folders that no run reads any more; a tool that died may have left some."""
         kept = {self.spark, self.memory}
-        for folder in (*self.folder.glob("spark*"), *self.folder.glob("memory-*")):
-            if folder not in kept:
+        for folder in self.folder.glob("*"):
+            if _OF_GENERATION.fullmatch(folder.name) and folder not in kept:
                 shutil.rmtree(folder)
         shutil.rmtree(self.folder / "marks", ignore_errors=True)  # micro-batches get these numbers again
 

@@ -10,11 +10,14 @@ committed is thrown away at a restart, and that micro-batch brings its increment
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
+from acktree.checkpoint.files import FOLDER, Files, committed_files
+from acktree.errors import CheckpointError
 
-__all__ = ["FileMetricsLog"]
+__all__ = ["FileMetricsLog", "unreadable"]
 
 
 class FileMetricsLog:
@@ -27,13 +30,26 @@ class FileMetricsLog:
             folder: The checkpoint's folder.
             last_committed: The last micro-batch that Spark has committed.
             files: How a file comes to be there.
+
+        Raises:
+            CheckpointError: The folder cannot be read.
         """
         self._folder, self._files = folder / "metrics", files
         self._kept = self._committed(last_committed)
 
     def recover(self) -> bytes:
-        """The metrics as of the last committed micro-batch; empty if there are none."""
-        return self._files.read(self._kept[-1]) if self._kept else b""
+        """The metrics as of the last committed micro-batch; empty if there are none.
+
+        Raises:
+            CheckpointError: They cannot be read.
+        """
+        if not self._kept:
+            return b""
+        with _explained():
+            stored = self._files.read(self._kept[-1])
+        if not stored:
+            raise unreadable(f"{self._kept[-1].name} is empty")
+        return stored
 
     def write(self, batch_id: int, table: bytes) -> None:
         """Store the metrics as of a micro-batch that is not committed yet."""
@@ -44,14 +60,24 @@ class FileMetricsLog:
         self._kept = [*self._kept[-1:], file]
 
     def _committed(self, last_committed: int) -> list[Path]:
-        """The files that count, ascending; what else is there goes."""
-        if not self._files.disk.exists(self._folder):
-            return []
-        found: list[Path] = []
-        for name in sorted(self._files.disk.names(self._folder)):
-            file = self._folder / name
-            if name.startswith(UNPUBLISHED) or (name.isdigit() and int(name) > last_committed):
-                self._files.remove(file)
-            elif name.isdigit():  # a file of somebody else's stays, and is not read
-                found.append(file)
-        return found
+        with _explained():
+            if not self._files.disk.exists(self._folder):
+                return []
+            return committed_files(self._files, self._folder, last_committed)
+
+
+def unreadable(why: object) -> CheckpointError:
+    """The error for metrics that cannot be read."""
+    return CheckpointError(
+        f"the metrics that an earlier run stored cannot be read: {why}",
+        "the folder metrics of the checkpoint",
+        "delete that folder: metrics of your own then begin at 0, and nothing else changes",
+    )
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(error) from error

@@ -274,6 +274,11 @@ def _submit(given: Namespace) -> Answer:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     entry = _await_warm(child, place, log, _START_SECS if given.timeout is None else given.timeout)
+    if entry is None:
+        return Answer(
+            {"checkpoint": str(place), "status": "ENDED", "log": str(log)},
+            f"the topology on {place} has ended, and there is nothing to run",
+        )
     named = {"topology": entry.topology, "id": entry.id, "checkpoint": entry.checkpoint}
     shown = named | {"pid": child.pid, "log": str(log)}
     return Answer(shown, f"{entry.id} runs as process {child.pid}; its log is {log}")
@@ -307,16 +312,25 @@ def _log_file(place: Path | str) -> Path:
     return log
 
 
-def _await_warm(child: subprocess.Popen[bytes], place: Path | str, log: Path, most_secs: float) -> Entry:
-    """Wait until the first micro-batch has run, or the topology came to its end."""
+def _await_warm(
+    child: subprocess.Popen[bytes], place: Path | str, log: Path, most_secs: float
+) -> Entry | None:
+    """Wait until the first micro-batch has run, or the topology came to its end.
+
+    Returns:
+        The driver's entry; None if the topology ended in an earlier run.
+    """
     deadline = time.monotonic() + most_secs
     while True:
+        code = child.poll()  # before its entry is looked for: it may write one and end meanwhile
         for entry in _entries_of(str(place)):
-            if entry.pid == child.pid and (child.poll() == 0 or _is_warm(entry)):
+            if entry.pid == child.pid and (code == 0 or _is_warm(entry)):
                 return entry
-        if child.poll() is not None:
+        if code == 0:
+            return None
+        if code is not None:
             raise AcktreeError(
-                f"the driver ended with exit code {child.returncode}:\n{_last_lines(log)}",
+                f"the driver ended with exit code {code}:\n{_last_lines(log)}",
                 str(log),
                 "correct what it says and submit again",
             )

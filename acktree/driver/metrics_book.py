@@ -11,12 +11,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from threading import Lock
 from typing import Protocol
 
+from acktree.checkpoint.metrics_log import unreadable
 from acktree.core.data.frames import WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.statistics import ReportedError
 from acktree.core.stats.user_metrics import Key, MetricTable, UserMetric, increments_from_bytes
 from acktree.driver.error_log import ErrorLog
-from acktree.errors import CheckpointError
 
 __all__ = ["MetricsBook", "MetricsLog"]
 
@@ -111,8 +111,4 @@ def _table_of(stored: bytes) -> MetricTable:
     try:
         return MetricTable.from_bytes(stored) if stored else MetricTable()
     except (ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"the metrics that an earlier run stored cannot be read: {error}",
-            "the folder metrics of the checkpoint",
-            "delete that folder: metrics of your own then begin at 0, and nothing else changes",
-        ) from error
+        raise unreadable(error) from error

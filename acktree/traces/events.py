@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ FOLDER: Final = "events"
 FILE_BYTES: Final = 100 << 20
 FILES_KEPT: Final = 5
 _MOST_RECENT: Final = 1000
+_NAMED: Final = re.compile(r"events-[0-9-]+-([0-9]{6,})\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,10 @@ class EventLog:
 
 
 def event_files(folder: Path) -> list[Path]:
-    """The files of a log, the oldest first."""
-    found = folder.glob("events-*.jsonl") if folder.is_dir() else ()
-    return sorted(found, key=lambda file: int(file.stem.rpartition("-")[2]))
+    """The files of a log, the oldest first; others, such as a copy that a user made, are left alone."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    numbered = [(int(ours[1]), file) for file in found if (ours := _NAMED.fullmatch(file.name))]
+    return [file for _, file in sorted(numbered)]
 
 
 def read_events(folder: Path, limit: int, component: str | None = None) -> list[Event]:

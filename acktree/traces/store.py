@@ -33,6 +33,11 @@ _NOT_ACKED: Final = "verdict IS NOT 'ACKED'"
 _TRIMMED: Final = 0.9
 """What is left of the limits when something is deleted."""
 _BUSY_SECS: Final = 5
+_PASSING: Final = frozenset({
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
+})  # fmt: skip
+"""What SQLite says of a file that is whole: another program holds it, or the disk is full."""
 _VERSION: Final = 2
 """2: with traceparents."""
 
@@ -139,8 +144,9 @@ class TraceStore:
         read_only: Open an existing file for reading.
 
     Raises:
-        CheckpointError: The file is no database, or a newer acktree wrote it.
-        OSError, sqlite3.Error: It cannot be opened.
+        CheckpointError: The file is damaged or no store of traces, or a newer acktree wrote it. Damage
+            that is not at its beginning raises this when it is read.
+        OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
     """
 
     def __init__(
@@ -167,12 +173,14 @@ class TraceStore:
             self._is_unchanging = not self._is_written
             unchanging = "&immutable=1" if self._is_unchanging else ""
             named = f"{Path(self.place).absolute().as_uri()}?mode=ro{unchanging}"
-        self._connection = sqlite3.connect(
-            named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
-        )
+        with self._explained():
+            self._connection = sqlite3.connect(
+                named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
+            )
         self._finalizer = weakref.finalize(self, self._connection.close)
         try:
-            self._prepare(read_only=read_only)
+            with self._explained():
+                self._prepare(read_only=read_only)
         except BaseException:
             self._finalizer()
             raise
@@ -183,12 +191,7 @@ class TraceStore:
         return Path(f"{self.place}-wal").exists()
 
     def _prepare(self, *, read_only: bool) -> None:
-        try:
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise CheckpointError(
-                f"the traces cannot be read: {error}", self.place, "delete the file; messages are not in it"
-            ) from error
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
             raise CheckpointError(
                 f"the traces have version {version}, and this acktree reads version {_VERSION}",
@@ -203,6 +206,20 @@ class TraceStore:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.executescript(_TABLES)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise CheckpointError for a damaged file, and for what is no store of traces."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:  # it was closed
+            raise
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+                raise
+            raise CheckpointError(
+                f"the traces cannot be read: {error}", self.place, "delete the file; messages are not in it"
+            ) from error
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -345,7 +362,7 @@ class TraceStore:
     @property
     def used_bytes(self) -> int:
         """The size of what is stored, without free pages."""
-        with self._lock:
+        with self._lock, self._explained():
             return self._used_bytes(self._connection)
 
     def _used_bytes(self, connection: sqlite3.Connection) -> int:
@@ -357,8 +374,8 @@ class TraceStore:
     # ---- reading --------------------------------------------------------------------------------------
 
     def select(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
-        """The rows of a query of this room, as dicts."""
-        with self._lock:
+        """The rows of a query of this room, as dicts. CheckpointError if the file is damaged."""
+        with self._lock, self._explained():
             if self._is_unchanging and self._is_written:  # a driver runs since
                 self._finalizer()
                 self._open(read_only=True)

@@ -87,9 +87,10 @@ def _taken(folder: str | None, row: WireRow, flags: int) -> WireRow:
 
 
 def forget_before(folder: Path, batch_id: int) -> None:
-    """Delete the files of micro-batches before this one."""
+    """Delete the files of micro-batches before this one; a file that is not acktree's stays."""
     for file in folder.iterdir():
-        if int(file.name.removeprefix("new-").split(".")[0]) < batch_id:
+        number = file.name.removeprefix("new-").split(".")[0]
+        if number.isdecimal() and int(number) < batch_id:
             with suppress(FileNotFoundError):
                 file.unlink()
 

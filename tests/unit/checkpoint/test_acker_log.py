@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -374,6 +374,32 @@ def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("new-*")) == []
     verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
+def test_what_is_not_acktrees_is_neither_read_nor_deleted(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    acker = DurableAcker(PLAN, tmp_path, -1)
+    outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
+    names = ["README.txt", "old", "000000000000~", "000000000000.change~", "000000000000 (copy).change"]
+    others = [tmp_path / folder / name for folder in ("acker", "payloads") for name in names]
+    for other in others:
+        make(other)
+    acker = DurableAcker(PLAN, tmp_path, 0)
+    assert all(other.exists() for other in others)
+    verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
+    assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["acker/000000000000.change", "acker/000000000009.whole", "payloads/000000000000", "payloads/new-x"],
+)
+def test_a_folder_in_the_place_of_a_file_is_said_in_one_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="move what is not acktree's out of the checkpoint"):
+        DurableAcker(PLAN, tmp_path, 0)
 
 
 def test_files_are_their_owners_alone(tmp_path: Path, often_whole: None) -> None:

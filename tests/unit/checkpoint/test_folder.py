@@ -151,6 +151,25 @@ def test_many_spout_threads_reserve_at_the_same_time(tmp_path: Path) -> None:
     held.close()
 
 
+def test_only_what_is_acktrees_is_deleted(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    others = [
+        tmp_path / name for name in ("plan-b.txt", "spark-notes.md", "memory-dump", "spark (copy)", "plan-c")
+    ]
+    ours = [tmp_path / name for name in ("memory-7", "spark-7")]
+    for folder in (*others[2:], *ours):
+        folder.mkdir()
+    for file in others[:2]:
+        file.touch()
+    old = held.new_plan_file()
+    old.touch()
+    assert held.new_plan_file() != old
+    held.drop_earlier_generations()
+    assert all(other.exists() for other in others)
+    assert not any(each.exists() for each in (*ours, old))
+    held.close()
+
+
 def test_what_ended_stays_ended(tmp_path: Path) -> None:
     held = begun(tmp_path)
     assert not held.has_ended

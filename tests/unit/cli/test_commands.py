@@ -17,6 +17,8 @@ import pytest
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.main import main
+from acktree.cli.run import topology_of
+from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.dead_letters.store import DeadLetters
 from acktree.private_files import Disk
@@ -384,6 +386,18 @@ def test_a_submit_that_could_not_see_its_driver_starts_none(tmp_path, capsys):
     assert main([*command, "--timeout", "0.1"]) == 1
     assert "gives it no socket" in capsys.readouterr().err
     assert not (tmp_path / "cp").exists()
+
+
+def test_a_submit_of_what_has_ended_says_so_and_is_no_error(tmp_path, capsys):
+    pytest.importorskip("pyspark")
+    program, place = tmp_path / "has_ended.py", tmp_path / "cp"
+    program.write_text(PROGRAM)
+    held = Checkpoint(place)
+    held.begin_run(topology_of(str(program)), Config(), 2)
+    held.mark_ended()
+    held.close()
+    assert main(["submit", str(program), "--checkpoint", str(place)]) == 0
+    assert capsys.readouterr().out == f"the topology on {place} has ended, and there is nothing to run\n"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "²", "127.0.0.1:http"])

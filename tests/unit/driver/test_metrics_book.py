@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,21 +93,34 @@ def test_metrics_of_tasks_that_are_gone_are_kept_and_count_to_no_limit(tmp_path)
     assert {task for _, task, _ in counts(book)} == {2, 3}  # of removed tasks no more than the limit
 
 
-def test_a_file_of_somebody_else_among_the_metrics_stays_and_is_not_read(tmp_path):
-    MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, -1)).keep(0, 0)
-    (tmp_path / "metrics").mkdir()
-    (tmp_path / "metrics" / "README.txt").write_text("mine")
-    book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
-    book.note([row(1, lines=2)], 0)
-    book.keep(4, 0)
-    again = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 4))
-    assert list(counts(again).values()) == [2]
-    assert (tmp_path / "metrics" / "README.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("torn", [b"[[", b"[[1]]", b"7"], ids=repr)
+@pytest.mark.parametrize("torn", [b"[[", b"[[1]]", b"7", b""], ids=repr)
 def test_what_a_power_cut_tore_is_said_in_one_error(tmp_path, torn):
     (tmp_path / "metrics").mkdir()
     (tmp_path / "metrics" / "000000000003").write_bytes(torn)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
+
+
+@pytest.mark.parametrize("name", ["README.txt", "000000000003~", "old", "7", "\u00b2"])
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
+def test_what_is_not_acktrees_is_neither_read_nor_deleted(tmp_path, name, make):
+    (tmp_path / "metrics").mkdir()
+    make(tmp_path / "metrics" / name)
+    book = MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
+    book.note([row(1, lines=2)], 0)
+    book.keep(4, 0)
+    assert counts(MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 4))) == {("split", 1, "lines"): 2}
+    assert (tmp_path / "metrics" / name).exists()
+
+
+@pytest.mark.parametrize("name", ["000000000003", "000000000009", "new-000000000004"])
+def test_a_folder_in_the_place_of_a_file_is_said_in_one_error(tmp_path, name):
+    (tmp_path / "metrics" / name).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"metrics .* cannot be read(?s:.*)delete that folder"):
+        MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
+
+
+def test_a_file_in_the_place_of_the_folder_is_said_in_one_error(tmp_path):
+    (tmp_path / "metrics").touch()
     with pytest.raises(CheckpointError, match="cannot be read"):
         MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))

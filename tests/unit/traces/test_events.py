@@ -110,6 +110,20 @@ def test_files_are_rotated_by_size_and_day_and_the_oldest_are_deleted(tmp_path):
     assert read_events(tmp_path / "events", 1) == [event(99, at_ms=90_000_000)]
 
 
+def test_a_file_that_is_not_acktrees_is_neither_read_nor_deleted(tmp_path):
+    others = [
+        tmp_path / name for name in ("events-1970-01-01-000001 (copy).jsonl", "events-old.jsonl", "notes")
+    ]
+    for other in others:
+        other.touch()
+    files = EventFiles(tmp_path, most_bytes=300, kept=1)
+    files.log([event(number) for number in range(20)])
+    files.close()
+    assert [file for file in tmp_path.iterdir() if file not in others] == event_files(tmp_path)
+    assert read_events(tmp_path, 1) == [event(19)]
+    assert all(other.exists() for other in others)
+
+
 def test_a_logger_that_raises_stops_nothing_and_is_counted():
     class Raising(EventLogger):
         def log(self, events):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
 from acktree.errors import CheckpointError
 from acktree.tasks.bolts.tracing import MOST_TUPLES
+from acktree.traces import store as store_module
 from acktree.traces.store import IN_MEMORY, TraceStore
-from acktree.traces.traces import Traces
+from acktree.traces.traces import FILE, Traces
 
 
 def facts(root, edges, fate="acked", more=()):
@@ -111,3 +115,38 @@ def test_reading_a_stopped_checkpoint_leaves_nothing_beside_it_and_sees_a_driver
     driver.close()
     reader.close()
     Traces.of_checkpoint(tmp_path).close()
+
+
+def damaged(file):
+    store = TraceStore(file)
+    store.add_messages([(root, "s", 1, "default", "m" * 50, 1, None, root, None) for root in range(3000)])
+    store.close()
+    content = bytearray(file.read_bytes())
+    content[8192:60_000] = b"\xa5" * (60_000 - 8192)
+    file.write_bytes(content)
+
+
+def foreign(file):
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE messages (a)")
+    connection.close()
+
+
+@pytest.mark.parametrize("make", [damaged, foreign, Path.mkdir], ids=["damaged", "foreign", "folder"])
+def test_a_file_that_cannot_be_read_is_said_with_the_fix(tmp_path, make):
+    make(tmp_path / FILE)
+    with pytest.raises(CheckpointError, match=r"the traces cannot be read(?s:.*)delete the file"):
+        Traces.of_checkpoint(tmp_path).find()
+    with pytest.raises(CheckpointError, match="the traces cannot be read"):
+        TraceStore(tmp_path / FILE).select("SELECT * FROM messages")
+
+
+def test_a_file_that_another_program_holds_is_not_called_damaged(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "_BUSY_SECS", 0)
+    TraceStore(tmp_path / FILE).close()
+    holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        Traces.of_checkpoint(tmp_path).find()
+    holder.close()
