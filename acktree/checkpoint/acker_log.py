@@ -1,4 +1,4 @@
-"""The acker's host on Spark. It runs in the driver, which delivers verdicts, and keeps a log.
+"""The acker's log: what each micro-batch changed in the ledger, on disk; and the acker that writes it.
 
 The log is written before the sink returns, so before Spark commits the micro-batch. A restart discards what
 it holds of a micro-batch that was never committed, and that micro-batch runs again on the acker's earlier

@@ -5,7 +5,8 @@ the acker's log, workers in their marks. Each raises a different error, with the
 was not written whole does not count, so the topology stops, and continues from there once there is room.
 
 Two cases are handled elsewhere. Dead letters that cannot be written wait: see ``tasks/spouts/given_up.py``.
-Large rows for which Spark's scratch folder has no room are sent through Spark: see ``scratch``.
+Large rows for which Spark's scratch folder has no room are sent through Spark: see
+``spark/worker/scratch.py``. ``driver/supervisor.py`` decides to stop.
 """
 
 from __future__ import annotations

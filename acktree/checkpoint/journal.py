@@ -1,4 +1,4 @@
-"""Verdicts on disk, for spouts whose messages only the inbox has.
+"""The journal: verdicts on disk, in ``verdicts/``, for spouts whose messages only the inbox has.
 
 The sink writes them before it returns. Spark then commits the micro-batch, which never runs again: without
 the journal, a driver that dies before it has delivered a verdict would lose it. A spout of a queue needs no

@@ -15,7 +15,7 @@
                                                                                 core/stats/user_metrics.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    spark*/state        Spark's state store, and in it for each task:           spark/query/blobs.py
+    spark*/state        Spark's state store, and in it for each task:           spark/query/state_blobs.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
                         of a ColumnState: buckets, count, key, fields           core/state/column_table.py

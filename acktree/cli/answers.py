@@ -1,4 +1,4 @@
-"""What a command returns: a value, the same as text, and an exit code."""
+"""What commands share: their arguments, and their answer (a value, the same as text, an exit code)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Dead letters: messages that were given up, stored with their failure, so that they can be sent again."""
+"""Dead letters: messages that were given up, stored with their failure, so that they can be sent again.
+
+The driver writes them; commands and the page read them too, from other processes. Imports no PySpark and
+calls no user code.
+"""
 
 from __future__ import annotations
 

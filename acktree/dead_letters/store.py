@@ -1,4 +1,6 @@
-"""The store of dead letters: an SQLite file beside the checkpoint, or a database of the user's.
+"""The store of dead letters, which finds, redrives and purges them.
+
+It is an SQLite file beside the checkpoint, or a database of the user's.
 
 Rules of this file
 ------------------

@@ -19,9 +19,9 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.consumers import Consumers
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.operator_orders import Watch
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
-from acktree.driver.watch import Watch
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.topology.describe import Description

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Final
 
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.driver.ending_frames import EndingFrames
+from acktree.driver.ending_dataframes import EndingFrames
 from acktree.driver.query import Query
 from acktree.driver.run import Run
 from acktree.driver.spout_threads import now_ms

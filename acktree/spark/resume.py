@@ -1,4 +1,4 @@
-"""The spout tasks of a run, with what earlier runs left: positions, open messages, ordered dead letters."""
+"""The spout tasks of a run, what earlier runs left to them, and dead letters that are sent again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """``__acker``: the component that tracks which edges of every message are still open.
 
+Timeouts and open roots are judged in ``core/tracking/ledger.py``.
+
 It runs in the driver, in the query's sink. Levels sum acks by message before they send them, so the acker
 reads a few bytes for each message. Most messages are opened and finished in one micro-batch and never enter
 the ledger. A stage of its own in the query would cost more than the acker's work: see ``docs/decisions``.

@@ -1,4 +1,7 @@
-"""For testing one's topology without Spark: the same tasks, one thread, a clock that the test moves."""
+"""For testing one's topology without Spark: the same tasks, one thread, a clock that the test moves.
+
+Runs in the test's process, and is no engine for production: nothing is durable.
+"""
 
 from acktree.testing.broker import Broker, MakeSpout
 from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, VerdictTable, complete_topology

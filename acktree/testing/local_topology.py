@@ -22,10 +22,10 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.operator_orders import Watch
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.driver.watch import Watch
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.acker import Acker
 from acktree.tasks.plan import Plan

@@ -1,4 +1,7 @@
-"""Topologies: declared with a builder, validated once, then immutable."""
+"""Topologies: declared with a builder, validated once, then immutable.
+
+Runs in the user's process, before anything starts. Opens no file and starts nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The driver's door: a Unix socket on which this user's other processes ask, and give orders.
 
+It writes ``control.json`` and ``snapshot.json`` into the checkpoint.
+
 It speaks HTTP with JSON bodies. Answers are made of values that are already there; orders are methods of the
 running topology, called on the door's own threads.
 

@@ -1,4 +1,4 @@
-"""What can be read of a topology without its driver: its dead letters, and whether its lock is held."""
+"""What can be read of a topology without its driver: dead letters, traces, whether its lock is held."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Kafka: records of topics, whose offsets are committed when their trees are done. Needs ``acktree[kafka]``.
 
 ``KafkaSpout`` receives in the driver, ``kafka_dataframe_spout`` lets Spark's own source receive on executors,
-``KafkaSink`` produces.
+``KafkaSink`` produces, in workers. Uses the public names of ``acktree`` alone.
 """
 
 try:

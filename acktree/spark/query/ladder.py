@@ -1,4 +1,4 @@
-"""The query plan: source and levels, as one chain of operators without a branch.
+"""The ladder, which is the query plan: source and levels, as one chain of operators without a branch.
 
 A streaming DataFrame that is read twice is computed twice, including user code. So every operator receives
 all rows, processes its own and passes the others on.

@@ -23,7 +23,7 @@ from acktree.checkpoint.inbox_files import read_chunk
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
-from acktree.spark.query.blobs import MapStateStore
+from acktree.spark.query.state_blobs import MapStateStore
 from acktree.spark.query.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch

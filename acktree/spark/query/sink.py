@@ -1,4 +1,4 @@
-"""The end of the ladder: brings the verdicts of each micro-batch to the driver.
+"""The end of the ladder, in the driver: judges each micro-batch and keeps its verdicts until the commit.
 
 Spark calls it at least once for each micro-batch, and again after a crash between its return and the commit.
 So all that it passes on is idempotent: a second verdict finds its message closed, and counters are of this

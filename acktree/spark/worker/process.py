@@ -1,4 +1,7 @@
-"""Set-up of a Python worker process: load the plan, extend ``sys.path``, freeze imports, limit memory."""
+"""Set-up of a Python worker process: load the plan, extend ``sys.path``, freeze imports, limit memory.
+
+Called by ``spark/query/operators.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the task of a bolt, of the kind that the bolt is."""
+"""Unpickles a bolt and makes its task, of the kind that the bolt is."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A bolt object exists for one micro-batch, so a change to such an attribute would be lost without an error.
 After ``prepare`` the attributes are checked: assigning to one raises at once, and a change inside a built-in
 container, of the object or of its class, is found after the tuple that made it. Other objects are not
-checked, also inside
-containers: a bolt may open a client, a cache or a model when it first needs it.
+checked, also inside containers: a bolt may open a client, a cache or a model when it first needs it.
 
 A bolt that overrides ``flush`` may change its attributes until then: its attributes are compared once, after
 ``flush``, with what ``prepare`` left.

@@ -1,4 +1,4 @@
-"""The three kinds of bolt task: one tuple at a time and acked by itself, acked by hand, a batch at a time."""
+"""Calls the user's ``execute``: the three kinds of bolt task (``BasicBolt``, ``Bolt``, ``ArrowBolt``)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask
-from acktree.tasks.bolts.watch import BoltWatch
+from acktree.tasks.bolts.task_hooks import BoltWatch
 
 
 class BasicBoltTask(BoltTask):

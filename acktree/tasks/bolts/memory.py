@@ -40,9 +40,9 @@ __all__ = ["TaskMemory"]
 _NOTHING: Final = object()
 _NO_NAMES: Final = np.zeros(0, dtype=np.int64)
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+"""Exactly these types are pickled the same by every pickler, and hold no tuples."""
 _MOST_SHOWN: Final = 300
 """Characters of an error that are repeated in ours."""
-"""Exactly these types are pickled the same by every pickler, and hold no tuples."""
 
 
 class _CountingStore:

@@ -1,4 +1,4 @@
-"""The outputs of one level in one partition and micro-batch: frames, deltas, counters, errors."""
+"""The outputs of one level in one partition and micro-batch, encoded as wire rows."""
 
 from __future__ import annotations
 

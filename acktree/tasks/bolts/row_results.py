@@ -21,8 +21,8 @@ from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Emission, Router
 from acktree.tasks.bolts.rows import ACKED, FAILED, InboundRows, account_of
+from acktree.tasks.bolts.task_hooks import BoltWatch
 from acktree.tasks.bolts.tracing import note_reason
-from acktree.tasks.bolts.watch import BoltWatch
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component

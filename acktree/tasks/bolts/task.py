@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. User code is only called here (bolts) and in ``tasks/spouts`` (spouts), and whatever it raises is data: the
-   tuples being executed fail with it, the others go on.
+1. What a bolt's methods raise is data: the tuples being executed fail with it, the others go on. ``kinds.py``
+   and ``concurrent_kinds.py`` call ``execute``; the other methods are called here.
 2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
 4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
@@ -43,7 +43,7 @@ from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.row_results import RowResults
 from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among
-from acktree.tasks.bolts.watch import BoltWatch, columns_to_show, watch_of
+from acktree.tasks.bolts.task_hooks import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.topology.model import Component
 

@@ -9,14 +9,14 @@ from functools import partial
 from acktree.core.ids import root_ids
 from acktree.spout import Spout
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.hooks import Hooks
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Retries
+from acktree.tasks.spouts.spout_calls import Hooks
+from acktree.tasks.spouts.task_hooks import SpoutWatching
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from acktree.tasks.spouts.watch import SpoutWatching
 from acktree.topology.model import Component
 
 __all__ = ["SpoutParts"]

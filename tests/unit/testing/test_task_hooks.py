@@ -26,7 +26,7 @@ from acktree import (
     TaskHook,
     TopologyBuilder,
 )
-from acktree.tasks.bolts.watch import watch_of
+from acktree.tasks.bolts.task_hooks import watch_of
 from acktree.tasks.own_metrics import task_services
 from acktree.testing import FeederSpout, LocalCluster
 from tests.generated import at_random

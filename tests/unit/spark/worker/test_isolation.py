@@ -25,7 +25,7 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
-from acktree.spark.query.blobs import MapStateStore
+from acktree.spark.query.state_blobs import MapStateStore
 from acktree.spark.worker.isolation import UNGUARDED, Isolation
 from acktree.spark.worker.marks import Suspects
 from acktree.spark.worker.watchdog import in_user_code
@@ -486,7 +486,7 @@ def test_engine_code_is_not_user_code_and_a_library_called_by_user_code_is() -> 
     for name in (
         "acktree.tasks.bolts.collectors",
         "acktree.core.state.key_value_state",
-        "acktree.spark.query.blobs",
+        "acktree.spark.query.state_blobs",
     ):
         engine["__name__"] = name
         assert not engine["execute"]()

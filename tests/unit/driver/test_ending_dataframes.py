@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.driver import ending_frames
-from acktree.driver.ending_frames import EndingFrames
+from acktree.driver import ending_dataframes
+from acktree.driver.ending_dataframes import EndingFrames
 from acktree.tasks.spouts.dataframe import DataFrameTask
 
 
@@ -48,7 +48,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch):
-    monkeypatch.setattr(ending_frames, "_LOOK_SECS", 0.0)
+    monkeypatch.setattr(ending_dataframes, "_LOOK_SECS", 0.0)
 
 
 def test_the_first_micro_batch_that_finds_nothing_new_ends_them_and_none_before():

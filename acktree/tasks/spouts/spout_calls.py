@@ -1,4 +1,6 @@
-"""Calls a spout's hooks, and handles what they raise.
+"""Calls a spout's own methods (``ack``, ``fail``, ``keep_alive``), and handles what they raise.
+
+Hooks that watch a task are in ``task_hooks.py``.
 
 Rules of this file
 ------------------

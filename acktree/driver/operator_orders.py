@@ -1,4 +1,4 @@
-"""What operators watch of a run: the driver's copy, and how it becomes data of micro-batches."""
+"""Operators' orders to a run, such as Debug: the driver's copy, and how it becomes data of micro-batches."""
 
 from __future__ import annotations
 

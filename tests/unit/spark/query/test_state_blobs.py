@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.data.frames import WireRow
-from acktree.spark.query import blobs, operators
-from acktree.spark.query.blobs import MapStateStore
+from acktree.spark.query import operators, state_blobs
+from acktree.spark.query.state_blobs import MapStateStore
 from acktree.spark.worker.state_channel import StateChannelLostError
 
 
@@ -78,7 +78,7 @@ DEEDS = st.one_of(
 @given(st.lists(DEEDS, max_size=25))
 def test_a_store_of_parts_is_a_dict_of_blobs_and_leaves_nothing_behind(deeds):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blobs, "PART_BYTES", 10)
+        patch.setattr(state_blobs, "PART_BYTES", 10)
         state, model = MapState(), {}
         store = MapStateStore(state)
         for deed, name, blob in deeds:
