@@ -61,7 +61,7 @@ def holder_in(lock: Path, disk: Disk) -> str:
 
 
 def warn_of_other_files(folder: Path, disk: Disk) -> None:
-    """A folder that is no checkpoint yet and holds something is hardly meant to become one."""
+    """Warn of a folder that holds other files and is no checkpoint yet: its name may be a mistake."""
     others = sorted({*disk.names(folder)} - _BEFORE_A_RUN)
     if others and not disk.exists(folder / "acktree.json"):
         log.warning(

@@ -99,9 +99,9 @@ def _seen(given: Namespace) -> tuple[Found, Snapshot]:
     last = found.last_snapshot()
     if last is None:
         raise CheckpointError(
-            "nothing is known of its numbers: nobody runs it, and no run has left a snapshot",
+            "it has no numbers: it does not run, and no run of it has written a snapshot",
             found.checkpoint,
-            "submit it; a driver with a door leaves one at its end and every half minute",
+            "submit it; unless Config(control=False), its driver writes one every half minute and at its end",
         )
     return found, last
 

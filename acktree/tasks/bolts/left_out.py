@@ -20,7 +20,7 @@ _KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
     FailureCause.KILLED_WORKER: KilledWorkerError,
     FailureCause.HUNG: ExecuteTimeoutError,
 }
-"""The error that a tuple fails with that is not executed any more."""
+"""The error of a tuple that is no longer executed, by the cause."""
 
 
 def parts_of(
@@ -42,7 +42,7 @@ def parts_of(
 
 
 def error_of(left: LeftOut, component: str) -> AcktreeError:
-    """What a row fails with that is left out."""
+    """The error of a row that is left out."""
     return _KILLERS[left.cause](
         left.reason,
         f"bolt {component!r}",

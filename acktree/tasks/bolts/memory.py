@@ -46,7 +46,7 @@ _MOST_SHOWN: Final = 300
 
 
 class _CountingStore:
-    """A corner of the task's store whose blobs name tuples; keeps the table's counts right."""
+    """A part of the task's store whose blobs name tuples; keeps the table's counts right."""
 
     def __init__(self, store: StateStore, held: HeldTuples) -> None:
         self._store, self._held = store, held
@@ -107,7 +107,7 @@ class TaskMemory:
 
         Args:
             names: The attributes that the component ``remembers``.
-            store: The task's own corner of the state store.
+            store: The task's own part of the state store.
             owner: The collector that alone may ack the held tuples.
         """
         self._names = names
@@ -130,7 +130,7 @@ class TaskMemory:
                 self._blobs[name] = blob
             value = _first_value(user_object, name) if blob is None else self._loads(blob)
             if isinstance(value, StoredState):
-                # Its keys lie beside the attribute; the attribute's own blob only says that it is one.
+                # Its keys are stored beside the attribute; the attribute's own blob only says that it is one.
                 self._bind(name, value)
             if value is not _NOTHING:
                 setattr(user_object, name, value)

@@ -115,8 +115,8 @@ class BoltTask(ABC):
                     f"level {self.outputs.level}",
                     "this is a bug in acktree: please report it",
                 )
-            corner = Below(store, f"task/{self.task}/")
-            self.memory = TaskMemory(self.component.remembers, corner, self.owner)
+            mine = Below(store, f"task/{self.task}/")
+            self.memory = TaskMemory(self.component.remembers, mine, self.owner)
             self.memory.restore(self.bolt)
         guard = FlushGuard if self.flushes else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)

@@ -84,7 +84,7 @@ class Delivery:
     def fail_unfit(self, unfit: Iterable[UnfitMessage]) -> None:
         """Fail the messages whose values were changed after their emit so that they cannot be encoded.
 
-        Nothing is left to be tried again or kept in a dead letter.
+        They are neither tried again nor dead letters: their values are lost.
         """
         parts = self._parts
         for message in unfit:

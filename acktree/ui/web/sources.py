@@ -95,7 +95,7 @@ class Sources:
         return chosen[0]
 
     def forget(self) -> None:
-        """An order was given: what is asked next is asked of the drivers."""
+        """Ask the drivers again at the next call: an order may have changed their answers."""
         with self._lock:
             self._at = -_FRESH_SECS
 
