@@ -25,6 +25,7 @@ from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.errors import CheckpointError
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 
@@ -167,7 +168,16 @@ class Journal:
 
     def _last_noted(self) -> int:
         file = self._folder / _DELIVERED
-        return int(self._files.read(file)) if self._files.disk.exists(file) else -1
+        if not self._files.disk.exists(file):
+            return -1
+        try:
+            return int(self._files.read(file))
+        except ValueError as error:
+            raise CheckpointError(
+                "the note of the verdicts that were delivered is damaged",
+                str(file),
+                "delete this file; acks and fails of the last micro-batches are then delivered again",
+            ) from error
 
     def _file_of(self, batch_id: int) -> Path:
         return self._folder / f"{batch_id:012d}"

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from acktree.checkpoint.journal import Journal
 from acktree.core.tracking.ledger import Judged
+from acktree.errors import CheckpointError
 from acktree.tasks.acker import Verdicts
 
 
@@ -47,6 +49,16 @@ def test_verdicts_noted_as_delivered_are_not_delivered_again(tmp_path: Path) -> 
     journal.write(5, 10, verdicts(1))
     journal.note_delivered()
     assert read(tmp_path, 5) == [(True, [1])]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"what"])
+def test_a_damaged_note_of_deliveries_is_refused_with_the_file_to_delete(
+    tmp_path: Path, content: bytes
+) -> None:
+    Journal(tmp_path, lambda: -1).write(5, 10, verdicts(1))
+    (tmp_path / "told").write_bytes(content)
+    with pytest.raises(CheckpointError, match="delete this file"):
+        read(tmp_path, 5)
 
 
 def test_a_file_is_deleted_with_the_last_chunk_that_it_concerns_and_not_before_its_delivery(
