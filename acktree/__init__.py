@@ -19,7 +19,7 @@ from acktree.bolt import (
     OutputCollector,
 )
 from acktree.config import Config
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import TaskContext, TaskHook
 from acktree.core.data.fields import Outputs, StreamDeclaration
 from acktree.core.data.groupings import CustomGrouping, Grouping
 from acktree.core.data.hooks import (
@@ -29,7 +29,6 @@ from acktree.core.data.hooks import (
     EmitInfo,
     SpoutAckInfo,
     SpoutFailInfo,
-    TaskHook,
     WorkerContext,
     WorkerHook,
 )
@@ -88,15 +87,15 @@ from acktree.topology import (
 if TYPE_CHECKING:
     from acktree.core.state.column_state import ColumnState
     from acktree.core.stats.histograms import Histogram
-    from acktree.core.stats.statistics import (
+    from acktree.core.stats.numbers import (
         ComponentStats,
         Numbers,
         ReportedError,
         SpoutNumbers,
-        Stats,
         TaskStats,
         TraceNumbers,
     )
+    from acktree.core.stats.statistics import Stats
     from acktree.core.stats.user_metrics import UserMetric
     from acktree.dead_letters.letter import DeadLetter
     from acktree.dead_letters.store import DeadLetters

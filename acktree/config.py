@@ -23,7 +23,8 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal, NoReturn, TypeVar
 
-from acktree.core.data.hooks import TaskHook, WorkerHook
+from acktree.core.data.context import TaskHook
+from acktree.core.data.hooks import WorkerHook
 from acktree.errors import ConfigError
 from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
-from acktree.core.stats.statistics import TraceNumbers
+from acktree.core.stats.numbers import TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone

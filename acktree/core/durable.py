@@ -58,11 +58,11 @@ _PLACES: Final[Mapping[str, str]] = {
         "AnyBolt ArrowBolt ArrowOutputCollector BasicBolt BasicOutputCollector Bolt OutputCollector"
     ),
     "acktree.config": "Config",
-    "acktree.core.data.context": "TaskContext",
+    "acktree.core.data.context": "TaskContext TaskHook",
     "acktree.core.data.fields": "StreamDeclaration",
     "acktree.core.data.groupings": "CustomGrouping Grouping",
     "acktree.core.data.hooks": (
-        "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo TaskHook "
+        "BoltAckInfo BoltExecuteInfo BoltFailInfo EmitInfo SpoutAckInfo SpoutFailInfo "
         "WorkerContext WorkerHook"
     ),
     "acktree.core.data.instruments": "CounterMetric GaugeMetric HistogramMetric MeterMetric TimerMetric",
@@ -72,9 +72,10 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.state.column_state": "ColumnState",
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
-    "acktree.core.stats.statistics": (
-        "ComponentStats Numbers ReportedError SpoutNumbers Stats TaskStats TraceNumbers"
+    "acktree.core.stats.numbers": (
+        "ComponentStats Numbers ReportedError SpoutNumbers TaskStats TraceNumbers"
     ),
+    "acktree.core.stats.statistics": "Stats",
     "acktree.core.stats.user_metrics": "UserMetric",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
     "acktree.dataframe_spout": "DataFrameSpout",

@@ -20,7 +20,7 @@ from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import int64s, unpack
 from acktree.core.stats.counters import SUMS, Counters
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.metrics_book import MetricsBook, MetricsLog
 from acktree.driver.progress import Progress

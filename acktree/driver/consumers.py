@@ -18,7 +18,7 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import Key, UserMetric
 from acktree.driver.data_points import Task, data_points
 from acktree.driver.error_log import ErrorLog

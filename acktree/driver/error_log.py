@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.config import Config
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.driver.line_budget import LineBudget
 from acktree.logs import logger
 

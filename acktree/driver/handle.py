@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Final, NoReturn, Self
 
 from acktree import markup
-from acktree.core.stats.statistics import ReportedError, Stats
+from acktree.core.stats.numbers import ReportedError
+from acktree.core.stats.statistics import Stats
 from acktree.core.stats.table import html_of
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals

@@ -14,7 +14,7 @@ from typing import Protocol
 from acktree.checkpoint.metrics_log import unreadable
 from acktree.core.data.frames import WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import Key, MetricTable, UserMetric, increments_from_bytes
 from acktree.driver.error_log import ErrorLog
 

@@ -13,7 +13,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.statistics import SpoutNumbers
+from acktree.core.stats.numbers import SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults

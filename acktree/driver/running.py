@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from acktree.core.stats.statistics import ReportedError, Stats
+from acktree.core.stats.numbers import ReportedError
+from acktree.core.stats.statistics import Stats
 from acktree.dead_letters.store import DeadLetters
 from acktree.topology.describe import Description
 from acktree.traces.events import Event

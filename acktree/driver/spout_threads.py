@@ -18,7 +18,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import SpoutNumbers
+from acktree.core.stats.numbers import SpoutNumbers
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.tasks.spouts.open_listing import OpenMessage

@@ -10,7 +10,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from acktree.config import Config
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import TaskContext, TaskHook
 from acktree.core.data.hooks import (
     BoltAckInfo,
     BoltExecuteInfo,
@@ -18,7 +18,6 @@ from acktree.core.data.hooks import (
     EmitInfo,
     SpoutAckInfo,
     SpoutFailInfo,
-    TaskHook,
 )
 from acktree.errors import HookError
 from acktree.texts import error_text

@@ -8,8 +8,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
+from acktree.core.data.context import TaskServices
 from acktree.core.data.instruments import Increment, Instruments
-from acktree.core.data.services import TaskServices
 from acktree.errors import HookError
 from acktree.texts import error_text
 

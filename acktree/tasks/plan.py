@@ -17,9 +17,8 @@ import cloudpickle
 
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
-from acktree.core.data.context import Clock, TaskContext
-from acktree.core.data.hooks import TaskHook, WorkerHook
-from acktree.core.data.services import TaskServices
+from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
+from acktree.core.data.hooks import WorkerHook
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
 from acktree.tasks.worker_hooks import WorkerHooks

@@ -13,7 +13,8 @@ from acktree.config import Config
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import ReportedError, SpoutNumbers, Stats, summary
+from acktree.core.stats.numbers import ReportedError, SpoutNumbers
+from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters

@@ -21,7 +21,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
-from acktree.core.stats.statistics import TraceNumbers
+from acktree.core.stats.numbers import TraceNumbers
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure

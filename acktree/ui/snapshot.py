@@ -18,14 +18,14 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import (
+from acktree.core.stats.numbers import (
     ComponentStats,
     Numbers,
     ReportedError,
-    Stats,
     TaskStats,
     TraceNumbers,
 )
+from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 
 __all__ = [

@@ -11,9 +11,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from acktree.errors import ConfigError
-from acktree.traces.drawing import Folded, folded
 from acktree.traces.events import Event
-from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, folded
 from acktree.traces.traces import Traces
 
 __all__ = ["events", "page", "slice_of", "whole"]

@@ -1,21 +1,31 @@
-"""What a task knows about itself and its topology: Storm's ``TopologyContext``."""
+"""What user code of a task is given: its context (Storm's ``TopologyContext``), and the hooks it may add."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from acktree.core.data.hooks import TaskHook
 from acktree.core.data.instruments import (
     CounterMetric,
     GaugeMetric,
     HistogramMetric,
+    Instruments,
     MeterMetric,
     TimerMetric,
 )
-from acktree.core.data.services import TaskServices
 from acktree.errors import MisuseError, nearest
+
+if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
+    from acktree.core.data.hooks import (
+        BoltAckInfo,
+        BoltExecuteInfo,
+        BoltFailInfo,
+        EmitInfo,
+        SpoutAckInfo,
+        SpoutFailInfo,
+    )
 
 _T = TypeVar("_T")
 
@@ -43,6 +53,90 @@ class Clock:
     """
 
     now_ms: int = 0
+
+
+class TaskHook:
+    """Watches the tasks of a topology. Override what you need; the other methods do nothing.
+
+    Register it for all tasks by ``Config(task_hooks=[MyHook()])``, or for one by
+    ``context.add_task_hook(MyHook())`` in ``prepare`` or ``open``. Each task has a copy of its own, which
+    lives as long as the task's spout or bolt: of a bolt one micro-batch. Hooks of bolts run in workers, and
+    run again when Spark runs a task again: what must be exact is counted by ``context.register_counter``.
+
+    ``bolt_execute`` is called when ``execute`` has returned or raised. What the tuples of a frame emitted,
+    acked and failed is reported after the frame: first the emits, then acks and fails, in the order of the
+    tuples. A hook that raises is reported and fails nothing. A hook must not change what it is given.
+    """
+
+    def prepare(self, config: Any, context: TaskContext) -> None:  # noqa: ANN401  # a Config, of a room above
+        """Called before the hooks of the spout or bolt.
+
+        Args:
+            config: The :class:`Config` of the topology, without passwords.
+            context: The task's context.
+        """
+
+    def emit(self, info: EmitInfo) -> None:
+        """Called for each tuple emitted, once it is known which tasks get it. Ticks are not seen."""
+
+    def spout_ack(self, info: SpoutAckInfo) -> None:
+        """Called for each message acked, after the spout's ``ack``."""
+
+    def spout_fail(self, info: SpoutFailInfo) -> None:
+        """Called for each attempt that failed or timed out; with a ``Retry`` before the next attempt."""
+
+    def bolt_execute(self, info: BoltExecuteInfo) -> None:
+        """Called for each tuple when ``execute`` has returned or raised."""
+
+    def bolt_ack(self, info: BoltAckInfo) -> None:
+        """Called for each tuple acked."""
+
+    def bolt_fail(self, info: BoltFailInfo) -> None:
+        """Called for each tuple failed; alone where ``execute`` was not called, since ``prepare`` raised."""
+
+    def cleanup(self) -> None:
+        """Called after ``cleanup`` of the bolt or ``close`` of the spout."""
+
+
+def _refuse_hook(hook: TaskHook) -> NoReturn:
+    raise MisuseError(
+        f"a task hook was added too late, or where there is no task: {type(hook).__name__}",
+        "context.add_task_hook()",
+        "add it in open() of a spout or prepare() of a bolt, or for all tasks by Config(task_hooks=[...])",
+    )
+
+
+class TaskServices:
+    """What a :class:`TaskContext` calls.
+
+    Attributes:
+        instruments: The metrics that the task registers.
+        resources: What worker hooks have set in this process, by name.
+        add_hook: Takes a hook. Refuses it unless the task replaces this while user code may add some.
+    """
+
+    def __init__(
+        self,
+        instruments: Instruments | None = None,
+        resources: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Refuse hooks until the task allows them.
+
+        Args:
+            instruments: The metrics; None where they are not read.
+            resources: What worker hooks have set.
+        """
+        self.resources = resources
+        self.instruments = instruments or Instruments()
+        self.add_hook: Callable[[TaskHook], None] = _refuse_hook
+
+    def __reduce__(self) -> tuple[type[TaskServices], tuple[()]]:
+        """A copy belongs to no task: it refuses hooks, and its metrics are not read."""
+        return TaskServices, ()
+
+    def close(self) -> None:
+        """From now on no hook is added: ``open`` or ``prepare`` has returned."""
+        self.add_hook = _refuse_hook
 
 
 @dataclass(frozen=True)

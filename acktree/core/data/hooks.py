@@ -1,4 +1,4 @@
-"""Hooks: user code that is called when a task emits, executes, acks or fails, or a worker begins.
+"""What hooks are called with, and worker hooks. ``TaskHook`` is beside the context, in ``context.py``.
 
 Source: Storm's ``ITaskHook`` and its info classes. Differences: system tuples are not seen, a hook that
 raises fails nothing, and of an ``ArrowBolt`` the info holds a batch.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     import pyarrow as pa
 
-    from acktree.core.data.context import TaskContext
     from acktree.core.data.tuples import Tuple
     from acktree.core.tracking.verdicts import Failure
 
@@ -24,7 +23,6 @@ __all__ = [
     "EmitInfo",
     "SpoutAckInfo",
     "SpoutFailInfo",
-    "TaskHook",
     "WorkerContext",
     "WorkerHook",
 ]
@@ -140,49 +138,6 @@ class BoltFailInfo:
     latency_ms: float | None
     batch: pa.RecordBatch | None = None
     count: int = 1
-
-
-class TaskHook:
-    """Watches the tasks of a topology. Override what you need; the other methods do nothing.
-
-    Register it for all tasks by ``Config(task_hooks=[MyHook()])``, or for one by
-    ``context.add_task_hook(MyHook())`` in ``prepare`` or ``open``. Each task has a copy of its own, which
-    lives as long as the task's spout or bolt: of a bolt one micro-batch. Hooks of bolts run in workers, and
-    run again when Spark runs a task again: what must be exact is counted by ``context.register_counter``.
-
-    ``bolt_execute`` is called when ``execute`` has returned or raised. What the tuples of a frame emitted,
-    acked and failed is reported after the frame: first the emits, then acks and fails, in the order of the
-    tuples. A hook that raises is reported and fails nothing. A hook must not change what it is given.
-    """
-
-    def prepare(self, config: Any, context: TaskContext) -> None:  # noqa: ANN401  # a Config, of a room above
-        """Called before the hooks of the spout or bolt.
-
-        Args:
-            config: The :class:`Config` of the topology, without passwords.
-            context: The task's context.
-        """
-
-    def emit(self, info: EmitInfo) -> None:
-        """Called for each tuple emitted, once it is known which tasks get it. Ticks are not seen."""
-
-    def spout_ack(self, info: SpoutAckInfo) -> None:
-        """Called for each message acked, after the spout's ``ack``."""
-
-    def spout_fail(self, info: SpoutFailInfo) -> None:
-        """Called for each attempt that failed or timed out; with a ``Retry`` before the next attempt."""
-
-    def bolt_execute(self, info: BoltExecuteInfo) -> None:
-        """Called for each tuple when ``execute`` has returned or raised."""
-
-    def bolt_ack(self, info: BoltAckInfo) -> None:
-        """Called for each tuple acked."""
-
-    def bolt_fail(self, info: BoltFailInfo) -> None:
-        """Called for each tuple failed; alone where ``execute`` was not called, since ``prepare`` raised."""
-
-    def cleanup(self) -> None:
-        """Called after ``cleanup`` of the bolt or ``close`` of the spout."""
 
 
 class WorkerContext:

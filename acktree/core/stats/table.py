@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from acktree import markup
-from acktree.core.stats.statistics import ComponentStats, Numbers, ReportedError, Stats
+from acktree.core.stats.numbers import ComponentStats, Numbers, ReportedError
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.texts import MOST_REASON
 
@@ -40,7 +40,20 @@ _Count = Callable[[int], str]
 _Rows = Callable[[str, ComponentStats, _Count], Iterator[_Row]]
 
 
-def table_of(stats: Stats) -> str:
+class Shown(Protocol):
+    """What is laid out: the parts of ``Stats`` that are shown."""
+
+    @property
+    def components(self) -> Mapping[str, ComponentStats]: ...
+    @property
+    def errors(self) -> Sequence[ReportedError]: ...
+    @property
+    def warming_up_secs(self) -> float | None: ...
+    @property
+    def open_at_start(self) -> int: ...
+
+
+def table_of(stats: Shown) -> str:
     """Lay the numbers out: a line for each component, below it one for each of its streams."""
     lines: list[str] = []
     if stats.warming_up_secs is not None:
@@ -60,7 +73,7 @@ def table_of(stats: Stats) -> str:
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
 
-def html_of(stats: Stats) -> str:
+def html_of(stats: Shown) -> str:
     """The numbers as static HTML, for notebooks: exact, in the same columns."""
     spouts = {name: each for name, each in stats.components.items() if each.open is not None}
     bolts = {name: each for name, each in stats.components.items() if each.open is None}
@@ -77,13 +90,13 @@ def html_of(stats: Stats) -> str:
     return "".join([*parts, *(markup.note(_error_line(error)) for error in stats.errors[-10:])])
 
 
-def _metric_lines(stats: Stats) -> list[str]:
+def _metric_lines(stats: Shown) -> list[str]:
     """The metrics of users: a line for each component and name; nothing where there is none."""
     rows = _metric_rows(stats, _NAME)
     return _aligned([_METRIC, *rows]) if rows else []
 
 
-def _metric_rows(stats: Stats, most_name: int) -> list[_Row]:
+def _metric_rows(stats: Shown, most_name: int) -> list[_Row]:
     return [
         (_cut(f"{component} {name}", most_name), *_metric_cells(metric))
         for component, each in stats.components.items()

@@ -27,9 +27,9 @@ from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputColle
 from acktree.core.data.tuples import Tuple
 from acktree.errors import MisuseError
 from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Outlet, Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
 from acktree.tasks.bolts.tracing import note_reason
 from acktree.tasks.failures import failure_of

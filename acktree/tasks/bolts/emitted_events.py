@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.core.tracking.lineage import Runs
 from acktree.core.tracking.sampling import is_sampled
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.rows import InboundRows, account_of
 from acktree.tasks.bolts.tracing import previews, recording
 from acktree.tasks.watch_order import WatchOrder
-
-if TYPE_CHECKING:
-    from acktree.tasks.bolts.router import Emission
 
 __all__ = ["EmittedEvents"]
 

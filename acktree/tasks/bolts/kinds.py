@@ -26,8 +26,8 @@ from acktree.tasks.bolts.collectors import (
     HandCollector,
     TimingCollector,
 )
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Unfit
-from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.bolts.task_hooks import BoltWatch

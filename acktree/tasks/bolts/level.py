@@ -26,10 +26,11 @@ from acktree.core.tracking.lineage import Sparse
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentTask, run_together
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.outputs import OnEmit, Outputs
 from acktree.tasks.bolts.pieces import PIECE_BYTES
-from acktree.tasks.bolts.router import Emission, Router
+from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together

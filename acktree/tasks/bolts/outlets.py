@@ -16,7 +16,7 @@ import numpy as np
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.tuples import Tuple
 from acktree.errors import BoltError, MisuseError
-from acktree.tasks.bolts.router import Emission
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.plan import Plan
 from acktree.tasks.streams import Streams, TupleBuffer
 from acktree.topology.model import Component

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from acktree.tasks.bolts.router import Emission
+from acktree.tasks.bolts.emission import Emission
 
 PIECE_BYTES: Final = 64 << 20
 """About how many bytes of values a piece has; one tuple may have more."""

@@ -32,6 +32,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
 from acktree.core.tracking.lineage import Lineage, Runs, Sparse, starts_of_runs
 from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
 from acktree.topology.model import Component, Subscription
@@ -39,25 +40,6 @@ from acktree.topology.model import Component, Subscription
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 _channel = lru_cache(maxsize=65536)(channel_id)
-
-
-@dataclass(frozen=True, eq=False)
-class Emission:
-    """Tuples of one stream that a task emitted while it worked on one frame.
-
-    Attributes:
-        stream: The stream emitted on.
-        batch: The values, n rows.
-        parents: The row that each tuple is anchored to, shape (n,); -1 for none, or for a tuple in ``joins``.
-        joins: Emitted row -> its anchors, for tuples with several anchors or with an anchor in another frame.
-        tasks: The target task of each (``emit_direct``), shape (n,); None when groupings choose.
-    """
-
-    stream: str
-    batch: pa.RecordBatch
-    parents: Int64s
-    joins: Mapping[int, Sequence[Tuple]]
-    tasks: Int32s | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,11 @@ import numpy as np
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import What
 from acktree.errors import AcktreeError, BoltError, ProtocolError
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
-from acktree.tasks.bolts.router import Emission, Router
+from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import ACKED, FAILED, InboundRows, account_of
 from acktree.tasks.bolts.task_hooks import BoltWatch
 from acktree.tasks.bolts.tracing import note_reason

@@ -23,14 +23,14 @@ import numpy as np
 
 from acktree.bolt import AnyBolt
 from acktree.config import Config
-from acktree.core.data.context import Clock, TaskContext
+from acktree.core.data.context import Clock, TaskContext, TaskHook
 from acktree.core.data.frames import Frame
-from acktree.core.data.hooks import TaskHook
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
 from acktree.core.state.store import Below, StateStore
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.collectors import Collector
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.forgotten import Left, tracked_among
 from acktree.tasks.bolts.forgotten import error_of as forgotten_error
 from acktree.tasks.bolts.guard import FlushGuard, Guard
@@ -39,7 +39,6 @@ from acktree.tasks.bolts.left_out import parts_of
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.outlets import Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.router import Emission
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.row_results import RowResults
 from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among

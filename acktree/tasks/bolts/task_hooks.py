@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.choosers import Choice
-from acktree.core.data.context import TaskContext
+from acktree.core.data.context import TaskContext, TaskHook
 from acktree.core.data.frames import Frame
-from acktree.core.data.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo, TaskHook
+from acktree.core.data.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
 from acktree.core.data.reading import Column
 from acktree.core.data.values import rows_to_show, unpickled_columns
 from acktree.core.ids import Int64s
 from acktree.errors import HookError, MisuseError
-from acktree.tasks.bolts.router import Emission
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
 from acktree.tasks.plan import Plan

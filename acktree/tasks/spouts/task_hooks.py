@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from acktree.core.data.context import TaskContext
-from acktree.core.data.hooks import EmitInfo, SpoutAckInfo, SpoutFailInfo, TaskHook
-from acktree.core.data.services import TaskServices
+from acktree.core.data.context import TaskContext, TaskHook, TaskServices
+from acktree.core.data.hooks import EmitInfo, SpoutAckInfo, SpoutFailInfo
 from acktree.core.data.values import rows_to_show
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from acktree.core.stats.statistics import Numbers
+from acktree.core.stats.numbers import Numbers
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.user_metrics import user_families

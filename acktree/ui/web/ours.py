@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.statistics import Numbers, Stats
+from acktree.core.stats.numbers import Numbers
+from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.topology.layout import layout
 from acktree.ui.snapshot import RECENT, Window, plain

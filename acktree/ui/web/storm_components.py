@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 
-from acktree.core.stats.statistics import Numbers
+from acktree.core.stats.numbers import Numbers
 from acktree.ui.snapshot import STORM_WINDOWS, Snapshot
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.storm_rows import (

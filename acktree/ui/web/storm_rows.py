@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-from acktree.core.stats.statistics import Numbers, ReportedError
+from acktree.core.stats.numbers import Numbers, ReportedError
 from acktree.ui.snapshot import ALL_TIME, Snapshot
 
 __all__ = [

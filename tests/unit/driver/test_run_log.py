@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import Config, FailureCause, FailureKind
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.core.tracking.verdicts import Failure
 from acktree.driver import run_log
 from acktree.driver.error_log import ErrorLog

@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import IterableSpout, TopologyBuilder
-from acktree.core.stats.statistics import Counters, SpoutNumbers, Stats
+from acktree.core.stats.numbers import SpoutNumbers
+from acktree.core.stats.statistics import Counters, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals
 from acktree.driver.signals import StoppedBySignal, signals_wait
 from acktree.spark import submit

@@ -345,7 +345,7 @@ def test_without_ackers_messages_are_acked_without_a_latency(tmp_path):
 def test_a_mapping_names_hooks_by_their_class_as_storm_does():
     config = Config.from_mapping({"topology.auto.task.hooks": ["acktree.TaskHook"]})
     assert [type(hook) for hook in config.task_hooks] == [TaskHook]
-    assert config.to_mapping()["topology.auto.task.hooks"] == ["acktree.core.data.hooks.TaskHook"]
+    assert config.to_mapping()["topology.auto.task.hooks"] == [f"{TaskHook.__module__}.TaskHook"]
     again = Config.from_mapping(config.to_mapping())
     assert [type(hook) for hook in again.task_hooks] == [TaskHook]
     named = Config.from_mapping({"topology.auto.task.hooks": "acktree.TaskHook, acktree.TaskHook"})

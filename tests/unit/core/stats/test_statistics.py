@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from acktree.core.stats.counters import LATENCIES, NO_STREAM, WHATS
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.statistics import Counters, Numbers, ReportedError, SpoutNumbers, Stats
+from acktree.core.stats.numbers import Numbers, ReportedError, SpoutNumbers
+from acktree.core.stats.statistics import Counters, Stats
 from acktree.core.stats.table import WIDTH
 from acktree.errors import ProtocolError
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from acktree import ArrowBolt, Config
-from acktree.core.stats.statistics import Numbers
+from acktree.core.stats.numbers import Numbers
 from acktree.tasks.bolts import collectors
 from acktree.tasks.bolts import kinds as bolt_kinds
 from acktree.tasks.bolts.kinds import HandBoltTask

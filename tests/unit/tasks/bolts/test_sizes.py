@@ -15,9 +15,9 @@ from acktree.core.data.values import decode_rows, encode_rows
 from acktree.errors import MisuseError
 from acktree.tasks import chunk
 from acktree.tasks.bolts import level, pieces
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Outlet
 from acktree.tasks.bolts.pieces import pieces_of
-from acktree.tasks.bolts.router import Emission
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.spouts import collector as spout_collector
 from acktree.tasks.spouts import runs

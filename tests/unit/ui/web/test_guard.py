@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from acktree.core.stats.statistics import ReportedError
+from acktree.core.stats.numbers import ReportedError
 from acktree.errors import ConfigError, ConnectorError
 from acktree.ui.web.serve import Options, _hosts, serve
 from tests.unit.ui.web.asking import page_at

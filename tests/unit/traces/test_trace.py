@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.traces.drawing import folded
-from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple, folded
 
 ROOT = 1
 MESSAGE = TracedMessage(
