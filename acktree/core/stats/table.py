@@ -40,7 +40,7 @@ _Count = Callable[[int], str]
 _Rows = Callable[[str, ComponentStats, _Count], Iterator[_Row]]
 
 
-class Shown(Protocol):
+class _Shown(Protocol):
     """What is laid out: the parts of ``Stats`` that are shown."""
 
     @property
@@ -53,7 +53,7 @@ class Shown(Protocol):
     def open_at_start(self) -> int: ...
 
 
-def table_of(stats: Shown) -> str:
+def table_of(stats: _Shown) -> str:
     """Lay the numbers out: a line for each component, below it one for each of its streams."""
     lines: list[str] = []
     if stats.warming_up_secs is not None:
@@ -73,7 +73,7 @@ def table_of(stats: Shown) -> str:
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
 
-def html_of(stats: Shown) -> str:
+def html_of(stats: _Shown) -> str:
     """The numbers as static HTML, for notebooks: exact, in the same columns."""
     spouts = {name: each for name, each in stats.components.items() if each.open is not None}
     bolts = {name: each for name, each in stats.components.items() if each.open is None}
@@ -90,13 +90,13 @@ def html_of(stats: Shown) -> str:
     return "".join([*parts, *(markup.note(_error_line(error)) for error in stats.errors[-10:])])
 
 
-def _metric_lines(stats: Shown) -> list[str]:
+def _metric_lines(stats: _Shown) -> list[str]:
     """The metrics of users: a line for each component and name; nothing where there is none."""
     rows = _metric_rows(stats, _NAME)
     return _aligned([_METRIC, *rows]) if rows else []
 
 
-def _metric_rows(stats: Shown, most_name: int) -> list[_Row]:
+def _metric_rows(stats: _Shown, most_name: int) -> list[_Row]:
     return [
         (_cut(f"{component} {name}", most_name), *_metric_cells(metric))
         for component, each in stats.components.items()
