@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -131,6 +132,8 @@ class ParquetSink(Bolt):
         self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
 
 
+_NOT_BESIDE_TIMES: Final = frozenset("biufcV")
+"""The kinds of numpy's numbers that Arrow cannot tell from its ``datetime64``."""
 _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises over a value that does not fit a type."""
 
@@ -146,8 +149,12 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 def _inferred(values: Sequence[object]) -> pa.Array:
     """A column of the type that Arrow infers. Raises one of _UNFIT.
 
-    Arrow follows a list that contains itself until the process dies, so such a value is refused first.
+    Arrow follows a list that contains itself until the process dies, and ends it too where a number of
+    numpy's comes after a ``datetime64``. Such values are refused first; those in containers are not found.
     """
+    kinds = {value.dtype.kind for value in values if isinstance(value, np.generic)}
+    if "M" in kinds and kinds & _NOT_BESIDE_TIMES:
+        raise ValueError("numpy.datetime64 is mixed with numbers of numpy's")
     for value in values:
         if isinstance(value, list | tuple | dict):
             try:

@@ -78,6 +78,7 @@ class Observer:
         self._windows = Windows(_LENGTHS, _steady_ms())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
+        self._is_ordered = Event()
         self._forgotten_at = -1e9
         self._fails = False
         self._made = Condition()
@@ -122,6 +123,7 @@ class Observer:
             self._forgotten_at = time.monotonic()
             if self._latest is not None:
                 self._latest = (-1e9, *self._latest[1:])
+        self._is_ordered.set()
 
     def close(self, stopped_by: BaseException | None) -> None:
         """Let the thread make and keep the last snapshot, and end. Never raises.
@@ -130,6 +132,7 @@ class Observer:
         """
         self._stopped_by = stopped_by
         self._is_closed.set()
+        self._is_ordered.set()
         self._asked.set()
         with suppress(RuntimeError):  # it was not begun
             self._thread.join(_CLOSE_SECS)
@@ -144,7 +147,9 @@ class Observer:
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
-            if not self._is_closed.wait(rest_secs):
+            self._is_ordered.wait(rest_secs)  # the effect of an order is shown at once
+            self._is_ordered.clear()
+            if not self._is_closed.is_set():
                 self._asked.wait(_IDLE_SECS)
             self._asked.clear()
         self._letters_at = -_LETTERS_SECS

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from acktree.checkpoint import acker_log as acker
 from acktree.checkpoint import folder as checkpoint
+from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
-from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -209,7 +209,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "sequence-reuse": Break(
         "a run's sequences begin after all those of the run before",
-        Checkpoint,
+        Facts,
         "first_sequence",
         _same_sequences,
     ),

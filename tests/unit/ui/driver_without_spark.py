@@ -118,7 +118,10 @@ class Started:
     def fill(self) -> None:
         """Wait until as many messages are open as may be."""
         end = time.monotonic() + 30
-        while self.handle.stats()["source"].open != self.run.plan.config.max_spout_pending:
+        tasks = [thread.task for thread in self.run.threads.by_task.values()]
+        most = self.run.plan.config.max_spout_pending
+        # What is being handed over is neither in the collector nor in the inbox for a moment.
+        while self.handle.stats()["source"].open != most or any(task.buffered_count for task in tasks):
             assert time.monotonic() < end
             time.sleep(0.005)
 

@@ -65,6 +65,33 @@ def test_what_contains_itself_is_refused_and_the_process_goes_on(make):
         array_of([1, make()])
 
 
+TIME, NUMBERS = (
+    np.datetime64("2020-01-01", "s"),
+    (np.int8(1), np.float16(1), np.bool_(1), np.complex64(1), np.void(b"a")),
+)
+MIXED = {
+    "side by side": lambda number: [TIME, None, number],
+    "in lists": lambda number: [[TIME], (number,)],
+    "in dicts": lambda number: [{"a": TIME}, {"a": number, "b": 1}],
+    "in arrays": lambda number: [np.array([TIME]), np.array([number])],
+    "in arrays of objects": lambda number: [[1], np.array([TIME, number], dtype=object)],
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+@pytest.mark.parametrize("make", MIXED.values(), ids=MIXED.keys())
+def test_times_of_numpy_beside_numbers_of_numpy_are_refused_and_the_process_goes_on(make, number):
+    with pytest.raises(ValueError, match="datetime64 is mixed"):
+        array_of(make(number))
+
+
+def test_times_and_numbers_of_numpy_in_places_of_their_own_are_no_mixture():
+    shared = [TIME]
+    assert array_of([{"t": TIME, "n": np.int8(1)}, {"n": np.int8(2)}]).type.num_fields == 2
+    assert len(array_of([shared, shared, [np.datetime64("2021-01-01", "s")]])) == 3
+    assert array_of([np.int8(1), np.int8(2)]).type == pa.int8()
+
+
 def test_a_value_that_is_met_twice_and_not_in_itself_is_no_loop():
     shared = [1]
     assert array_of([[shared, shared], [shared]]).to_pylist() == [[[1], [1]], [[1]]]

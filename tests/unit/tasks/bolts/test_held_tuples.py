@@ -99,7 +99,7 @@ def test_trap_unpickled_twice_a_held_tuple_is_of_one_mind_wherever_it_is_kept(sc
 
 def names_in_the_table(running):
     """The names of the tuples that task b0 holds."""
-    store = running.running._store(1, 0)
+    store = running.running._levels._store(1, 0)
     table = State()
     table.bind(
         Below(store, f"task/{running.running.plan.topology.tasks['b0'][0]}/held/"), pickle.dumps, pickle.loads
