@@ -28,7 +28,6 @@ from acktree.driver.consumers import Consumers, Source
 from acktree.driver.data_points import data_points
 from acktree.driver.error_log import ErrorLog
 from acktree.otlp_metrics import otlp_name
-from tests.unit.traces.collector import Collector, attributes_of
 
 
 def counters():
@@ -264,6 +263,9 @@ def test_a_file_without_a_folder_and_what_is_no_consumer_are_refused(tmp_path):
 
 
 def test_every_number_goes_to_an_opentelemetry_collector():
+    pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
+    from tests.unit.traces.collector import Collector, attributes_of  # noqa: PLC0415
+
     with Collector() as collector:
         running, errors = begun(OtlpMetricsConsumer(collector.url))
         running.close()
@@ -288,6 +290,7 @@ def test_every_number_goes_to_an_opentelemetry_collector():
 
 
 def test_a_collector_that_is_away_is_reported_once_and_no_password_is_shown(caplog, monkeypatch):
+    pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "0.2")
     consumer = OtlpMetricsConsumer("http://me:hidden@127.0.0.1:9")  # nobody serves port 9
     running, errors = begun(consumer)

@@ -10,6 +10,9 @@ import threading
 
 import numpy as np
 import pytest
+
+pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
+
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Kind
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
