@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pprint
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree.arrow_inference import array_of
 
 __all__ = ["ParquetSink", "as_connector_errors"]
 
@@ -132,8 +131,6 @@ class ParquetSink(Bolt):
         self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
 
 
-_NOT_BESIDE_TIMES: Final = frozenset("biufcV")
-"""The kinds of numpy's numbers that Arrow cannot tell from its ``datetime64``."""
 _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises over a value that does not fit a type."""
 
@@ -146,24 +143,14 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
     return pa.table(columns, schema=schema)
 
 
-def _inferred(values: Sequence[object]) -> pa.Array:
-    """A column of the type that Arrow infers. Raises one of _UNFIT.
-
-    Arrow follows a list that contains itself until the process dies, and ends it too where a number of
-    numpy's comes after a ``datetime64``. Such values are refused first; those in containers are not found.
-    """
-    kinds = {value.dtype.kind for value in values if isinstance(value, np.generic)}
-    if "M" in kinds and kinds & _NOT_BESIDE_TIMES:
-        raise ValueError("numpy.datetime64 is mixed with numbers of numpy's")
-    for value in values:
-        if isinstance(value, list | tuple | dict):
-            try:
-                is_loop = pprint.isrecursive(value)
-            except Exception as error:  # the repr of something in it
-                raise ValueError(f"a {type(value).__name__} cannot be looked into: {error!s:.100}") from error
-            if is_loop:
-                raise ValueError(f"a {type(value).__name__} contains itself")
-    return pa.array(values)
+def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
+    """A column of the type that Arrow infers. Raises one of _UNFIT."""
+    try:
+        return array_of(values)
+    except _UNFIT:
+        raise
+    except Exception as error:  # raised by a method of a value
+        raise ValueError(f"a value cannot be read: {type(error).__name__}: {error!s:.100}") from error
 
 
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:

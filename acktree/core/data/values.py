@@ -28,8 +28,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.arrow_inference import array_of
 from acktree.core import durable
-from acktree.core.data.inferring import array_of
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.errors import MisuseError
 from acktree.texts import error_text, short_repr

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -371,6 +372,15 @@ def test_a_tuple_that_does_not_fit_fails_alone(cluster, tmp_path: Path, schema) 
     assert all("do not fit" in failure.reason for _, failure in sink.feeder.failed)
     if schema:
         assert pq.read_schema(next(tmp_path.iterdir())) == schema
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value]], ids=["plain", "in a list"])
+def test_times_of_numpy_beside_its_numbers_fail_and_the_process_goes_on(
+    cluster, tmp_path: Path, wrap
+) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path), ["value"])
+    sink.write((wrap(np.datetime64("2020-01-01", "s")),), (wrap(np.int8(1)),))
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1]
 
 
 NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), ("at", pa.timestamp("ms", "UTC"))])

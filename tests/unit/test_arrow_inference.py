@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import ArrowBolt, ColumnState, TopologyBuilder
-from acktree.core.data.inferring import array_of
+from acktree.arrow_inference import array_of
 from acktree.testing import FeederSpout, LocalCluster
 
 plain = st.recursive(
