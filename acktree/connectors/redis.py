@@ -40,9 +40,9 @@ _PAGE: Final = 1000
 _IDLE_SECS: Final = 0.05
 """The shortest time between two reads of an empty stream."""
 _AT_REST_SECS: Final = 0.2
-"""The time between two reads of a stream that was empty for long: a read takes 0.3 ms of CPU."""
+"""The time between two reads of a stream at rest: a read takes 0.3 ms of CPU."""
 _RESTS_AFTER: Final = 40
-"""So many empty reads are long."""
+"""After this number of empty reads in a row a stream is read less often."""
 
 _Entry = tuple[str, dict[bytes, bytes], int]
 """(entry id, fields, attempt)"""

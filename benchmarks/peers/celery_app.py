@@ -1,7 +1,7 @@
 """Calls of a service as Celery tasks. Run by Celery's own interpreter, which has no acktree.
 
 ``celery -A celery_app worker`` executes the tasks. As a program this file sends them: it reads lines
-``NAME COUNT`` from stdin, sends so many tasks of that name, and answers each line with the number of messages
+``NAME COUNT`` from stdin, sends COUNT tasks of that name, and answers each line with the number of messages
 that wait in the queue.
 
 Environment variables: CALLS_BROKER, a URL; CALLS_PORT, the service's port on loopback; CALLS_FOUND, a folder

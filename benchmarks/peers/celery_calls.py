@@ -62,7 +62,7 @@ class Celery:
 
 @contextmanager
 def celery(port: int, at_once: int, processes: int) -> Iterator[Celery]:
-    """Workers in so many processes, which execute ``at_once`` calls of the service together.
+    """Workers in ``processes`` processes, which execute ``at_once`` calls of the service together.
 
     At the end it is checked that the broker has an ack for each message.
     """

@@ -19,7 +19,7 @@ from itertools import pairwise
 from tests.chaos.effects import Effect
 
 PARTS = 2
-"""So many tuples are made of each message; each leaves an effect."""
+"""The number of tuples made of each message; each leaves an effect."""
 
 
 class Struck(StrEnum):

@@ -19,7 +19,7 @@ from tests.chaos.effects import effects_in, leave
 
 ATTEMPTS: Final = 2
 POISON: Final = 2
-"""The first so many messages of each moment fail."""
+"""The number of messages that fail at each moment: the first ones."""
 MESSAGES: Final = 6
 _BEGUN, _OVER = 0, 1
 _EXECUTE_SECS, _FLUSH_SECS, _BACKOFF_SECS = 0.7, 3.0, 3.0

@@ -111,7 +111,7 @@ class _Run:
             self.wanted += PAGE
 
     def await_effects(self, count: int) -> None:
-        """Wait until so many messages have an effect."""
+        """Wait until ``count`` messages have an effect."""
         deadline = time.monotonic() + _WAIT_SECS
         while len({each.number for each in effects_in(self._effects)}) < count:
             assert time.monotonic() < deadline, f"not {count} messages within {_WAIT_SECS} s"

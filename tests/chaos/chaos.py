@@ -16,7 +16,7 @@ from tests.chaos.plan import Kind, plan_of
 from tests.chaos.strikes import carry_out
 
 EXAMPLES: Final = 5
-"""So many of each finding are printed in words."""
+"""The number of examples of each finding that are printed in words."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def perform(
         say: Told of each strike.
         folder: Where; a folder that does not exist yet. None: a temporary one.
         keep: Keep what there is also when it is clean.
-        strike_secs: Strike no more after so many seconds, however many are left of the plan.
+        strike_secs: Strike no more after this number of seconds, though strikes of the plan are left.
     """
     folder = folder or Path(tempfile.mkdtemp(prefix="chaos-")) / "chaos"
     folder.mkdir(parents=True)

@@ -43,8 +43,8 @@ class Settings:
 
     Attributes:
         rate: Messages a second that are put into the queue.
-        backlog: With so many that wait, none are put.
-        patience_secs: With work to do and nothing done for so long, the driver counts as hung.
+        backlog: No message is put while this number waits.
+        patience_secs: A driver that has work and does nothing for this number of seconds counts as hung.
         rest_secs: How long after the last strike every message must have its verdict.
     """
 

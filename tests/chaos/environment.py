@@ -28,7 +28,7 @@ class Disk:
         self._ballast = folder / "ballast"
 
     def fill(self, leave: int = 0) -> None:
-        """Leave not a byte, or no more than so many."""
+        """Fill the disk, but for ``leave`` bytes at most."""
         with suppress(OSError), self._ballast.open("wb", buffering=0) as file:
             for size in (_BLOCK, 4096, 1):
                 with suppress(OSError):
@@ -70,7 +70,7 @@ class WallClock:
         return {"LD_PRELOAD": str(self._library), "CHAOS_CLOCK": str(self._file)}
 
     def jump(self, secs: int) -> None:
-        """So many seconds beside the machine's time, at once."""
+        """Set the clock off the machine's time by this number of seconds, at once."""
         with self._file.open("r+b") as file, mmap.mmap(file.fileno(), 8) as offset:
             offset[:] = (secs * 10**9).to_bytes(8, "little", signed=True)
 

@@ -584,10 +584,10 @@ def run_faults(
     kinds: tuple[str, ...] = ("hand", "basic", "arrow", "spout"),
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Counter[str], Counter[str]]:
-    """Interrupt so many runs of drawn programs.
+    """Interrupt runs of drawn programs.
 
     Args:
-        points: So many opcodes of each program, drawn; all of them if it has fewer.
+        points: How many opcodes of each program are drawn; all of them if it has fewer.
 
     Returns:
         Runs by kind, and breaches by name.

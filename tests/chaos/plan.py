@@ -106,7 +106,7 @@ class Strike:
 
 
 def plan_of(seed: int, counts: Mapping[Kind, int]) -> list[Strike]:
-    """So many strikes of each kind, in an order, at moments and in ways that the seed decides."""
+    """The strikes of each kind, in an order, at moments and in ways that the seed decides."""
     chance = random.Random(f"chaos {seed}")
     kinds = [kind for kind in Kind for _ in range(counts.get(kind, 0))]
     chance.shuffle(kinds)

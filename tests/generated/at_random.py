@@ -16,7 +16,7 @@ def topology(seed: int, kinds: tuple[str, ...] = KINDS, largest: int = 1500) -> 
     """A topology of 4 to 6 bolts and 10 messages, the same for the same seed.
 
     Args:
-        largest: At most so many copies of tuples; else tuples have fewer children.
+        largest: The largest number of copies of tuples; tuples have fewer children to keep to it.
     """
     random = Random(seed)
     spouts = ("spout0", "spout1")[: random.randint(1, 2)]

@@ -108,12 +108,12 @@ class Runner(Protocol):
             retry: The spout's policy.
             spout: What is fed; by default one field, ``program``.
             watch: Components whose tuples the scenario will look at.
-            for_secs: Stop after so long, whether or not it has ended.
+            for_secs: Stop after this number of seconds, whether or not it has ended.
         """
 
 
 class LocalRunner:
-    """Runs scenarios in a ``LocalCluster``, on so many partitions."""
+    """Runs scenarios in a ``LocalCluster`` with ``partitions`` partitions."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = partitions

@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: show each step")
     parser.add_argument("--power-cuts", action="store_true", help="the power fails, too")
     parser.add_argument("--break", dest="rule", choices=sorted(BREAKS), help="a rule that is broken")
-    parser.add_argument("--failures", type=int, default=10, help="stop after so many")
+    parser.add_argument("--failures", type=int, default=10, help="stop after this number of failures")
     given = parser.parse_args()
     with broken(given.rule) if given.rule else nullcontext():
         if given.seed is not None:

@@ -1,4 +1,4 @@
-"""A driver to be killed: ``python -m tests.spark.driver SPOUT FOLDER COUNT`` counts so many numbers."""
+"""A driver to be killed: ``python -m tests.spark.driver SPOUT FOLDER COUNT`` counts COUNT numbers."""
 
 from __future__ import annotations
 

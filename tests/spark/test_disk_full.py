@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MB = 1 << 20
 SMALL, LARGE = 20, 5
-"""So many messages fit in any case; so many come once the disk is full."""
+"""The messages that fit in any case, and those that come once the disk is full."""
 RETRY = Retry(max_attempts=1)
 SPOUTS = "positions", "queued"
 """Where each spout notes its verdicts."""
@@ -71,7 +71,7 @@ class GatedQueue(FileQueueSpout):
 
 
 class Remembers(BasicBolt):
-    """Remembers so many bytes of each of the later messages, raises on them if the test says so."""
+    """Remembers some bytes of each of the later messages; raises on them if the test asks for it."""
 
     outputs = []
     remembers = ["seen"]

@@ -185,7 +185,7 @@ def test_an_item_whose_emit_was_refused_is_not_skipped():
 
 
 def failing_at(position, times, items=10):
-    """A function that gives so many items, and a count of its calls; the first calls raise at a position."""
+    """A function that gives some items, and a list of its calls; the first calls raise at a position."""
     calls = []
 
     def read():

@@ -23,7 +23,7 @@ SURVIVES = Files(survives_power_cut=True)
 
 
 def logged(folder: Path, offsets: int, commits: int) -> Path:
-    """Spark's part of a checkpoint, with so many entries in each log."""
+    """Spark's part of a checkpoint, with this number of entries in each log."""
     for log, count in (("offsets", offsets), ("commits", commits)):
         (folder / log).mkdir(parents=True)
         for number in range(count):

@@ -22,7 +22,7 @@ class Frame(DataFrameTask):
 
 
 class World:
-    """A run, and a source of so many parts, one of which each micro-batch reads."""
+    """A run, and a source of some parts; each micro-batch reads one."""
 
     def __init__(self, parts: int, *frames: object) -> None:
         self.parts, self.frames, self.entries = parts, frames, []

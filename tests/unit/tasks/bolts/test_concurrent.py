@@ -65,7 +65,7 @@ async def jitter() -> None:
 
 
 class Fan(BasicBolt):
-    """Emits so many tuples as the value says, on two streams; 7 raises after an emit."""
+    """Emits as many tuples as its value, on two streams; 7 raises after an emit."""
 
     outputs = {"default": ["value"], "odd": ["value"]}
 

@@ -14,7 +14,7 @@ from acktree.tasks.spouts.runs import SMALL_BYTES, SMALL_ROWS, Run, runs_togethe
 
 
 def run_of(values, ids, kind, *, stream="default", tasks=None):
-    """So many rows; ids as an array, as a list, or none at all."""
+    """A run of rows; ids as an array, as a list, or none at all."""
     is_tracked = kind != "untracked"
     named = np.array(ids, dtype=np.int64) if kind == "array" else list(ids) if is_tracked else ()
     return Run(stream, is_tracked, pa.record_batch({"value": pa.array(values, pa.int64())}), named, tasks)

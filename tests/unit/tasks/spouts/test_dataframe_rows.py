@@ -86,7 +86,7 @@ class Line:
         self.letters += [letter_of(record, self.topology, len(self.letters) + 1) for record in records]
 
     def feed(self, *values, is_tracked=True, places=1):
-        """One micro-batch with these rows, in so many Arrow batches; and whatever was handed over since."""
+        """One micro-batch with these rows, cut into Arrow batches; and what was handed over since."""
         self.batch_id += 1
         rows = []
         for place in range(places):

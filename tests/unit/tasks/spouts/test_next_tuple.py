@@ -113,7 +113,7 @@ def test_what_is_not_handed_over_yet_takes_room_too():
 
 
 def one_each(count):
-    """At each of so many calls of ``next_tuple`` one message."""
+    """One message at each of ``count`` calls of ``next_tuple``."""
     return [emits((n, n)) for n in range(count)]
 
 
