@@ -1,0 +1,160 @@
+"""What the driver's door answers and carries out, by method and path."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from threading import Thread
+from typing import Any, Final
+
+from acktree.driver.handle import SubmittedTopology
+from acktree.driver.run import Run
+from acktree.errors import ConfigError
+from acktree.logs import logger
+from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.texts import short_repr
+from acktree.ui import letters, tracing
+from acktree.ui.log_levels import LogLevels
+from acktree.ui.observer import Observer
+
+__all__ = ["RefusedError", "Routes", "json_of"]
+
+log = logger("acktree")
+
+_MOST_OPEN: Final = 1000
+
+
+class RefusedError(Exception):
+    """An answer that is not 200.
+
+    Attributes:
+        status: Of HTTP.
+        said: What the answer holds.
+    """
+
+    def __init__(self, status: int, what: str, where: str, fix: str) -> None:
+        super().__init__(what)
+        self.status, self.said = status, {"error": what, "where": where, "fix": fix}
+
+
+class Routes:
+    """What is asked for and ordered, by method and path."""
+
+    def __init__(self, running: SubmittedTopology, run: Run, observer: Observer, levels: LogLevels) -> None:
+        self._running, self.run, self._observer, self._levels = running, run, observer, levels
+
+    @property
+    def id(self) -> str:
+        """The topology's id in this run."""
+        return self._observer.id
+
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """The answer to a question."""
+        if path == "/v1/snapshot":
+            return self._observer.latest(float(query.get("most_age_secs", 1.0)))
+        if path == "/v1/open":
+            most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
+            return json_of({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
+        if path == "/v1/log-levels":
+            return json_of(self._levels.shown())
+        if path == "/v1/events" or path.startswith("/v1/traces"):
+            return json_of(self._recorded(path, query))
+        if path == "/v1/dead-letters":
+            return json_of(letters.page(self.run.dead_letters, query))
+        if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
+            return json_of(letters.whole(self.run.dead_letters, int(found[1])))
+        raise _unknown(path)
+
+    def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Traces and logged tuples."""
+        if path == "/v1/events":
+            return tracing.events(self._running.events, query)
+        traces = self._running.traces
+        if path == "/v1/traces":
+            return tracing.page(traces, query)
+        named = re.fullmatch(r"/v1/traces/(-?\d{1,19})", path)
+        if named is None:
+            raise _unknown(path)
+        root = int(named[1])
+        found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise RefusedError(
+                404, f"there is no trace of root {root}", f"topology {self.run.name!r}",
+                "ask for traces without a root: those are stored",
+            )  # fmt: skip
+        return found
+
+    def post(self, path: str, given: Mapping[str, Any]) -> bytes:
+        """Carry out an order; returns what came of it."""
+        log.info("topology=%s order=%s given=%s", self.run.name, path.removeprefix("/v1/"), given)
+        try:
+            return json_of(self._order(path, given))
+        finally:
+            self._observer.forget()
+
+    def _order(self, path: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        match path:
+            case "/v1/activate":
+                self._refuse_if_killed()
+                self._running.activate()
+            case "/v1/deactivate":
+                self._running.deactivate()
+            case "/v1/kill":
+                wait_secs = given.get("wait_secs")
+                secs = None if wait_secs is None else max(0.0, float(wait_secs))
+                self.run.kill_waits.set()
+                Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
+                shown = self._running.message_timeout_secs if secs is None else secs
+                return {"done": True, "wait_secs": shown}
+            case "/v1/log-levels":
+                return self._levels.change(given)
+            case "/v1/debug":
+                component = given.get("component")
+                self._running.debug(
+                    on=given.get("on") is not False,
+                    component=None if component is None else str(component),
+                    percent=float(given.get("percent") or 10),
+                )
+            case "/v1/trace":
+                if given.get("rate") is None:
+                    raise ConfigError("the order has no rate", "trace", 'name it: {"rate": 0.01}')
+                self._running.traces.rate = float(given["rate"])
+                return {"done": True, "rate": self._running.traces.rate}
+            case "/v1/dead-letters/redrive":
+                return letters.redrive(self.run.dead_letters, given)
+            case "/v1/dead-letters/purge":
+                return letters.purge(self.run.dead_letters, given)
+            case _:
+                raise _unknown(path)
+        return {"done": True}
+
+    def _refuse_if_killed(self) -> None:
+        if self.run.kill_waits.is_set():
+            raise RefusedError(
+                409, "the topology is being killed", f"topology {self.run.name!r}",
+                "wait for its end and submit it again",
+            )  # fmt: skip
+
+
+def _open_message(message: OpenMessage) -> dict[str, Any]:
+    age_secs = max(0.0, time.time() - message.first_emitted_ms / 1000)
+    return {
+        "spout": message.spout,
+        "task_id": message.task_id,
+        "message_id": short_repr(message.message_id),
+        "root": None if message.root is None else str(message.root),
+        "attempt": message.attempt,
+        "age_secs": round(age_secs, 3),
+        "state": message.state,
+    }
+
+
+def _unknown(path: str) -> RefusedError:
+    return RefusedError(404, f"the door has no {path}", "the driver's socket", "is its acktree an older one?")
+
+
+def json_of(value: object) -> bytes:
+    """A value as JSON, without spaces."""
+    return json.dumps(value, separators=(",", ":")).encode()

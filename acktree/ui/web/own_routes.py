@@ -1,0 +1,185 @@
+"""The routes of the page, of metrics, and of our own REST."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from acktree.traces.events import FOLDER, read_events
+from acktree.ui import letters, tracing
+from acktree.ui.stopped import letters_of, traces_of
+from acktree.ui.web import metrics, ours
+from acktree.ui.web.guard import COOKIE
+from acktree.ui.web.requests import Handlers, Paths, body_of, root_of, window_of
+from acktree.ui.web.sources import Sources, UnknownTopologyError
+
+__all__ = ["OwnRoutes"]
+
+_STREAM_SECS: Final = 1.0
+_FILES: Final = {
+    "app.js": "text/javascript; charset=utf-8",
+    "draw.js": "text/javascript; charset=utf-8",
+    "traces.js": "text/javascript; charset=utf-8",
+    "style.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_STATIC: Final = files("acktree.ui.web") / "static"
+
+
+class OwnRoutes(Handlers):
+    """The page's files, metrics, and the answers of our own REST, by path."""
+
+    def __init__(self, sources: Sources, version: str, page_secret: str, *, is_read_only: bool) -> None:
+        """See :func:`acktree.ui.web.app.application`."""
+        super().__init__(sources)
+        self._version, self._page_secret, self._is_read_only = version, page_secret, is_read_only
+
+    def paths(self) -> Paths:
+        """All of them."""
+        mine = "/api/acktree/v1"
+        return [
+            ("/", self._page, False),
+            ("/static/{name}", self._file, False),
+            ("/metrics", self._metrics, False),
+            (f"{mine}/healthz", self._health, False),
+            (f"{mine}/readyz", self._health, False),
+            (f"{mine}/page", self._about, False),
+            (f"{mine}/snapshot", self._snapshot, False),
+            (f"{mine}/stream", self._stream, False),
+            (f"{mine}/topologies", self._overview, False),
+            (f"{mine}/topologies/{{id}}", self._topology, False),
+            (f"{mine}/topologies/{{id}}/components/{{component}}", self._component, False),
+            (f"{mine}/topologies/{{id}}/open", self._open, False),
+            (f"{mine}/topologies/{{id}}/errors", self._errors, False),
+            (f"{mine}/topologies/{{id}}/dead-letters", self._letters, False),
+            (f"{mine}/topologies/{{id}}/dead-letters/redrive", self._order("dead-letters/redrive"), True),
+            (f"{mine}/topologies/{{id}}/dead-letters/purge", self._order("dead-letters/purge"), True),
+            (f"{mine}/topologies/{{id}}/dead-letters/{{letter:int}}", self._letter, False),
+            (f"{mine}/topologies/{{id}}/traces", self._traces, False),
+            (f"{mine}/topologies/{{id}}/traces/{{root}}", self._trace, False),
+            (f"{mine}/topologies/{{id}}/trace", self._order("trace"), True),
+            (f"{mine}/topologies/{{id}}/debug", self._order("debug"), True),
+            (f"{mine}/topologies/{{id}}/events", self._logged, False),
+            (f"{mine}/topologies/{{id}}/activate", self._order("activate"), True),
+            (f"{mine}/topologies/{{id}}/deactivate", self._order("deactivate"), True),
+            (f"{mine}/topologies/{{id}}/kill", self._order("kill"), True),
+        ]
+
+    def _page(self, _: Request) -> Response:
+        answer = Response((_STATIC / "index.html").read_bytes(), media_type="text/html; charset=utf-8")
+        answer.set_cookie(COOKIE, self._page_secret, httponly=True, samesite="strict")
+        return answer
+
+    def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            raise HTTPException(404, "Not Found")
+        return Response((_STATIC / name).read_bytes(), headers={"Content-Type": _FILES[name]})
+
+    def _about(self, _: Request) -> Response:
+        return JSONResponse({"version": self._version, "read_only": self._is_read_only})
+
+    def _health(self, _: Request) -> Response:
+        return JSONResponse({"ok": True})
+
+    def _metrics(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        body, content_type = metrics.exposed(self.sources.running(), self._version, accept)
+        return Response(body, headers={"Content-Type": content_type})
+
+    def _snapshot(self, request: Request) -> Response:
+        named = request.query_params.get("topology")
+        seen = self.sources.all() if named is None else [self.sources.one(named)]
+        parts = b",".join(each.snapshot.to_json() for each in seen)
+        return Response(b'{"snapshots":[' + parts + b"]}", media_type="application/json")
+
+    def _overview(self, _: Request) -> Response:
+        return JSONResponse(ours.overview(self.sources.all()))
+
+    def _topology(self, request: Request) -> Response:
+        return JSONResponse(ours.topology(self.one(request)))
+
+    def _component(self, request: Request) -> Response:
+        seen, name = self.one(request), request.path_params["component"]
+        if name not in seen.snapshot.graph["components"]:
+            raise UnknownTopologyError(f"there is no component {name!r}")
+        return JSONResponse(ours.component(seen, name, window_of(request)))
+
+    def _open(self, request: Request) -> Response:
+        seen = self.one(request)
+        return JSONResponse(seen.found.door.get("open", {"limit": request.query_params.get("limit", "20")}))
+
+    def _errors(self, request: Request) -> Response:
+        seen = self.one(request)
+        return JSONResponse({"errors": ours.topology(seen)["errors"]})
+
+    def _letters(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("dead-letters", query))
+        with letters_of(seen.found) as store:
+            return JSONResponse(letters.page(store, query))
+
+    def _letter(self, request: Request) -> Response:
+        seen, number = self.one(request), request.path_params["letter"]
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get(f"dead-letters/{number}"))
+        with letters_of(seen.found) as store:
+            return JSONResponse(letters.whole(store, number))
+
+    def _logged(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("events", query))
+        folder = (seen.found.folder or Path()) / FOLDER
+        return JSONResponse(tracing.events(partial(read_events, folder), query))
+
+    def _traces(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get("traces", query))
+        with closing(traces_of(seen.found)) as traces:
+            return JSONResponse(tracing.page(traces, query))
+
+    def _trace(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        root = root_of(request.path_params["root"])
+        if seen.is_running:
+            return JSONResponse(seen.found.door.get(f"traces/{root}", query))
+        with closing(traces_of(seen.found)) as traces:
+            found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        if found is None:
+            raise UnknownTopologyError(f"there is no trace of root {root}")
+        return JSONResponse(found)
+
+    def _order(self, order: str) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            given = await body_of(request)
+            seen = await run_in_threadpool(self.one, request)
+            return JSONResponse(await run_in_threadpool(self.ordered, seen, order, given))
+
+        return answer
+
+    async def _stream(self, request: Request) -> Response:
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        """One event a second; each reader gets the newest, so a slow one misses some and none pile up."""
+        yield b"retry: 2000\n\n"
+        while not await request.is_disconnected():
+            seen = await run_in_threadpool(self.sources.all)
+            name = ",".join(f"{each.snapshot.run}-{each.snapshot.batch_id}" for each in seen)
+            data = json.dumps(ours.overview(seen), separators=(",", ":"))
+            yield f"id: {name}\nevent: snapshot\ndata: {data}\n\n".encode()
+            await asyncio.sleep(_STREAM_SECS)

@@ -1,0 +1,107 @@
+"""Reads requests: the topology that one names, its window and body; and sends orders to drivers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from acktree.errors import MisuseError
+from acktree.logs import logger
+from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
+from acktree.ui.web.guard import NUMBERS_ALONE
+from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
+
+__all__ = ["Handlers", "Paths", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+
+log = logger("acktree")
+
+Paths = list[tuple[str, Callable[[Request], Any], bool]]
+"""Path, answer, and whether it is an order."""
+
+_MOST_BODY: Final = 1 << 20
+_NUMBER_SETTINGS: Final = ("topology.message.timeout.secs", "topology.debug")
+
+
+class Handlers:
+    """What handlers of requests share."""
+
+    def __init__(self, sources: Sources) -> None:
+        """Answer about these topologies."""
+        self.sources = sources
+
+    def ordered(self, seen: Seen, order: str, given: Mapping[str, object]) -> dict[str, Any]:
+        """Give an order to a topology's driver; returns its answer."""
+        log.info("page: order=%s topology=%s given=%s", order, seen.snapshot.id, given)
+        try:
+            return seen.found.door.order(order, given)
+        finally:
+            self.sources.forget()
+
+    def one(self, request: Request) -> Seen:
+        """The topology that a request names; without errors and settings for one without the token."""
+        seen = self.sources.one(request.path_params["id"])
+        if request.scope.get(NUMBERS_ALONE):
+            shown = replace(
+                seen.snapshot, errors=(), stopped_by=None, config=_numbers_of(seen.snapshot.config)
+            )
+            return replace(seen, snapshot=shown)
+        return seen
+
+
+def error_answer(status: int, name: str, message: str, **more: object) -> JSONResponse:
+    """Storm's form of an error."""
+    return JSONResponse({"error": f"{status} {name}", "errorMessage": message} | more, status)
+
+
+def _numbers_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that answers of numbers contain."""
+    return {name: config[name] for name in _NUMBER_SETTINGS if name in config}
+
+
+def window_of(request: Request) -> str:
+    """The window that is asked for. MisuseError for one that there is not."""
+    window = request.query_params.get("window", ALL_TIME)
+    if window not in (*STORM_WINDOWS, RECENT):
+        raise MisuseError(
+            f"there is no window {window!r:.40}", "window=", f"one of {', '.join(STORM_WINDOWS)}"
+        )
+    return window
+
+
+def root_of(text: str) -> int:
+    """The root id in a path."""
+    with suppress(ValueError):
+        return int(text)
+    raise UnknownTopologyError(f"{text!r:.40} is no root")
+
+
+def secs_of(text: str) -> float:
+    """The seconds in a path. MisuseError if they are none."""
+    with suppress(ValueError):
+        secs = float(text)
+        if 0 <= secs < 1e9:  # noqa: PLR2004  # and neither infinite nor no number
+            return secs
+    raise MisuseError(f"{text!r:.40} is no number of seconds", "kill", "give seconds, 0 or more")
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object of an order; empty for no body."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY:
+            raise HTTPException(413, "Payload Too Large")
+    try:
+        given = json.loads(body or b"{}")
+    except ValueError as error:
+        raise MisuseError(f"the body is no JSON: {error}", "POST", "send a JSON object") from error
+    if not isinstance(given, dict):
+        raise MisuseError("the body is no JSON object", "POST", "send a JSON object")
+    return given

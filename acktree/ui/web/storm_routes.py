@@ -1,0 +1,166 @@
+"""The routes of Storm's REST."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from acktree.config import Config
+from acktree.errors import MisuseError
+from acktree.ui.client import DoorError
+from acktree.ui.observer import user_name
+from acktree.ui.web import storm, storm_components
+from acktree.ui.web.requests import Handlers, Paths, body_of, error_answer, secs_of, window_of
+from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
+
+__all__ = ["StormRoutes"]
+
+
+class StormRoutes(Handlers):
+    """The answers of Storm's REST, by path."""
+
+    def __init__(self, sources: Sources, version: str, place: tuple[str, int]) -> None:
+        """Answer for a server at ``place``, its host and port."""
+        super().__init__(sources)
+        self._version, self._place = version, place
+        self._began = time.monotonic()
+
+    def paths(self) -> Paths:
+        """All of them."""
+        one = "/api/v1/topology/{id}"
+        component = f"{one}/component/{{component}}"
+        return [
+            ("/api/v1/cluster/summary", self._cluster, False),
+            ("/api/v1/cluster/configuration", self._configuration, False),
+            ("/api/v1/nimbus/summary", self._nimbus, False),
+            ("/api/v1/supervisor/summary", self._supervisors, False),
+            ("/api/v1/supervisor", self._nothing("supervisors", "workers"), False),
+            ("/api/v1/owner-resources", self._nothing("owners"), False),
+            ("/api/v1/owner-resources/{id}", self._nothing("owners", "topologies"), False),
+            ("/api/v1/history/summary", self._history, False),
+            ("/api/v1/topology/summary", self._summary, False),
+            (one, self._storm(storm.topology_page), False),
+            (f"{one}/metrics", self._storm(storm_components.stream_metrics), False),
+            (f"{one}/visualization", self._storm(storm_components.visualization), False),
+            (
+                f"{one}/visualization-init",
+                self._storm(lambda s, _: storm_components.visualization_init(s.snapshot)),
+                False,
+            ),
+            (f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen)), False),
+            (f"{one}/logconfig", self._log_levels, False),
+            ("/api/v1/topology-workers/{id}", self._storm(lambda seen, _: storm.workers_of(seen)), False),
+            (component, self._storm_component, False),
+            (f"{one}/activate", self._storm_order("activate"), True),
+            (f"{one}/deactivate", self._storm_order("deactivate"), True),
+            (f"{one}/kill/{{secs}}", self._storm_order("kill"), True),
+            (f"{one}/rebalance/{{secs}}", self._rebalance, True),
+            (f"{one}/logconfig", self._set_log_levels, True),
+            (f"{one}/debug/{{action}}/{{percent}}", self._storm_debug, True),
+            (f"{component}/debug/{{action}}/{{percent}}", self._storm_debug, True),
+        ]
+
+    def _cluster(self, _: Request) -> Response:
+        seen = self.sources.running()
+        return JSONResponse(storm.cluster_summary(seen, self._version, user_name(), self._uptime()))
+
+    def _configuration(self, _: Request) -> Response:
+        return JSONResponse(Config().to_mapping())
+
+    def _nimbus(self, _: Request) -> Response:
+        host, port = self._place
+        return JSONResponse(storm.nimbuses(self._version, host or socket.gethostname(), port, self._uptime()))
+
+    def _supervisors(self, _: Request) -> Response:
+        return JSONResponse(storm.supervisors(self.sources.running()))
+
+    def _history(self, _: Request) -> Response:
+        return JSONResponse(storm.history(self.sources.all()))
+
+    def _nothing(self, *names: str) -> Callable[[Request], Response]:
+        def answer(_: Request) -> Response:
+            return JSONResponse({name: [] for name in names} | {"schedulerDisplayResource": False})
+
+        return answer
+
+    def _summary(self, request: Request) -> Response:
+        wants_all = request.query_params.get("all") == "true"
+        seen = self.sources.all() if wants_all else self.sources.running()
+        rows = [storm.topology_summary(each) for each in seen]
+        return JSONResponse({"topologies": rows, "schedulerDisplayResource": False})
+
+    def _storm(self, make: Callable[[Seen, str], Mapping[str, Any]]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            return JSONResponse(make(self.one(request), window_of(request)))
+
+        return answer
+
+    def _storm_component(self, request: Request) -> Response:
+        seen, name = self.one(request), request.path_params["component"]
+        if name not in seen.snapshot.graph["components"]:
+            raise UnknownTopologyError(f"there is no component {name!r}")
+        return JSONResponse(storm_components.component_page(seen, name, window_of(request)))
+
+    def _storm_order(self, order: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            seen = self.one(request)
+            given: dict[str, object] = {}
+            if order == "kill":
+                given["wait_secs"] = secs_of(request.path_params["secs"])
+            self.ordered(seen, order, given)
+            done = {"topologyOperation": order, "topologyId": seen.snapshot.id, "status": "success"}
+            return JSONResponse(done)
+
+        return answer
+
+    def _storm_debug(self, request: Request) -> Response:
+        seen, parts = self.one(request), request.path_params
+        percent = secs_of(parts["percent"])
+        if parts["action"] not in {"enable", "disable"}:
+            raise MisuseError(f"there is no {parts['action']!r:.40}", "debug", "enable or disable")
+        is_on = parts["action"] == "enable" and percent > 0
+        order = {"on": is_on, "component": parts.get("component"), "percent": percent or 100}
+        self.ordered(seen, "debug", order)
+        done = {"topologyOperation": f"debug/{parts['action']}", "topologyId": seen.snapshot.id}
+        return JSONResponse(done | {"status": "success"})
+
+    def _rebalance(self, request: Request) -> Response:
+        seen = self.one(request)
+        return error_answer(
+            409, "Conflict", "a running topology cannot be rebalanced",
+            fix=f"acktree kill {seen.snapshot.checkpoint}; acktree rebalance {seen.snapshot.checkpoint} ...",
+        )  # fmt: skip
+
+    def _log_levels(self, request: Request) -> Response:
+        seen = self.one(request)
+        named = seen.found.door.get("log-levels")["namedLoggerLevels"] if seen.is_running else {}
+        return JSONResponse({"namedLoggerLevels": named})
+
+    async def _set_log_levels(self, request: Request) -> Response:
+        """Storm's order: a logger without a target level has its old one again."""
+        given = (await body_of(request)).get("namedLoggerLevels")
+        if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+            raise DoorError(
+                "the body has no namedLoggerLevels", "logconfig",
+                'send {"namedLoggerLevels": {"NAME": {"target_level": "DEBUG", "timeout": 60}}}',
+            )  # fmt: skip
+        order = {
+            "set": {
+                name: {"level": each["target_level"], "secs": each.get("timeout") or None}
+                for name, each in given.items()
+                if each.get("target_level")
+            },
+            "reset": [name for name, each in given.items() if not each.get("target_level")],
+        }
+        seen = await run_in_threadpool(self.one, request)
+        told = await run_in_threadpool(self.ordered, seen, "log-levels", order)
+        return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
+
+    def _uptime(self) -> int:
+        return int(time.monotonic() - self._began)
