@@ -25,6 +25,7 @@ from acktree.core.stats.numbers import TraceNumbers
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
+from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import short_repr
@@ -40,8 +41,7 @@ _TRIM_EVERY: Final = 200
 _TRIM_BYTES: Final = 16 << 20
 """The store is looked at after this number of bytes was given, or that number of works."""
 _MOST_IDS: Final = 1000
-"""How many messages of one chunk are recorded at most."""
-
+"""How many messages of one chunk are recorded with their ids at most."""
 
 Row = tuple[Any, ...]
 Body = tuple[int, int, bytes]
@@ -105,6 +105,7 @@ class TraceRecorder:
         self._rate = rate
         self._put(self._mark_open)
 
+    @recording
     def emitted(
         self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str] = MappingProxyType({})
     ) -> None:
@@ -117,26 +118,28 @@ class TraceRecorder:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
         which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))
-        self._beyond += max(0, len(which) - _MOST_IDS)
-        which = which[:_MOST_IDS]
         if not len(which):
             return
-        rows: list[tuple[Any, ...]] = []
-        marked: list[int] = []
-        for at in which.tolist():
-            given = 1 if chunk.attempts is None else int(chunk.attempts[at])
-            attempt = number_of(given)
-            before = None
-            if chunk.retry_of is not None:
-                before = int(root_ids(self._salt, chunk.task, chunk.retry_of[at : at + 1])[0])
-            if given > 1:
-                marked.append(int(roots[at]))
-            rows.append((
-                int(roots[at]), chunk.component, chunk.task, chunk.stream,
-                shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
-                parents.get(message_ids[at]) if parents else None,
-            ))  # fmt: skip
-        self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
+        self._beyond += max(0, len(which) - _MOST_IDS)
+        given = np.ones(len(which), np.int32) if chunk.attempts is None else chunk.attempts[which]
+        attempts = number_of(given).tolist()
+        marked = given > 1
+        before = [None] * len(which)
+        if chunk.retry_of is not None:
+            before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()
+        rows: list[Row] = []
+        for nth, at in enumerate(which.tolist()):
+            parent = parents.get(message_ids[at]) if parents else None
+            has_id = nth < _MOST_IDS
+            # Levels record each message; the attempt and the traceparent are known here alone.
+            if has_id or marked[nth] or parent is not None:
+                rows.append((
+                    int(roots[at]), chunk.component, chunk.task, chunk.stream,
+                    shown_id(message_ids[at : at + 1]) if has_id else None,
+                    attempts[nth], before[nth], chunk.emitted_ms, parent,
+                ))  # fmt: skip
+        to_mark = roots[which[marked]].tolist()
+        self._put(lambda store: self._add_messages(store, rows, to_mark), 200 * len(rows))
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
@@ -215,14 +218,12 @@ class TraceRecorder:
         store.add_facts(batch.batch_id, batch.clock_ms, parts)
 
     def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
-        rows: list[tuple[Any, ...]] = []
+        groups: list[tuple[Int64s, Failure | None]] = []
         for task, given in batches.items():
-            acked = (self._roots_of(task, given.acked), given.acked_roots)
-            traced = (root for roots in acked for root in self._traced_among(roots))
-            rows += [("ACKED", now_ms, None, None, None, root) for root in traced]
-            failed = [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
-            for roots, failure in (*failed, *given.failed_rows):
-                rows += [_failed(root, failure, now_ms) for root in self._traced_among(roots)]
+            groups += [(self._roots_of(task, given.acked), None), (given.acked_roots, None)]
+            groups += [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
+            groups += given.failed_rows
+        rows = self._traced_among(groups, now_ms)
         if rows:
             store.add_verdicts(rows)
         for *_, root in rows:
@@ -237,12 +238,17 @@ class TraceRecorder:
     def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
         return root_ids(self._salt, task, sequences)
 
-    def _traced_among(self, roots: Int64s) -> list[int]:
+    def _traced_among(self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int) -> list[Row]:
+        """The verdicts of the messages that are traced; each group is acked, or failed for one reason."""
+        if not groups:
+            return []
+        roots = np.concatenate([roots for roots, _ in groups])
+        group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
         which = is_sampled(roots, self._rate)
-        if self._marked:
+        if self._marked:  # looked up once: groups may be as many as messages
             which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
-        traced: list[int] = roots[which].tolist()
-        return traced
+        found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)
+        return [_verdict(root, groups[at][1], now_ms) for root, at in found]
 
 
 def shown_id(one: MessageIds) -> str:
@@ -263,5 +269,7 @@ def searched_id(message_id: object) -> str:
     return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
 
-def _failed(root: int, failure: Failure, now_ms: int) -> tuple[Any, ...]:
+def _verdict(root: int, failure: Failure | None, now_ms: int) -> Row:
+    if failure is None:
+        return ("ACKED", now_ms, None, None, None, root)
     return (failure.kind.value, now_ms, failure.reason, failure.component, failure.traceback, root)

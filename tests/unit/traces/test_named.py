@@ -54,22 +54,26 @@ class Check(BasicBolt):
 
     def execute(self, tup, collector):
         SEEN.append((tup["n"], tup["attempt"], tup.attempt))
-        if tup["n"] == "bad":
+        if tup["n"].startswith("bad"):
             raise ValueError("bad")
 
 
-def traces_of(*messages, rate=RATE, retry=None, acker_executors=None, advance=0):
+def all_traces_of(*messages, rate=RATE, retry=None, acker_executors=None, advance=0, spout=Emits):
     SEEN.clear()
     builder = TopologyBuilder("named")
-    builder.set_spout("source", Emits(*messages), retry=retry)
+    builder.set_spout("source", spout(*messages), retry=retry)
     builder.set_bolt("split", Split(), 2).shuffle_grouping("source")
     builder.set_bolt("check", Check(), 2).shuffle_grouping("split")
     config = Config(trace_sample_rate=rate, partitions=2, acker_executors=acker_executors)
     with LocalCluster() as cluster:
         running = cluster.submit(builder.create_topology(), config=config)
         cluster.advance(advance)
-        found = [running.traces.get(each.root) for each in running.traces.find()]
-        return {f"{each.message.message_id} {each.message.attempt}": each for each in found}
+        return [running.traces.get(each.root) for each in running.traces.find()]
+
+
+def traces_of(*messages, **settings):
+    found = all_traces_of(*messages, **settings)
+    return {f"{each.message.message_id} {each.message.attempt}": each for each in found}
 
 
 def test_a_named_message_is_traced_with_its_whole_tree_and_others_are_not():
@@ -79,6 +83,24 @@ def test_a_named_message_is_traced_with_its_whole_tree_and_others_are_not():
         assert [each.component for each in trace.tuples] == ["source", "split", *["check"] * 3]
         assert trace.message.verdict == "ACKED"
     assert (found["'a' 1"].message.traceparent, found["'c' 1"].message.traceparent) == (None, OUTSIDE)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_messages_of_a_chunk_beyond_the_bound_have_all_but_their_ids(monkeypatch, fails):
+    monkeypatch.setattr("acktree.traces.recorder._MOST_IDS", 1)
+
+    class Together(Emits):
+        def next_tuple(self):
+            while self.messages:
+                super().next_tuple()
+
+    messages = [(f"{'bad' if fails else 'good'} {n}", 1, OUTSIDE) for n in range(4)]
+    found = all_traces_of(*messages, rate=0.02, spout=Together, retry=Retry(max_attempts=2), advance=60)
+    traces = [each.message for each in found]
+    assert {each.verdict for each in traces} == {"FAILED" if fails else "ACKED"}
+    assert {each.traceparent for each in traces} == {OUTSIDE}
+    assert [each.attempt for each in traces] == ([2] * 4 if fails else []) + [1] * 4
+    assert [each.message_id for each in traces].count(None) == 3  # each retry is a chunk of its own
 
 
 def test_no_user_sees_the_mark_in_an_attempt():

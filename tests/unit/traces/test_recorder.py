@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
+from acktree.core.tracking.attempts import NAMED
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.bolts.tracing import previews
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -138,6 +141,30 @@ def test_attempts_of_an_earlier_run_are_closed_too(tmp_path):
     later = TraceRecorder(store, 0.001, 5, lambda: 9, is_threaded=False)
     later.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(count))})
     assert Traces(store).find(verdict="OPEN") == []
+
+
+def test_what_cannot_be_recorded_of_emitted_messages_stops_no_spout(caplog):
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9, is_threaded=False)
+    recorder.emitted(CHUNK, [])  # a chunk of three
+    assert "recorded less" in caplog.text
+
+
+def test_many_groups_of_failures_are_looked_up_at_once():
+    store = TraceStore(IN_MEMORY)
+    recorder = TraceRecorder(store, 0.0001, 5, lambda: 9, is_threaded=False)
+    recorder.emitted(replace(CHUNK, attempts=np.full(3, NAMED | 1, dtype=np.int32)), ["a", "b", "c"])
+    recorder._marked |= dict.fromkeys(range(99_000))
+    why = [
+        Failure(str(n), FailureKind.FAILED, FailureCause.EXCEPTION, "b", None, (), None, 1, final=True)
+        for n in range(500)
+    ]
+    failed = [(np.arange(n, n + 1) if n < 2 else np.arange(0), each) for n, each in enumerate(why)]
+    began = time.process_time()
+    recorder.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(2, 3), failed=failed)})
+    assert time.process_time() - began < 2  # an array of all marks for each takes four times that
+    found = {each.message_id: (each.verdict, each.reason) for each in Traces(store).find()}
+    assert found == {"'a'": ("FAILED", "0"), "'b'": ("FAILED", "1"), "'c'": ("ACKED", None)}
+    assert len(recorder._marked) == 99_000
 
 
 def test_ids_that_differ_where_they_are_shortened_are_told_apart():
