@@ -4,6 +4,7 @@ Rules of this file
 ------------------
 1. Nobody waits for the collector: roots wait in a bounded queue; what does not fit is dropped and counted.
 2. A collector that is away is reported once until it is back; it stops nothing.
+3. A trace that cannot be encoded is left out alone.
 
 Headers, certificates, compression and timeouts are the exporter's: ``OTEL_EXPORTER_OTLP_HEADERS`` etc.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -26,6 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
+    NoOpTracer,
     SpanContext,
     SpanKind,
     Status,
@@ -36,6 +39,7 @@ from opentelemetry.trace import (
 
 from acktree.logs import FirstWords, logger
 from acktree.private_urls import masked_text, masked_url
+from acktree.texts import error_text
 from acktree.traces.spans import SCHEMA, Span, spans_of
 from acktree.traces.trace import Trace
 
@@ -44,12 +48,16 @@ __all__ = ["TraceExport"]
 log = logger("acktree")
 
 _MOST_WAITING: Final = 10_000
+"""How many traces wait to be exported at most."""
 _MOST_TRACES: Final = 100
+"""How many traces one request has at most."""
 _MOST_SPANS: Final = 2000
-"""A request has as many traces at most, and no further one once it has this number of spans."""
+"""A request that has this number of spans gets no further trace."""
 _CLOSE_SECS: Final = 5.0
 """How long the traces that wait are exported after the end of a run."""
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+
+Spans = Sequence[ReadableSpan]
 
 
 class TraceExport:
@@ -57,7 +65,8 @@ class TraceExport:
 
     Attributes:
         exported: How many traces the collector has taken.
-        dropped: How many it has not: the queue was full, or it was away.
+        dropped: How many it has not: the queue was full, it was away, a trace cannot be encoded, or
+            ``OTEL_SDK_DISABLED`` is set.
     """
 
     def __init__(
@@ -84,8 +93,11 @@ class TraceExport:
         self._exporter = trace_exporter.OTLPSpanExporter(endpoint=self._url)
         self._waiting: deque[int] = deque()
         self._change = threading.Condition()
-        self._is_closed = self._is_away = False
+        self._is_closed = self._is_away = self._is_left_out = False
         self._pending = 0
+        if self._encoder.is_disabled:
+            self._is_closed = True  # what is put is dropped, and counted
+            log.warning("topology=%s exports no traces: OTEL_SDK_DISABLED is set", topology)
         self._thread = threading.Thread(target=self._run, name=f"otlp {topology}", daemon=True)
         self._thread.start()
 
@@ -133,28 +145,59 @@ class TraceExport:
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_TRACES))]
 
     def _export(self, roots: Sequence[int]) -> None:
-        spans: list[ReadableSpan] = []
-        count = lost = 0
-        for at, root in enumerate(roots):
-            trace = self._stored(root)
-            if trace is None:
-                lost += 1
-            else:
-                count += 1
-                spans += self._encoder.encoded(trace, self._systems)
-            if len(spans) >= _MOST_SPANS or at == len(roots) - 1:
-                is_taken = not spans or self._send(spans)
-                self._note(count * is_taken, lost + count * (not is_taken))
-                self._say(is_away=not is_taken)
-                spans, count, lost = [], 0, 0
+        traces: list[Spans] = []
+        for root in roots:
+            spans = self._spans_of(root)
+            if not spans:
+                self._note(0, 1)
+                continue
+            traces.append(spans)
+            if sum(map(len, traces)) >= _MOST_SPANS:
+                self._request(traces)
+                traces = []
+        if traces:
+            self._request(traces)
 
-    def _stored(self, root: int) -> Trace | None:
-        """A trace; None if it is not stored any more, or cannot be read."""
+    def _spans_of(self, root: int) -> Spans:
+        """The spans of a root; none if its trace is not stored any more, or cannot be read or encoded."""
         try:
-            return self._read(root)
+            trace = self._read(root)
         except Exception as error:  # noqa: BLE001  # of the store
             log.debug("topology=%s cannot read trace %d: %s", self._topology, root, error)
-            return None
+            return []
+        try:
+            return [] if trace is None else self._encoder.encoded(trace, self._systems)
+        except Exception as error:  # noqa: BLE001  # of the SDK, or values that no clock gives
+            self._leave_out(error)
+            return []
+
+    def _request(self, traces: Sequence[Spans]) -> None:
+        """Send traces together, without those that cannot be encoded."""
+        spans = [span for each in traces for span in each]
+        is_taken = self._send(spans)
+        if not is_taken and _refusal_of(spans) is not None:
+            left = [each for each in traces if self._is_encoded(each)]
+            if len(left) < len(traces):
+                if left:
+                    self._request(left)
+                return
+        self._note(len(traces) * is_taken, len(traces) * (not is_taken))
+        self._say(is_away=not is_taken)
+
+    def _is_encoded(self, spans: Spans) -> bool:
+        """Whether the spans of a trace can be encoded. If not, the trace is counted as dropped."""
+        error = _refusal_of(spans)
+        if error is not None:
+            self._note(0, 1)
+            self._leave_out(error)
+        return error is None
+
+    def _leave_out(self, error: Exception) -> None:
+        if not self._is_left_out:
+            log.warning(
+                "topology=%s leaves out a trace that cannot be encoded: %s", self._topology, error_text(error)
+            )
+        self._is_left_out = True
 
     def _send(self, spans: Sequence[ReadableSpan]) -> bool:
         """Whether the collector took them. Returns when the exporter's timeout is over, at the latest."""
@@ -195,8 +238,9 @@ class _Encoder(SpanProcessor, IdGenerator):
         )
         provider.add_span_processor(self)
         self._tracer = provider.get_tracer("acktree", version, schema_url=SCHEMA)
+        self.is_disabled = isinstance(self._tracer, NoOpTracer)
 
-    def encoded(self, trace: Trace, systems: Mapping[str, str]) -> list[ReadableSpan]:
+    def encoded(self, trace: Trace, systems: Mapping[str, str]) -> Spans:
         """The spans of a trace."""
         self._made = []
         for span in spans_of(trace, self._topology, systems):
@@ -229,6 +273,15 @@ class _Encoder(SpanProcessor, IdGenerator):
     def generate_trace_id(self) -> int:
         """What is given."""
         return self._trace_id
+
+
+def _refusal_of(spans: Spans) -> Exception | None:
+    """Why spans cannot be encoded; None if they can. The exporter itself says only that it failed."""
+    try:
+        encode_spans(spans).SerializePartialToString()
+    except Exception as error:  # noqa: BLE001  # of the exporter
+        return error
+    return None
 
 
 def _context_of(trace_id: int, span_id: int) -> SpanContext:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import isfinite
 from typing import Final
 
 from acktree.core.tracking.trace_parent import TraceParent
@@ -133,8 +134,8 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
         attributes["error.type"] = str(message.verdict)
         if message.component is not None:
             attributes["acktree.failed_in"] = message.component
-    start = message.emitted_ms * _NS_PER_MS
-    end = start if message.verdict_ms is None else max(start, message.verdict_ms * _NS_PER_MS)
+    start = _ns(message.emitted_ms)
+    end = start if message.verdict_ms is None else max(start, _ns(message.verdict_ms))
     trace_id, parent = _above(message)
     links: tuple[tuple[int, int], ...] = ()
     if message.retry_of is not None:  # it belongs to the same trace outside, or to one of its own
@@ -163,9 +164,18 @@ def _of_tuple(each: TracedTuple, trace_id: int, above: Sequence[int], start_ms: 
     error = (each.reason or "failed") if each.fate == "failed" else None
     if error is not None:
         attributes["error.type"] = "FAILED"
-    start = start_ms * _NS_PER_MS
+    start = _ns(start_ms)
     parent, *others = map(span_id_of, dict.fromkeys(above))
     return Span(
         each.component, trace_id, span_id_of(each.edge), parent, tuple((trace_id, other) for other in others),
-        start, start + round((each.took_ms or 0) * _NS_PER_MS), error, attributes,
+        start, min(_ALL_ONES, start + _ns(each.took_ms or 0)), error, attributes,
     )  # fmt: skip
+
+
+def _ns(ms: float) -> int:
+    """A time in nanoseconds, 0 to 2**64 - 1; 0 for what no clock gives. A span has no other times.
+
+    >>> _ns(-5), _ns(1.5), _ns(float("inf")), _ns(2**63) == 2**64 - 1
+    (0, 1500000, 0, True)
+    """
+    return min(_ALL_ONES, round(ms * _NS_PER_MS)) if isfinite(ms) and ms > 0 else 0

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,16 +68,20 @@ class Ends(BasicBolt):
         pass
 
 
-def recorded(*lines, retry=None, advance=0):
-    """Traces of messages with these lines as ids and values, as LocalCluster records them."""
-    feeder = FeederSpout(["line"])
+def topology_of(spout, retry=None):
     builder = TopologyBuilder("pairs")
-    builder.set_spout("source", feeder, retry=retry)
+    builder.set_spout("source", spout, retry=retry)
     builder.set_bolt("pieces", Pieces()).shuffle_grouping("source")
     builder.set_bolt("pairs", Pairs()).global_grouping("pieces")
     builder.set_bolt("ends", Ends()).shuffle_grouping("pairs")
+    return builder.create_topology()
+
+
+def recorded(*lines, retry=None, advance=0):
+    """Traces of messages with these lines as ids and values, as LocalCluster records them."""
+    feeder = FeederSpout(["line"])
     with LocalCluster() as cluster:
-        running = cluster.submit(builder.create_topology(), config=Config(trace_sample_rate=1))
+        running = cluster.submit(topology_of(feeder, retry), config=Config(trace_sample_rate=1))
         for line in lines:
             feeder.feed([f"{line} {SECRET}"], message_id=line)
         cluster.advance(advance)
@@ -194,6 +199,84 @@ def test_a_collector_that_is_away_is_reported_once_and_stops_nothing(status, cap
     (record,) = caplog.records
     assert "cannot export traces" in record.getMessage()
     assert "hidden" not in record.getMessage()
+
+
+@pytest.mark.parametrize("wrong", ["took_ms", "emitted_ms", "reason", "tuples"])
+def test_a_trace_with_wrong_values_harms_no_other(wrong, collector, caplog):
+    traces = recorded("a", "b", "c")
+    one = traces[1]
+    if wrong == "took_ms":  # no clock gives such times
+        traces[1] = replace(one, tuples=[replace(each, took_ms=float("inf")) for each in one.tuples])
+    elif wrong == "emitted_ms":
+        traces[1] = replace(one, message=replace(one.message, emitted_ms=-5))
+    elif wrong == "reason":  # it cannot be encoded
+        traces[1] = replace(one, message=replace(one.message, verdict="FAILED", reason="\ud800"))
+    else:  # no span can be made of it
+        traces[1] = replace(one, tuples=[None])
+    by_root = {each.message.root: each for each in traces}
+    export = TraceExport(collector.url, "pairs", by_root.get, {})
+    for _ in range(2):
+        export.put(by_root)
+        assert export.settle(20)
+    export.close()
+    lost = 2 if wrong in {"reason", "tuples"} else 0
+    assert (export.exported, export.dropped) == (6 - lost, lost)
+    assert ["cannot be encoded" in each.getMessage() for each in caplog.records] == [True] * (lost // 2)
+    sent = {span.trace_id.hex() for span in collector.spans}
+    kept = [each for each in traces if not lost or each is not traces[1]]
+    assert sent == {f"{trace_id_of_root(each.message.root):032x}" for each in kept}
+
+
+def test_nothing_is_counted_as_exported_where_opentelemetry_is_off(collector, caplog, monkeypatch):
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    traces = recorded("a", "b")
+    export = exported(collector, traces)
+    assert (export.exported, export.dropped, collector.requests) == (0, 2, [])
+    assert ["OTEL_SDK_DISABLED" in each.getMessage() for each in caplog.records] == [True]
+
+
+def test_a_request_has_no_more_spans_than_the_bound_and_one_trace(collector, monkeypatch):
+    traces = recorded("a", "b", "c", "d", "e")
+    monkeypatch.setattr("acktree.traces.otlp._MOST_SPANS", min(len(each.tuples) for each in traces) + 1)
+    exported(collector, traces)
+    sent = [
+        {span.trace_id for span in request.resource_spans[0].scope_spans[0].spans}
+        for request in collector.requests
+    ]
+    assert [len(each) for each in sent] == [2, 2, 1]
+    collector.requests.clear()
+    monkeypatch.undo()
+    exported(collector, traces)
+    assert len(collector.requests) == 1
+
+
+def test_the_service_is_what_the_environment_names(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "orders")
+    exported(collector, recorded("a"))
+    assert collector.resources[0]["service.name"] == "orders"
+
+
+def test_a_password_in_the_text_of_an_error_is_masked(caplog, monkeypatch):
+    def export(*_):
+        raise ValueError("no port in http://me:hidden@127.0.0.1/v1/traces")
+
+    monkeypatch.setattr("acktree.traces.otlp.trace_exporter.OTLPSpanExporter.export", export)
+    exported(None, recorded("a"), url="http://me:hidden@127.0.0.1")
+    (record,) = caplog.records
+    assert "no port in http://me:***@127.0.0.1/v1/traces" in record.getMessage()
+    assert "hidden" not in record.getMessage()
+
+
+def test_the_end_of_a_run_ends_the_pause_before_the_next_try(monkeypatch):
+    monkeypatch.setattr("acktree.traces.otlp._CLOSE_SECS", 0.05)
+    (trace,) = recorded("a")
+    with Collector(status=503) as collector:
+        export = TraceExport(collector.url, "pairs", lambda _: trace, {})
+        export.put([1])
+        collector.wait_for(lambda it: it.requests)
+        export.close()
+        export._thread.join(2)  # the exporter tries for 10 s
+        assert not export._thread.is_alive()
 
 
 def test_a_full_queue_drops_and_counts(collector, monkeypatch):
