@@ -44,6 +44,8 @@ class OtlpMetricsConsumer(MetricsConsumer):
                 "OtlpMetricsConsumer()",
                 "pip install 'acktree[otel]'",
             ) from error
+        except Exception:  # noqa: BLE001, S110  # an environment variable is wrong: prepare() raises it again
+            pass
         self.endpoint = endpoint
 
     def __getstate__(self) -> dict[str, Any]:

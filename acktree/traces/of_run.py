@@ -10,7 +10,9 @@ from typing import Final
 from acktree.config import Config
 from acktree.errors import AcktreeError, ConfigError
 from acktree.logs import logger
+from acktree.private_urls import masked_text
 from acktree.tasks.plan import Plan
+from acktree.texts import error_text
 from acktree.topology.model import Topology
 from acktree.traces.recorder import Export, TraceRecorder
 from acktree.traces.store import IN_MEMORY, TraceStore
@@ -47,6 +49,8 @@ def refuse_missing_exporter(config: Config, who: str) -> None:
             f"{who}(config=Config(otlp_endpoint=...))",
             "pip install 'acktree[otel]'; or leave otlp_endpoint out",
         ) from error
+    except Exception as error:  # noqa: BLE001  # of the SDK, as in _export(), which logs a warning
+        log.debug("OpenTelemetry cannot be imported: %s", error)
 
 
 def recorder_of_run(
@@ -59,22 +63,27 @@ def recorder_of_run(
         config: The settings, with passwords.
         version: Of acktree.
     """
-    store = export = None
+    store = None
     try:
         store = TraceStore(IN_MEMORY if folder is None else folder / FILE)
-        export = _export(config, plan.topology, store, version)
     except (AcktreeError, OSError, sqlite3.Error) as error:
         log.warning("topology=%s records no traces: %s", plan.topology.name, error)
+    export = None if store is None else _export(config, plan.topology, store, version)
     return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms, export=export)
 
 
 def _export(config: Config, topology: Topology, store: TraceStore, version: str) -> Export | None:
     if config.otlp_endpoint is None:
         return None
-    from acktree.traces.otlp import TraceExport  # noqa: PLC0415  # the extra
+    read, systems = Traces(store).get, messaging_systems(topology)
+    try:
+        from acktree.traces.otlp import TraceExport  # noqa: PLC0415  # the extra
 
-    read = Traces(store).get
-    return TraceExport(config.otlp_endpoint, topology.name, read, messaging_systems(topology), version)
+        return TraceExport(config.otlp_endpoint, topology.name, read, systems, version)
+    except Exception as error:  # noqa: BLE001  # of the SDK: an environment variable is wrong
+        why = masked_text(error_text(error), config.otlp_endpoint)
+        log.warning("topology=%s: no traces are exported: %s", topology.name, why)
+        return None
 
 
 def messaging_systems(topology: Topology) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from acktree import BasicBolt, Bolt, Config, ConfigError, Retry, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
+from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
-from acktree.traces.of_run import messaging_systems
+from acktree.traces.of_run import messaging_systems, recorder_of_run
 from acktree.traces.otlp import TraceExport
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.spans import span_id_of, trace_id_of_root
@@ -233,6 +235,44 @@ def test_nothing_is_counted_as_exported_where_opentelemetry_is_off(collector, ca
     export = exported(collector, traces)
     assert (export.exported, export.dropped, collector.requests) == (0, 2, [])
     assert ["OTEL_SDK_DISABLED" in each.getMessage() for each in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("variable", ["OTEL_ATTRIBUTE_COUNT_LIMIT", None])
+def test_a_wrong_environment_variable_ends_nothing_but_the_export(variable, caplog, monkeypatch):
+    def refuse(endpoint, *_):
+        raise ValueError(f"{endpoint} is wrong")
+
+    if variable is None:
+        monkeypatch.setattr("acktree.traces.otlp.TraceExport", refuse)
+    else:
+        monkeypatch.setenv(variable, "-3")
+    plan = Plan.of(topology_of(FeederSpout(["line"])), Config(), partitions=1, run_salt=5)
+    config = Config(otlp_endpoint="http://me:hidden@127.0.0.1:9")
+    recorder = recorder_of_run(None, plan, config, lambda: 9, "1")
+    recorder.set_rate(1.0)
+    recorder.emitted(CHUNK, ["a", "b", "c"])
+    assert recorder.settle()
+    assert recorder.store.count() == 3
+    recorder.close()
+    (record,) = caplog.records
+    assert "no traces are exported" in record.getMessage()
+    assert (variable or "http://me:***@127.0.0.1:9 is wrong") in record.getMessage()
+
+
+def test_an_environment_variable_that_opentelemetry_refuses_when_it_is_imported_stops_no_submit():
+    code = """
+import acktree
+from acktree.traces.of_run import refuse_missing_exporter
+refuse_missing_exporter(acktree.Config(otlp_endpoint="http://localhost:4318"), "submit")
+consumer = acktree.OtlpMetricsConsumer()
+try:
+    consumer.prepare(None, "pairs")
+except ValueError as error:
+    print(error)
+"""
+    env = os.environ | {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in done.stdout
 
 
 def test_a_request_has_no_more_spans_than_the_bound_and_one_trace(collector, monkeypatch):
