@@ -106,12 +106,12 @@ class TraceRecorder:
         self._put(self._mark_open)
 
     def emitted(
-        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str] = MappingProxyType({})
+        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str] = MappingProxyType({})
     ) -> None:
         """Note the ids of the traced messages of a chunk. Called by spout threads; never raises.
 
         Args:
-            parents: Message id -> traceparent, of those that have one.
+            parents: Row of the chunk -> traceparent, of those messages that have one.
         """
         if self._rate <= 0:
             return
@@ -134,7 +134,7 @@ class TraceRecorder:
             rows.append((
                 int(roots[at]), chunk.component, chunk.task, chunk.stream,
                 shown_id(message_ids[at : at + 1]), attempt, before, chunk.emitted_ms,
-                parents.get(message_ids[at]) if parents else None,
+                parents.get(at),
             ))  # fmt: skip
         self._put(lambda store: self._add_messages(store, rows, marked), 200 * len(rows))
 
