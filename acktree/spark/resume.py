@@ -67,7 +67,8 @@ def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[D
 def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     """Send the dead letters again that an operator chose while the topology did not run.
 
-    An order is kept until its letter has a verdict. If this driver dies before that, the next one sends it.
+    An order is kept until its letter has a verdict, or is gone. If this driver dies before that, or the
+    letter is refused (its stream is not declared any more, for example), the next driver sends it.
     A topology that had ended keeps all of them until it ends again: while there are orders, another run has
     something to do, and a letter that was sent again by hand may still be open.
 
@@ -85,8 +86,8 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     for number in waiting:
         try:
             sent += letters.redrive([number])
-        except MisuseError as refused:  # a letter of another topology, for example
-            log.warning("dead letter %d is not sent again: %s", number, refused)
+        except MisuseError as refused:
+            log.warning("dead letter %d is not sent again now, but at the next start: %s", number, refused)
     log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
     if not held.has_ended:
         held.keep_redrive(waiting)

@@ -15,6 +15,7 @@ from acktree.config import Config
 from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import decode_rows
 from acktree.core.spouts.retry import Retry
+from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
@@ -159,7 +160,7 @@ class SpoutHarness:
         """Nothing; see ``Inbox``."""
 
     def _take(self, chunk: Chunk) -> None:
-        attempts = [1] * len(chunk) if chunk.attempts is None else chunk.attempts.tolist()
+        attempts = [1] * len(chunk) if chunk.attempts is None else number_of(chunk.attempts).tolist()
         ids = dict(self.task.open_ids_by_sequence())
         rows = decode_rows(chunk.values)
         for sequence, values, attempt in zip(chunk.sequences.tolist(), rows, attempts, strict=True):

@@ -107,12 +107,12 @@ class TraceRecorder:
 
     @recording
     def emitted(
-        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str] = MappingProxyType({})
+        self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str] = MappingProxyType({})
     ) -> None:
         """Note the ids of the traced messages of a chunk. Called by spout threads; never raises.
 
         Args:
-            parents: Message id -> traceparent, of those that have one.
+            parents: Row of the chunk -> traceparent, of those messages that have one.
         """
         if self._rate <= 0:
             return
@@ -129,7 +129,7 @@ class TraceRecorder:
             before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()
         rows: list[Row] = []
         for nth, at in enumerate(which.tolist()):
-            parent = parents.get(message_ids[at]) if parents else None
+            parent = parents.get(at)
             has_id = nth < _MOST_IDS
             # Levels record each message; the attempt and the traceparent are known here alone.
             if has_id or marked[nth] or parent is not None:

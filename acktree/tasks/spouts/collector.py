@@ -79,7 +79,6 @@ class SpoutCollector(SpoutOutputCollector):
         self._run: RunBuffer
         self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
-        self._parents: dict[object, str] = {}
         self.row_count = 0
         self._untracked_count = 0
         self._weight = 0
@@ -154,9 +153,7 @@ class SpoutCollector(SpoutOutputCollector):
             refuse_unpicklable([message_id], self._where)
         try:
             if attempt != 1 or trace:
-                number = self._marked(attempt, trace, message_id)
-                if number != 1:
-                    run.attempts[len(run.ids)] = number
+                run.mark(*self._marked(attempt, trace, message_id))
             # Counted first: to count one that was not emitted does no harm until all are taken.
             self.row_count += 1
             run.cells.extend(values)
@@ -186,17 +183,24 @@ class SpoutCollector(SpoutOutputCollector):
             run = self._weighed(self._direct, run, values)
         if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
-        number = self._marked(attempt, trace, message_id) if attempt != 1 or trace else 1
+        number, parent = self._marked(attempt, trace, message_id) if attempt != 1 or trace else (1, None)
         self.row_count += 1
-        run.write(values, message_id, number, task_id)
+        run.write(values, message_id, number, parent, task_id)
         if not run.is_tracked:
             self._note_untracked(run, message_id)
 
-    def _marked(self, attempt: int, trace: bool | str, message_id: object) -> int:  # noqa: FBT001  # as emit
-        """An attempt as it travels, with a mark if the spout wants its message traced."""
-        number = int(_checked_attempts([attempt], self._where)[0])
+    def _marked(
+        self,
+        attempt: int,
+        trace: bool | str,  # noqa: FBT001  # as emit
+        message_id: object,
+    ) -> tuple[int, str | None]:
+        """An attempt as it travels, with a mark if the spout wants its message traced; and a traceparent."""
+        number = attempt
+        if type(attempt) is not int or not 1 <= attempt <= MOST_ATTEMPTS:
+            number = int(_checked_attempts([attempt], self._where)[0])
         if not trace:
-            return number
+            return number, None
         if message_id is None or (trace is not True and not isinstance(trace, str)):
             raise MisuseError(
                 f"emit() with trace={trace!r:.60} and message id {message_id!r:.60}",
@@ -204,13 +208,13 @@ class SpoutCollector(SpoutOutputCollector):
                 "give a message id, and trace=True or the text of a W3C traceparent header",
             )
         if not self._is_tracking:
-            return number
-        if isinstance(trace, str):
-            parent = TraceParent.of(trace)
-            if parent is None or not parent.is_sampled:
-                return number
-            self._parents[message_id] = str(parent)
-        return number | NAMED
+            return number, None
+        if not isinstance(trace, str):
+            return number | NAMED, None
+        parent = TraceParent.of(trace)
+        if parent is None or not parent.is_sampled:
+            return number, None
+        return number | NAMED, str(parent)
 
     def _note_untracked(self, run: RunBuffer, message_id: object) -> None:
         """Count a message that is not tracked. If it has an id, there are no ackers: it is acked soon."""
@@ -349,11 +353,6 @@ class SpoutCollector(SpoutOutputCollector):
         self._direct.clear()
         return runs
 
-    def take_parents(self) -> dict[object, str]:
-        """Message id -> the traceparent that its spout gave, of those emitted since last taken."""
-        taken, self._parents = self._parents, {}
-        return taken
-
     def take_unacked(self) -> dict[str, list[object]]:
         """Message ids emitted since last taken that nothing tracks, as there are no ackers; by stream."""
         taken: dict[str, list[object]] = {}
@@ -372,12 +371,13 @@ def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
 
 
 def _checked_attempts(attempts: Sequence[int] | npt.NDArray[Any] | pa.Array, where: str) -> Int32s:
-    """The numbers of deliveries, as an array of our own. MisuseError when one is no number from 1 on."""
+    """The numbers of deliveries, 1 to ``MOST_ATTEMPTS``, as an array of our own. MisuseError for others."""
     numbers = np.asarray(attempts)
     if numbers.size and (numbers.dtype.kind not in "iu" or numbers.ndim != 1):
         what = f"attempts are {attempts!r:.60}, which are no whole numbers"
         raise MisuseError(what, where, "give the number of this delivery, from 1")
     if numbers.size and not 1 <= int(numbers.min()) <= int(numbers.max()) <= MOST_ATTEMPTS:
         what = f"an attempt is {int(numbers.min() if numbers.min() < 1 else numbers.max())}"
-        raise MisuseError(what, where, "give the number of this delivery: the first is 1")
+        how = f"give the number of this delivery: the first is 1, the largest {MOST_ATTEMPTS}"
+        raise MisuseError(what, where, how)
     return numbers.astype(np.int32)

@@ -43,12 +43,11 @@ class HandOver:
             self._reserved = self._host.reserve(self._reserved)
         return first
 
-    def emitted(self, taken: Sequence[Run], parents: Mapping[object, str], now_ms: int) -> bool:
+    def emitted(self, taken: Sequence[Run], now_ms: int) -> bool:
         """Hand over what the spout emitted. True if there was anything.
 
         Args:
             taken: What it emitted.
-            parents: The traceparents that it gave to some of the messages, by message id.
             now_ms: The time.
         """
         most = self._host.inbox.chunk_rows
@@ -60,7 +59,7 @@ class HandOver:
         number = self._host.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
-                self._open(number + offset, chunk, run.message_ids, parents)
+                self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
         self._show(chunks)
@@ -93,17 +92,16 @@ class HandOver:
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
         attempts = part.attempts
+        numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32)
         return Chunk(
             self._component.id, self._task, stream, True, self.sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
-            np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32), part.targets,
+            numbers | part.marks, part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
             message_ids=b"" if self._spout.redelivers else durable.dumps(part.message_ids),
         )  # fmt: skip
 
-    def _open(
-        self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[object, str]
-    ) -> None:
+    def _open(self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
         self._chunks.add(number, chunk, message_ids)
         self._host.note_emitted(chunk, message_ids, parents)
 

@@ -82,4 +82,4 @@ class SpoutHost:
     letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
     wake: Callable[[int], None] = _do_nothing
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
-    note_emitted: Callable[[Chunk, MessageIds, Mapping[object, str]], None] = _do_nothing
+    note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from acktree.core.data.values import decode_rows, encode_rows
 from acktree.core.ids import Int32s
 from acktree.core.spouts.pending import Closed
 from acktree.core.spouts.retry import Retry, RetryAt
+from acktree.core.tracking.attempts import NAMED
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
@@ -79,13 +80,30 @@ class GivenUpRecord:
     dead_ms: int
 
 
+class _Carried(NamedTuple):
+    """What one attempt carries: see :class:`Payloads`."""
+
+    attempt: Attempt
+    row: pa.RecordBatch
+    target: int | None
+    mark: int
+
+
 @dataclass(frozen=True, eq=False)
 class Payloads:
-    """What attempts of one stream carry, a row each; and for which tasks, if it is read directly."""
+    """What attempts of one stream carry; n rows.
+
+    Attributes:
+        attempts: The attempts that are over.
+        values: A column per field.
+        targets: For which task each is, if the stream is read directly; else None.
+        marks: ``NAMED`` for each message that its spout wants traced, else 0.
+    """
 
     attempts: Sequence[Attempt]
     values: pa.RecordBatch
     targets: Int32s | None
+    marks: Int32s
 
     @property
     def message_ids(self) -> list[object]:
@@ -204,8 +222,11 @@ class Retries:
     def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {attempt.chunk: read(attempt.chunk) for attempt in attempts if attempt.letter is None}
-        carried = ((attempt, *payload_of(attempt, chunks.get(attempt.chunk))) for attempt in attempts)
-        for part in in_parts(carried, lambda each: each[1].nbytes):
+        carried = (
+            _Carried(each, *payload_of(each, chunks.get(each.chunk)), _mark_of(each, chunks))
+            for each in attempts
+        )
+        for part in in_parts(carried, lambda each: each.row.nbytes):
             yield from _in_few(part)
 
     def lose(self, is_lost: Callable[[object], bool]) -> set[int]:
@@ -280,7 +301,13 @@ def payload_of(attempt: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, i
     return alone(chunk.values, attempt.row), target
 
 
-def _in_few(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> list[Payloads]:
+def _mark_of(attempt: Attempt, chunks: Mapping[int, Chunk]) -> int:
+    """The mark of a message that its spout wants traced, as its chunk keeps it; a letter has none."""
+    chunk = chunks.get(attempt.chunk) if attempt.letter is None else None
+    return 0 if chunk is None or chunk.attempts is None else int(chunk.attempts[attempt.row]) & NAMED
+
+
+def _in_few(part: Sequence[_Carried]) -> list[Payloads]:
     """Attempts together; in several if one batch cannot hold what they carry."""
     try:
         return [_put_together(part)]
@@ -289,11 +316,15 @@ def _in_few(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> list[
         return [*_in_few(part[:middle]), *_in_few(part[middle:])]
 
 
-def _put_together(part: Sequence[tuple[Attempt, pa.RecordBatch, int | None]]) -> Payloads:
+def _put_together(part: Sequence[_Carried]) -> Payloads:
     # A stream that is read directly takes nothing else: all of them have a target, or none has.
-    targets = [target for _, _, target in part if target is not None]
-    named = np.array(targets, dtype=np.int32) if targets else None
-    return Payloads([attempt for attempt, _, _ in part], concat_rows([row for _, row, _ in part]), named)
+    targets = [each.target for each in part if each.target is not None]
+    return Payloads(
+        [each.attempt for each in part],
+        concat_rows([each.row for each in part]),
+        np.array(targets, dtype=np.int32) if targets else None,
+        np.array([each.mark for each in part], dtype=np.int32),
+    )
 
 
 def concat_rows(rows: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -7,9 +7,9 @@ its id is written, which is last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from typing import Final
 
 import numpy as np
@@ -50,6 +50,7 @@ class Run:
         message_ids: One for each row when tracked, else empty.
         tasks: Target of each (``emit_direct``); None when groupings choose.
         attempts: The number of this delivery of each; None when all are the first.
+        parents: Row -> the traceparent of its message, of those that have one.
     """
 
     stream: str
@@ -58,6 +59,7 @@ class Run:
     message_ids: MessageIds
     tasks: Int32s | None
     attempts: Int32s | None = None
+    parents: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         rows: int = self.values.num_rows
@@ -74,10 +76,12 @@ class Run:
                 self.message_ids[first:end],
                 None if self.tasks is None else self.tasks[first:end],
                 None if self.attempts is None else self.attempts[first:end],
+                _cut(self.parents, first, end),
             )
 
     def those(self, which: Bools) -> Run:
         """The messages of a mask, shape (n,)."""
+        rows = np.cumsum(which) - 1
         ids = self.message_ids
         if isinstance(ids, np.ndarray):
             ids = ids[which]
@@ -89,6 +93,7 @@ class Run:
             message_ids=ids,
             tasks=None if self.tasks is None else self.tasks[which],
             attempts=None if self.attempts is None else self.attempts[which],
+            parents={int(rows[row]): parent for row, parent in self.parents.items() if which[row]},
         )
 
 
@@ -132,7 +137,18 @@ def _in_few(runs: Sequence[Run]) -> list[Run]:
     if any(run.attempts is not None for run in runs):
         attempts = np.concatenate([_attempts_of(run) for run in runs])
     ids = _ids_together([run.message_ids for run in runs])
-    return [replace(runs[0], values=values, message_ids=ids, attempts=attempts)]
+    firsts = accumulate(map(len, runs), initial=0)
+    parents = {
+        first + row: parent
+        for first, run in zip(firsts, runs, strict=False)
+        for row, parent in run.parents.items()
+    }
+    return [replace(runs[0], values=values, message_ids=ids, attempts=attempts, parents=parents)]
+
+
+def _cut(parents: Mapping[int, str], first: int, end: int) -> dict[int, str]:
+    """The traceparents of the rows from ``first`` to before ``end``, counted from there."""
+    return {row - first: parent for row, parent in parents.items() if first <= row < end}
 
 
 def _attempts_of(run: Run) -> Int32s:
@@ -151,7 +167,8 @@ class RunBuffer(TupleBuffer):
     """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
 
     Attributes:
-        attempts: Place -> the number of the delivery, of those that are not the first.
+        attempts: Row -> the number of the delivery, of those that are not the first.
+        parents: Row -> the traceparent, of those that have one.
         ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
         has_ids: Whether they have ids.
         is_tracked: Whether they have ids, and there are ackers.
@@ -160,7 +177,7 @@ class RunBuffer(TupleBuffer):
         weight: Bytes of the large ones, about.
     """
 
-    __slots__ = ("attempts", "fits", "has_ids", "ids", "is_tracked", "is_typed", "weight")
+    __slots__ = ("attempts", "fits", "has_ids", "ids", "is_tracked", "is_typed", "parents", "weight")
 
     def __init__(
         self,
@@ -174,16 +191,25 @@ class RunBuffer(TupleBuffer):
         super().__init__(declaration, component)
         self.ids: list[object] = []
         self.attempts: dict[int, int] = {}
+        self.parents: dict[int, str] = {}
         self.has_ids, self.is_tracked = has_ids, is_tracked
         self.is_typed = declaration.schema is not None
         self.fits = fits
         self.weight = 0
 
-    def write(self, values: Sequence[object], message_id: object, number: int, task: int) -> None:
+    def mark(self, attempt: int, parent: str | None) -> None:
+        """Note the attempt and the traceparent of the tuple that is written next."""
+        if attempt != 1:
+            self.attempts[len(self.ids)] = attempt
+        if parent is not None:
+            self.parents[len(self.ids)] = parent
+
+    def write(
+        self, values: Sequence[object], message_id: object, attempt: int, parent: str | None, task: int
+    ) -> None:
         """Write down one tuple for a task, or nothing if an exception comes. Others are written inline."""
         try:
-            if number != 1:
-                self.attempts[len(self.ids)] = number
+            self.mark(attempt, parent)
             self.cells.extend(values)
             self.tasks.append(task)
             self.ids.append(message_id)
@@ -195,6 +221,7 @@ class RunBuffer(TupleBuffer):
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
         count = len(self.ids)
         self.attempts.pop(count, None)
+        self.parents.pop(count, None)
         del self.tasks[count:]
         del self.cells[count * self.width :]
 
@@ -230,6 +257,7 @@ class RunBuffer(TupleBuffer):
                 ids,
                 None if tasks is None else tasks[first:end],
                 None if attempts is None else attempts[first:end],
+                _cut(self.parents, first, end),
             )
 
     def _numbers(self, count: int) -> Int32s | None:

@@ -22,24 +22,25 @@ def without_spent(
     """The runs without the messages whose attempts are used up; each of these is given up."""
     left: list[Run] = []
     for run in runs:
-        if run.attempts is None or not run.is_tracked or int(number_of(run.attempts).max()) <= max_attempts:
+        if run.attempts is None or not run.is_tracked:
             left.append(run)
             continue
-        is_spent = number_of(run.attempts) > max_attempts
+        attempts = number_of(run.attempts)
+        is_spent = attempts > max_attempts
         for row in np.flatnonzero(is_spent).tolist():
-            give_up(_attempt_of(run, row), _failure(number_of(int(run.attempts[row])), max_attempts))
+            delivery = int(attempts[row])
+            give_up(_last_attempt(run, row, delivery - 1), _failure(delivery, max_attempts))
         if not is_spent.all():
-            left.append(run.those(~is_spent))
+            left.append(run.those(~is_spent) if is_spent.any() else run)
     return left
 
 
-def _attempt_of(run: Run, row: int) -> Attempt:
-    assert run.attempts is not None, "only a run that has attempts is asked"
+def _last_attempt(run: Run, row: int, attempt: int) -> Attempt:
     message_id = run.message_ids[row]
     message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
-    return Attempt(message_id, NO_CHUNK, 0, -1, number_of(int(run.attempts[row])) - 1, 0, run.stream, letter)
+    return Attempt(message_id, NO_CHUNK, 0, -1, attempt, 0, run.stream, letter)
 
 
 def _failure(attempt: int, max_attempts: int) -> Failure:

@@ -354,7 +354,7 @@ class SpoutTask:
             )
         unfit, self._collector.unfit = self._collector.unfit, []
         self._delivery.fail_unfit(unfit)
-        return self._hand_over.emitted(taken, self._collector.take_parents(), now_ms)
+        return self._hand_over.emitted(taken, now_ms)
 
     def _take_verdicts(self, now_ms: int) -> bool:
         moved = False

@@ -115,8 +115,29 @@ def test_attempts_that_are_used_up_are_counted_without_the_mark():
     assert {name for name, *_ in SEEN} == {"a"}
 
 
+@pytest.mark.parametrize("attempt", [1, 7])
+def test_the_retries_of_a_named_message_are_traced_at_any_rate(attempt):
+    given = [("bad", attempt, True), ("bad too", attempt, False), ("c", attempt, True)]
+    found = traces_of(*given, retry=Retry(max_attempts=attempt + 2), advance=600)
+    assert found.keys() == {f"'bad' {attempt + nth}" for nth in range(3)} | {f"'c' {attempt}"}
+    assert {(name, number) for name, *numbers in SEEN for number in numbers} >= {("bad", attempt + 2)}
+
+
+def test_messages_with_the_same_id_have_their_own_traceparents():
+    other = OUTSIDE.replace("4bf92f", "5bf92f")
+    given = [("a", 1, OUTSIDE), ("a", 2, other), ("a", 3, True), ("b", 1, False), ("a", 4, other)]
+    found = traces_of(*given)
+    seen = {name: trace.message.traceparent for name, trace in found.items()}
+    assert seen == {"'a' 1": OUTSIDE, "'a' 2": other, "'a' 3": None, "'a' 4": other}
+
+
+def test_a_message_id_that_has_no_hash_is_traced_beside_one_with_a_traceparent():
+    found = traces_of((["no hash"], 1, True), ("b", 1, OUTSIDE))
+    assert {each.message.traceparent for each in found.values()} == {None, OUTSIDE}
+
+
 def test_another_attempt_has_the_next_number_and_belongs_to_the_same_trace_outside():
-    found = traces_of(("bad", 1, OUTSIDE), rate=0.02, retry=Retry(max_attempts=2), advance=60)
+    found = traces_of(("bad", 1, OUTSIDE), retry=Retry(max_attempts=2), advance=60)
     assert found.keys() == {"'bad' 1", "'bad' 2"}
     for trace in found.values():
         first = next(iter(spans_of(trace, "named", {})))

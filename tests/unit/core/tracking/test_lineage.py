@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import edge_ids, fold, root_ids
+from acktree.core.tracking.attempts import NAMED
 from acktree.core.tracking.lineage import Lineage, Runs, Sparse, lineage_from_bytes, siblings
 from acktree.core.tracking.lineages import concat_lineages
 
@@ -313,6 +314,16 @@ def test_a_first_attempt_costs_no_bytes_and_a_later_one_survives_the_wire():
     assert Sparse.of_anchors([{1: 2}], {1: 1}).pair_attempts is None
     later = Runs.of_rows(int64s([1, 2]), int64s([3, 4]), np.array([1, 7], dtype=np.int32))
     assert lineage_from_bytes(later.to_bytes()).attempts().tolist() == [1, 7]
+
+
+@pytest.mark.parametrize("form", [Runs, Sparse])
+def test_the_attempt_of_a_message_that_is_to_be_traced_is_its_number(form):
+    marked = np.array([NAMED | 1, NAMED | 7, 2], dtype=np.int32)
+    lineage = Runs.of_rows(int64s([1, 2, 3]), int64s([3, 4, 5]), marked)
+    if form is Sparse:
+        lineage = lineage.sparse()
+    assert lineage.attempts().tolist() == [1, 7, 2]
+    assert lineage_from_bytes(lineage.to_bytes()).attempts().tolist() == [1, 7, 2]
 
 
 def test_the_wire_form_is_read_without_a_copy():

@@ -181,8 +181,9 @@ def test_a_batch_may_have_attempts_and_is_cut_with_them():
     assert harness.spout.delivered() == [("fail", 2, "ValueError: broken", 5, False)]
 
 
-def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_being_run():
-    plan = emits(("x", "a"), attempt=4), emits(("y", "b"), attempt=3)
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_being_run(trace):
+    plan = emits(("x", "a"), attempt=4, trace=trace), emits(("y", "b"), attempt=3, trace=trace)
     harness = Harness(Source(*plan), retry=Retry(max_attempts=3))
     harness.task.step(0)
     harness.task.step(0)
