@@ -129,14 +129,13 @@ class TraceRecorder:
             before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()
         rows: list[Row] = []
         for nth, at in enumerate(which.tolist()):
-            parent = parents.get(at)
             has_id = nth < _MOST_IDS
-            # Levels record each message; the attempt and the traceparent are known here alone.
-            if has_id or marked[nth] or parent is not None:
+            # Levels record each message; only the driver knows the attempt and traceparent of a marked one.
+            if has_id or marked[nth]:
                 rows.append((
                     int(roots[at]), chunk.component, chunk.task, chunk.stream,
                     shown_id(message_ids[at : at + 1]) if has_id else None,
-                    attempts[nth], before[nth], chunk.emitted_ms, parent,
+                    attempts[nth], before[nth], chunk.emitted_ms, parents.get(at),
                 ))  # fmt: skip
         to_mark = roots[which[marked]].tolist()
         self._put(lambda store: self._add_messages(store, rows, to_mark), 200 * len(rows))
