@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file
-from acktree.sqlite_files import transaction
+from acktree.sqlite_files import is_damage, is_passing, transaction
 from acktree.tasks.bolts.tracing import MOST_TUPLES
+from acktree.traces.tables import EXECUTION, LINK, MESSAGE, MORE, TABLES, VERDICT, VERSION
 
 __all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
 
@@ -33,94 +34,6 @@ _NOT_ACKED: Final = "verdict IS NOT 'ACKED'"
 _TRIMMED: Final = 0.9
 """What is left of the limits when something is deleted."""
 _BUSY_SECS: Final = 5
-_PASSING: Final = frozenset({
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT,
-})  # fmt: skip
-"""What SQLite says of a file that is whole: another program holds it, or the disk is full."""
-_VERSION: Final = 2
-"""2: with traceparents."""
-
-_TABLES: Final = f"""
-CREATE TABLE IF NOT EXISTS messages (
-    root        INTEGER PRIMARY KEY,
-    spout       TEXT NOT NULL,
-    task_id     INTEGER,
-    stream      TEXT NOT NULL,
-    message_id  TEXT,
-    attempt     INTEGER NOT NULL,
-    retry_of    INTEGER,
-    emitted_ms  INTEGER NOT NULL,
-    verdict     TEXT,
-    verdict_ms  INTEGER,
-    reason      TEXT,
-    component   TEXT,
-    traceback   TEXT,
-    tuples      INTEGER NOT NULL DEFAULT 0,
-    traceparent TEXT
-);
-CREATE INDEX IF NOT EXISTS messages_by_time ON messages (emitted_ms, root);
-CREATE INDEX IF NOT EXISTS messages_by_id ON messages (message_id);
-CREATE INDEX IF NOT EXISTS messages_by_verdict ON messages (verdict, emitted_ms);
-CREATE TABLE IF NOT EXISTS tuples (
-    root          INTEGER NOT NULL,
-    edge          INTEGER NOT NULL,
-    parents       TEXT,
-    component     TEXT NOT NULL,
-    task_id       INTEGER,
-    source        TEXT,
-    source_task   INTEGER,
-    stream        TEXT,
-    batch_id      INTEGER NOT NULL,
-    began_ms      INTEGER,
-    took_ms       REAL,
-    together      INTEGER NOT NULL DEFAULT 1,
-    fate          TEXT,
-    fate_batch_id INTEGER,
-    reason        TEXT NOT NULL DEFAULT '',
-    shown         TEXT,
-    PRIMARY KEY (root, edge)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS more (
-    root INTEGER NOT NULL, component TEXT NOT NULL, batch_id INTEGER NOT NULL, part TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    PRIMARY KEY (root, component, batch_id, part)
-) WITHOUT ROWID;
-PRAGMA user_version = {_VERSION};
-"""
-
-_MESSAGE: Final = (
-    "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms,"
-    # Another attempt belongs to the trace of the one before.
-    " traceparent) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
-    " coalesce(?9, (SELECT traceparent FROM messages WHERE root = ?7)))"
-    " ON CONFLICT (root) DO UPDATE SET traceparent = coalesce(excluded.traceparent, traceparent),"
-    " message_id = coalesce(excluded.message_id, message_id), attempt = max(attempt, excluded.attempt),"
-    " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms)"
-)
-_VERDICT: Final = (
-    "UPDATE messages SET verdict = ?, verdict_ms = ?, reason = ?, component = ?, traceback = ? WHERE root = ?"
-)
-_LINK: Final = (
-    "INSERT INTO tuples (root, edge, parents, source, source_task, stream, component, task_id, shown,"
-    " batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
-    " parents = excluded.parents, source = excluded.source, source_task = excluded.source_task,"
-    " stream = excluded.stream, shown = excluded.shown"
-)
-_EXECUTION: Final = (
-    "INSERT INTO tuples (root, edge, component, task_id, began_ms, took_ms, together, fate, reason, batch_id,"
-    " fate_batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
-    # A tuple that was held is executed in one micro-batch and acked in a later one.
-    " batch_id = iif(excluded.took_ms IS NULL, batch_id, excluded.batch_id),"
-    " began_ms = iif(excluded.took_ms IS NULL, coalesce(began_ms, excluded.began_ms), excluded.began_ms),"
-    " took_ms = coalesce(excluded.took_ms, took_ms), together = max(together, excluded.together),"
-    " fate = excluded.fate, reason = iif(excluded.reason = '', reason, excluded.reason),"
-    " fate_batch_id = excluded.fate_batch_id"
-)
-_MORE: Final = (
-    "INSERT INTO more VALUES (?, ?, ?, ?, ?) ON CONFLICT (root, component, batch_id, part) DO UPDATE SET"
-    " count = excluded.count"
-)
 
 Row = tuple[Any, ...]
 
@@ -144,8 +57,8 @@ class TraceStore:
         read_only: Open an existing file for reading.
 
     Raises:
-        CheckpointError: The file is damaged or no store of traces, or a newer acktree wrote it. Damage
-            that is not at its beginning raises this when it is read.
+        CheckpointError: The file is damaged or no store of traces, a newer acktree wrote it, or it cannot be
+            read. Damage that is not at its beginning raises this when it is read.
         OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
     """
 
@@ -158,7 +71,7 @@ class TraceStore:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self.place = str(path)
-        self.recorded = self.left_out = 0
+        self.recorded = self.left_out = self._recorded_now = self._left_out_now = 0
         self._lock = threading.Lock()
         self._most_messages, self._most_bytes = most_messages, most_bytes
         self._is_unchanging = False
@@ -187,39 +100,52 @@ class TraceStore:
 
     @property
     def _is_written(self) -> bool:
-        """Whether a writer has it open, or was killed."""
+        """Whether there is a file of changes: a writer has the store open, or ended without closing it."""
         return Path(f"{self.place}-wal").exists()
 
     def _prepare(self, *, read_only: bool) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version > _VERSION:
+        version = self._value(self._connection, "PRAGMA user_version")
+        if version > VERSION:
             raise CheckpointError(
-                f"the traces have version {version}, and this acktree reads version {_VERSION}",
+                f"the traces have version {version}, and this acktree reads version {VERSION}",
                 self.place,
                 "use the acktree that wrote them, or delete the file; messages are not in it",
             )
-        if version == 1:
-            old = "CREATE TEMP VIEW messages AS SELECT *, NULL AS traceparent FROM main.messages"
-            self._connection.execute(old if read_only else "ALTER TABLE messages ADD COLUMN traceparent TEXT")
-        if not read_only:
-            self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.executescript(_TABLES)
+        if read_only:
+            if self._is_old:
+                self._connection.execute(
+                    "CREATE TEMP VIEW messages AS SELECT *, NULL AS traceparent FROM main.messages"
+                )
+            return
+        self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        with transaction(self._connection) as connection:
+            if self._is_old:
+                connection.execute("ALTER TABLE messages ADD COLUMN traceparent TEXT")
+            for statement in TABLES.split(";\n"):  # executescript() would commit what is before it
+                connection.execute(statement)
+
+    @property
+    def _is_old(self) -> bool:
+        """Whether the file has version 1. Some have the column of version 2 already: it is looked for."""
+        columns = {name for _, name, *_ in self._connection.execute("PRAGMA table_info (messages)")}
+        return self._value(self._connection, "PRAGMA user_version") == 1 and "traceparent" not in columns
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Raise CheckpointError for a damaged file, and for what is no store of traces."""
+        """Raise CheckpointError, unless the reason may pass."""
         try:
             yield
         except sqlite3.ProgrammingError:  # it was closed
             raise
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+            if is_passing(error):
                 raise
-            raise CheckpointError(
-                f"the traces cannot be read: {error}", self.place, "delete the file; messages are not in it"
-            ) from error
+            fix = "check the disk, and that the file and its folder can be read"
+            if is_damage(error):
+                fix = "delete the file; messages are not in it"
+            raise CheckpointError(f"the traces cannot be read: {error}", self.place, fix) from error
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -241,7 +167,7 @@ class TraceStore:
     def add_verdicts(self, rows: Iterable[Row]) -> None:
         """Store the verdicts of known messages: verdict, at (ms), reason, component, traceback, root."""
         with self._writing() as connection:
-            connection.executemany(_VERDICT, map(_clean, rows))
+            connection.executemany(VERDICT, map(_clean, rows))
 
     def add_facts(self, batch_id: int, clock_ms: int, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Store what levels recorded in a micro-batch.
@@ -256,10 +182,7 @@ class TraceStore:
                 more = {(int(root), str(name)): int(n) for root, name, n in facts["more"]}
                 self._add_links(connection, known, batch_id, clock_ms, facts["links"])
                 self._add_executions(connection, known, batch_id, facts["executions"], more)
-                self.left_out += sum(more.values())
-                connection.executemany(
-                    _MORE, [(root, name, batch_id, part, n) for (root, name), n in more.items()]
-                )
+                self._add_more(connection, [(*whose, batch_id, part, n) for whose, n in more.items()])
             connection.executemany(
                 "UPDATE messages SET tuples = ? WHERE root = ?",
                 [(len(edges), root) for root, edges in known.items()],
@@ -291,7 +214,7 @@ class TraceStore:
                 root, edge, json.dumps(parents), source, source_task, stream, component, task,
                 json.dumps(shown), batch_id,
             ))  # fmt: skip
-        connection.executemany(_LINK, map(_clean, rows))
+        connection.executemany(LINK, map(_clean, rows))
 
     def _add_executions(
         self,
@@ -319,7 +242,14 @@ class TraceStore:
             rows.append(
                 (root, edge, component, task, began_ms, took_ms, together, fate, reason, batch_id, decided)
             )
-        connection.executemany(_EXECUTION, map(_clean, rows))
+        connection.executemany(EXECUTION, map(_clean, rows))
+
+    def _add_more(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+        query = "SELECT count FROM more WHERE root = ? AND component = ? AND batch_id = ? AND part = ?"
+        for *key, count in rows:
+            before = connection.execute(query, key).fetchone() or (0,)  # of another run of the micro-batch
+            self._left_out_now += count - before[0]
+        connection.executemany(MORE, rows)
 
     def _edges(self, connection: sqlite3.Connection, known: dict[int, set[int]], root: int) -> set[int]:
         """The edges that are stored of a message."""
@@ -336,8 +266,8 @@ class TraceStore:
 
     def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         roots = {row[0] for row in rows}
-        self.recorded += len(roots - self._stored_among(connection, roots))
-        connection.executemany(_MESSAGE, map(_clean, rows))
+        self._recorded_now += len(roots - self._stored_among(connection, roots))
+        connection.executemany(MESSAGE, map(_clean, rows))
 
     def trim(self) -> int:
         """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""
@@ -399,5 +329,9 @@ class TraceStore:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, transaction(self._connection) as connection:
-            yield connection
+        with self._lock:
+            self._recorded_now = self._left_out_now = 0
+            with transaction(self._connection) as connection:
+                yield connection
+            self.recorded += self._recorded_now  # it is committed
+            self.left_out += self._left_out_now

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from acktree.errors import CheckpointError
+from acktree.sqlite_files import transaction
 from acktree.tasks.bolts.tracing import MOST_TUPLES
 from acktree.traces import store as store_module
 from acktree.traces.store import IN_MEMORY, TraceStore
@@ -132,10 +134,14 @@ def foreign(file):
     connection.close()
 
 
-@pytest.mark.parametrize("make", [damaged, foreign, Path.mkdir], ids=["damaged", "foreign", "folder"])
-def test_a_file_that_cannot_be_read_is_said_with_the_fix(tmp_path, make):
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [(damaged, "delete the file"), (foreign, "delete the file"), (Path.mkdir, "check the disk")],
+    ids=["damaged", "foreign", "folder"],
+)
+def test_a_file_that_cannot_be_read_is_said_with_the_fix(tmp_path, make, fix):
     make(tmp_path / FILE)
-    with pytest.raises(CheckpointError, match=r"the traces cannot be read(?s:.*)delete the file"):
+    with pytest.raises(CheckpointError, match=rf"the traces cannot be read(?s:.*){fix}"):
         Traces.of_checkpoint(tmp_path).find()
     with pytest.raises(CheckpointError, match="the traces cannot be read"):
         TraceStore(tmp_path / FILE).select("SELECT * FROM messages")
@@ -150,3 +156,90 @@ def test_a_file_that_another_program_holds_is_not_called_damaged(tmp_path, monke
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         Traces.of_checkpoint(tmp_path).find()
     holder.close()
+
+
+def sqlite_error(code):
+    error = sqlite3.OperationalError("no")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "raised", "fix"),
+    [
+        (sqlite3.SQLITE_CORRUPT_INDEX, CheckpointError, "delete the file"),
+        (sqlite3.SQLITE_NOTADB, CheckpointError, "delete the file"),
+        (sqlite3.SQLITE_ERROR, CheckpointError, "delete the file"),  # no such table
+        (None, CheckpointError, "delete the file"),  # Python: no UTF-8
+        (sqlite3.SQLITE_IOERR_WRITE, CheckpointError, "check the disk"),
+        (sqlite3.SQLITE_CANTOPEN, CheckpointError, "check the disk"),
+        (sqlite3.SQLITE_FULL, sqlite3.OperationalError, "^no$"),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.OperationalError, "^no$"),
+        (sqlite3.SQLITE_LOCKED, sqlite3.OperationalError, "^no$"),
+    ],
+)
+def test_only_a_file_that_is_damaged_or_no_store_is_to_be_deleted(code, raised, fix):
+    error = sqlite3.OperationalError("no") if code is None else sqlite_error(code)
+    with pytest.raises(raised, match=fix), TraceStore(IN_MEMORY)._explained():
+        raise error
+
+
+def of_version_1(file, then=""):
+    TraceStore(file).close()
+    connection = sqlite3.connect(file)
+    connection.executescript(f"ALTER TABLE messages DROP COLUMN traceparent; PRAGMA user_version = 1; {then}")
+    connection.close()
+
+
+def schema_of(file):
+    connection = sqlite3.connect(file)
+    found = connection.execute("SELECT sql FROM sqlite_schema").fetchall()
+    version = connection.execute("PRAGMA user_version").fetchone()
+    connection.close()
+    return version, found
+
+
+def test_a_store_of_version_1_is_upgraded_as_a_whole_or_not_at_all(tmp_path):
+    file = tmp_path / FILE
+    of_version_1(file, "DROP INDEX messages_by_id; CREATE TABLE messages_by_id (a)")  # the name is taken
+    before = schema_of(file)
+    with pytest.raises(CheckpointError, match="messages_by_id"):
+        TraceStore(file)
+    assert schema_of(file) == before
+    connection = sqlite3.connect(file)
+    connection.execute("DROP TABLE messages_by_id")
+    connection.close()
+    TraceStore(file).close()
+    assert schema_of(file)[0] == (2,)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_store_that_was_upgraded_in_part_is_read(tmp_path, read_only):
+    file = tmp_path / FILE
+    of_version_1(file, "ALTER TABLE messages ADD COLUMN traceparent TEXT; ")
+    store = TraceStore(file, read_only=read_only)
+    assert Traces(store).find() == []
+    store.close()
+
+
+def test_what_was_stored_is_counted_once_and_after_it_is_committed(monkeypatch):
+    @contextmanager
+    def full(connection):
+        with transaction(connection):
+            yield connection
+            raise sqlite3.OperationalError("the disk is full")
+
+    store = TraceStore(IN_MEMORY)
+    told = facts(11, range(100, 120), more=[[11, "bolt", 5]])
+    with pytest.raises(ValueError, match="not enough values"):
+        store.add_facts(3, 7, [("0/0", told), ("1/0", told | {"executions": [[11]]})])
+    assert (store.count(), store.recorded, store.left_out) == (0, 0, 0)
+    for _ in range(2):  # a micro-batch may run twice
+        store.add_facts(3, 7, [("0/0", told)])
+        assert (store.count(), store.recorded, store.left_out) == (1, 1, 5)
+    store.add_facts(4, 7, [("0/0", told)])
+    assert (store.recorded, store.left_out) == (1, 10)
+    monkeypatch.setattr(store_module, "transaction", full)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store.add_messages([(12, "s", 1, "default", None, 1, None, 1, None)])
+    assert (store.count(), store.recorded) == (1, 1)
