@@ -71,7 +71,7 @@ _USER_CODE: Final[Mapping[str, type]] = {
 
 _URLS: Final = ("dead_letters_url", "otlp_endpoint")
 """Settings that may hold a password."""
-_COLLECTOR: Final = re.compile(r"https?://(?!.*/v1/)[^/?#\s][^?#\s]*")
+_COLLECTOR: Final = re.compile(r"https?://(?!.*/v1/(?:traces|metrics)/*$)[^/?#\s][^?#\s]*")
 
 _WAIT_STRATEGIES: Final = {
     "org.apache.storm.policy.WaitStrategyProgressive": "progressive",

@@ -359,12 +359,15 @@ def test_the_settings_and_the_extra_are_checked():
         "localhost:4318",
         "http://",
         "http://host:4318/v1/traces",
+        "http://host:4318/otel/v1/metrics/",
         "ftp://host",
         4318,
         "http://h?x=1",
     ):
         with pytest.raises(ConfigError, match="otlp_endpoint"):
             Config(otlp_endpoint=wrong)
+    for right in ("http://host/v1/tenant", "http://host/api/v1/otlp/", "http://host/v1/traces/of-team"):
+        assert Config(otlp_endpoint=right).otlp_endpoint == right
     config = Config.from_mapping({"acktree.otlp.endpoint": "https://me:hidden@host:4318/otel"})
     assert "hidden" not in f"{config!r}{config.without_secrets().to_mapping()}"
     code = """
