@@ -75,7 +75,7 @@ class OtlpMetricsConsumer(MetricsConsumer):
             return
         if not self._is_taken(_metrics_of(task_info, data_points, self._resource, self._began_ns)):
             self._failed_at = task_info.timestamp
-            where = self.endpoint or ""
+            where = self.endpoint or _endpoint_of_environment()
             raise ConnectorError(
                 f"the collector did not take them: {masked_text(self._said.words, where)}",
                 f"OtlpMetricsConsumer({masked_url(where)})",
@@ -97,6 +97,12 @@ class OtlpMetricsConsumer(MetricsConsumer):
         """Let the exporter go."""
         self._said.close()
         self._exporter.shutdown()
+
+
+def _endpoint_of_environment() -> str:
+    """The URL that the exporter reads from environment variables; "" for its default."""
+    names = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def otlp_name(point: DataPoint) -> str:

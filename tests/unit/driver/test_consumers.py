@@ -299,3 +299,46 @@ def test_a_collector_that_is_away_is_reported_once_and_no_password_is_shown(capl
     assert "the collector did not take them" in error.reason
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     assert "hidden" not in error.reason + pickle.dumps(consumer).decode("latin-1")
+
+
+@pytest.mark.parametrize("place", ["argument", "METRICS_ENDPOINT", "ENDPOINT"])
+def test_a_password_in_the_text_of_an_error_is_masked(place, monkeypatch):
+    pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
+    url = "http://me:hidden@127.0.0.1"
+    endpoint = url if place == "argument" else None
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url if place == "ENDPOINT" else "http://other")
+    if place == "METRICS_ENDPOINT":
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", url)
+
+    def export(exporter, _):
+        raise ValueError(f"no port in {exporter._endpoint}")
+
+    name = "opentelemetry.exporter.otlp.proto.http.metric_exporter.OTLPMetricExporter.export"
+    monkeypatch.setattr(name, export)
+    running, errors = begun(OtlpMetricsConsumer(endpoint))
+    running.close()
+    (error,) = errors.kept
+    assert "no port in http://me:***@127.0.0.1" in error.reason
+    assert "OtlpMetricsConsumer(http://***@127.0.0.1)" in error.reason
+    assert "hidden" not in error.reason
+
+
+@pytest.mark.parametrize("endpoint", ["http://me:hidden@127.0.0.1:9", None])
+def test_a_copy_of_an_opentelemetry_consumer_has_its_endpoint_without_the_password(endpoint):
+    pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
+    consumer = OtlpMetricsConsumer(endpoint)
+    consumer.prepare(None, "words")
+    copied = pickle.loads(pickle.dumps(consumer))
+    consumer.cleanup()
+    assert vars(copied) == {"endpoint": None if endpoint is None else "http://***@127.0.0.1:9"}
+
+
+def test_the_service_of_numbers_is_what_the_environment_names(monkeypatch):
+    pytest.importorskip("opentelemetry", reason="needs acktree[otel]")
+    from tests.unit.traces.collector import Collector  # noqa: PLC0415
+
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "orders")
+    with Collector() as collector:
+        running, _ = begun(OtlpMetricsConsumer(collector.url))
+        running.close()
+    assert collector.resources[0]["service.name"] == "orders"
