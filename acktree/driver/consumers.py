@@ -32,7 +32,7 @@ __all__ = ["Consumers", "Source"]
 log = logger("acktree")
 
 _MOST_WAITING: Final = 100
-"""As many intervals wait for a consumer; as Storm's."""
+"""How many intervals wait for one consumer at most. Storm has the same limit."""
 _CLOSE_SECS: Final = 5.0
 """The longest wait for all consumers when a topology stops."""
 _AGAIN_SECS: Final = 60.0
