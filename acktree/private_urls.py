@@ -77,7 +77,7 @@ def _parts(url: str) -> tuple[str, list[str]]:
     if user is not None:
         shown += f"{MASK}@"
         _, _, password = user[0].removesuffix("@").partition(":")
-        hidden.append(password)
+        hidden += [password, *re.split("[/?#]", password)]  # a library takes what is before these for a port
         rest = rest[user.end() :]
     location, separator, options = _split(rest, "?;#")
     hosts, slash, path = _split(location, "/")

@@ -55,6 +55,13 @@ def test_a_text_that_quotes_the_secret_in_any_form_is_masked(secret, words):
         assert "S3cr3t" not in masked_text(f"{words} cannot connect with {said!s}: {words}", url)
 
 
+@pytest.mark.parametrize("end", "/?#")
+def test_a_part_of_a_password_that_a_library_takes_for_a_port_is_masked(end):
+    url = f"http://me:S3cr3t{end}more@host"
+    said = "'me:S3cr3t' is not a valid host or port, for /more@host"
+    assert masked_text(said, url) == "'me:***' is not a valid host or port, for /***@host"
+
+
 def test_masking_what_is_masked_changes_nothing():
     once = masked_url("postgresql://me:S3cr3t@host/db?password=x")
     assert masked_url(once) == once
