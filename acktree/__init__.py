@@ -102,8 +102,8 @@ if TYPE_CHECKING:
     from acktree.dead_letters.table import Filters
     from acktree.driver.handle import SubmittedTopology
     from acktree.driver.running import RunningTopology
-    from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal
     from acktree.spark.submit import submit
+    from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
     from acktree.traces.events import Event, EventLogger
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from acktree.cli import answers, control, dead_letters, events, health, offline, run, trace, watch, web
 from acktree.cli.answers import Answer, Answers
-from acktree.driver.signals import StoppedBySignal, signals_raise
+from acktree.driver.signals import signals_raise
 from acktree.errors import AcktreeError
+from acktree.stopped_by import StoppedBySignal
 from acktree.texts import printable_lines
 from acktree.ui.client import NobodyRunsError
 

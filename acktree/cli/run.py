@@ -21,10 +21,10 @@ from acktree.cli.answers import Answer, Commands, new_command
 from acktree.config import Config
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import importing
-from acktree.driver.signals import StoppedBySignal
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.spark_extra import needing_spark
+from acktree.stopped_by import StoppedBySignal
 from acktree.texts import error_text
 from acktree.topology import Topology, TopologyBuilder
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError

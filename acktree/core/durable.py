@@ -84,7 +84,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.dead_letters.table": "Filters",
     "acktree.driver.handle": "SubmittedTopology",
     "acktree.driver.running": "RunningTopology",
-    "acktree.driver.signals": "StoppedByCtrlC StoppedBySignal",
+    "acktree.stopped_by": "StoppedByCtrlC StoppedBySignal",
     "acktree.errors": (
         "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
         "ExecuteTimeoutError HookError KilledWorkerError MisuseError ProtocolError SpoutError "

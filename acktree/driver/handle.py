@@ -22,6 +22,7 @@ from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import MisuseError
+from acktree.stopped_by import StoppedBySignal
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces
@@ -222,9 +223,9 @@ class SubmittedTopology(RunningTopology):
                 self._wait(self._is_idle, most_secs)
             self._supervisor.request_kill()
             self._wait(ended, None)
-        except signals.StoppedBySignal:
+        except StoppedBySignal:
             self._supervisor.request_kill(at_once=True)
-            with suppress(signals.StoppedBySignal):  # one more changes nothing
+            with suppress(StoppedBySignal):  # one more changes nothing
                 self._wait(ended, _HURRY_SECS)
             raise
 
@@ -238,7 +239,7 @@ class SubmittedTopology(RunningTopology):
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._block:
-            if isinstance(raised, signals.StoppedBySignal):
+            if isinstance(raised, StoppedBySignal):
                 stop_on_signal(self, raised)
             else:
                 self.kill(wait_secs=0)

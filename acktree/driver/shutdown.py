@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from acktree.core.stats.statistics import Stats
-from acktree.driver.signals import StoppedBySignal, signals_raise, signals_wait
+from acktree.driver.signals import signals_raise, signals_wait
 from acktree.logs import logger
+from acktree.stopped_by import StoppedBySignal
 
 log = logger("acktree")
 

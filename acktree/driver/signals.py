@@ -18,26 +18,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["StoppedByCtrlC", "StoppedBySignal", "signals_raise", "signals_wait"]
+from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
 
-
-class StoppedBySignal(SystemExit):
-    """Raised in the main thread when a signal asks the process to end.
-
-    If it is not caught, the process ends with the exit code that a shell expects, 128 + the signal's number
-    (SIGTERM: 143), and prints nothing.
-
-    Attributes:
-        signal: The signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.signal = signal.Signals(number)
-
-
-class StoppedByCtrlC(StoppedBySignal, KeyboardInterrupt):
-    """The same for Ctrl-C (exit code 130); ``except KeyboardInterrupt`` catches it too."""
+__all__ = ["signals_raise", "signals_wait"]
 
 
 class _Handlers:

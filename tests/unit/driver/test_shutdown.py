@@ -15,8 +15,9 @@ from acktree import IterableSpout, TopologyBuilder
 from acktree.core.stats.numbers import SpoutNumbers
 from acktree.core.stats.statistics import Counters, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals
-from acktree.driver.signals import StoppedBySignal, signals_wait
+from acktree.driver.signals import signals_wait
 from acktree.spark import submit
+from acktree.stopped_by import StoppedBySignal
 
 
 class Running:

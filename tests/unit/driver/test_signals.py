@@ -11,7 +11,8 @@ from threading import Thread
 
 import pytest
 
-from acktree.driver.signals import StoppedByCtrlC, StoppedBySignal, signals_raise, signals_wait
+from acktree.driver.signals import signals_raise, signals_wait
+from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
 
 ROOT = Path(__file__).parents[3]
 BOTH = [signal.SIGINT, signal.SIGTERM]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from acktree.driver.signals import StoppedBySignal
+from acktree.stopped_by import StoppedBySignal
 from acktree.tasks.own_metrics import grown_metrics, task_services
 
 
@@ -42,3 +42,16 @@ def test_a_gauge_whose_read_calls_sys_exit_is_reported_and_a_signal_is_not_swall
     services.instruments.gauge("depth", interrupted)
     with pytest.raises(StoppedBySignal):
         grown_metrics(services, reported.append)
+
+
+def test_an_exception_of_the_users_with_an_attribute_signal_is_reported():
+    class WorkerGoneError(Exception):
+        signal = 9
+
+    def gone():
+        raise WorkerGoneError
+
+    services, reported = task_services(), []
+    services.instruments.gauge("depth", gone)
+    grown_metrics(services, reported.append)
+    assert "gauge 'depth' raised: WorkerGoneError" in str(reported[0])
