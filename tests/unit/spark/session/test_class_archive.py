@@ -125,9 +125,19 @@ def test_in_a_folder_that_others_may_write_no_archive_is_found_taken_or_written(
     assert archive.found() == found
     found.unlink()
     new = written(archive)
-    archive.cache.chmod(0o720)
+    for mode in (0o720, 0o702):
+        archive.cache.chmod(mode)
+        assert archive.found() is None
+        assert new.exists()
+
+
+def test_a_folder_or_an_archive_of_another_user_is_not_used(archive, monkeypatch):
+    written(archive)
+    found = archive.found()
+    monkeypatch.setattr(os, "getuid", lambda: found.stat().st_uid + 1)
     assert archive.found() is None
-    assert new.exists()
+    assert archive.ordered() is None
+    assert not class_archive._is_ours_alone(found)
 
 
 def test_an_archive_is_on_disk_before_it_has_its_name(archive, monkeypatch):
