@@ -17,6 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
+from acktree.errors import ConfigError
 from acktree.spark.session import class_archive, gateway
 from acktree.spark.session.class_archive import ClassArchive, archive_options, note_micro_batch
 from acktree.spark.session.java import java_folder
@@ -158,22 +159,34 @@ def test_the_jvm_is_told_to_check_the_content_of_the_archive(home, bare_java, tm
     assert options == [f"-XX:SharedArchiveFile={file}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
 
 
-def test_a_jvm_that_does_not_start_with_the_options_is_started_without_them(
-    home, bare_java, tmp_path, monkeypatch, caplog
-):
-    tried = []
+@pytest.fixture
+def launched(home, bare_java, tmp_path, monkeypatch):
+    """Launches with what PySpark's function would do with the options of Java."""
 
-    def launch_gateway(conf, options):
-        tried.append(conf.get(gateway._JAVA_OPTIONS))
-        if "Archive" in tried[-1]:
-            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-        return SimpleNamespace(proc=None)
+    def launch(start):
+        tried = []
+
+        def launch_gateway(conf, options):
+            tried.append(conf.get(gateway._JAVA_OPTIONS))
+            os.write(options["stderr"], b"Java prints this\n")
+            start(tried[-1])
+            return SimpleNamespace(proc=None)
+
+        monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+        conf = SparkConf(loadDefaults=False).set(gateway._JAVA_OPTIONS, "-Dmine=1")
+        try:
+            assert gateway.launch(conf).proc is None
+        finally:
+            assert conf.get(gateway._JAVA_OPTIONS) == tried[-1] == "-Dmine=1"
+            assert tried[0].startswith("-Dmine=1 -XX:ArchiveClassesAtExit=")
+            assert len(tried) == 2
+            note_micro_batch()
+            assert not list((tmp_path / "cache").glob("*.ran")), "that JVM writes no archive"
 
     @contextmanager
     def lent_home():
         yield home
 
-    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
     for name, value in [
         ("refuse_missing_java", lambda: None),
         ("lent_home", lent_home),
@@ -181,16 +194,28 @@ def test_a_jvm_that_does_not_start_with_the_options_is_started_without_them(
         ("cache_folder", lambda: tmp_path / "cache"),
     ]:
         monkeypatch.setattr(gateway, name, value)
-    conf = SparkConf(loadDefaults=False).set(gateway._JAVA_OPTIONS, "-Dmine=1")
-    assert gateway.launch(conf).proc is None
-    assert [options.split()[0] for options in tried] == ["-Dmine=1", "-Dmine=1"]
-    assert "ArchiveClassesAtExit" in tried[0]
-    assert conf.get(gateway._JAVA_OPTIONS) == tried[1] == "-Dmine=1"
+    return launch
+
+
+def refuse(options: str) -> None:
+    raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+
+def test_a_jvm_that_does_not_start_with_the_options_is_started_without_them(launched, caplog, capsys):
+    launched(lambda options: refuse(options) if "Archive" in options else None)
     assert [record.getMessage().split(", and")[1] for record in caplog.records] == [
-        " is started without them. fix: set ACKTREE_CLASS_ARCHIVE=off"
+        " has started without them. fix: set ACKTREE_CLASS_ARCHIVE=off"
     ]
-    note_micro_batch()
-    assert not list((tmp_path / "cache").glob("*.ran")), "that JVM writes no archive"
+    assert capsys.readouterr().err == "Java prints this\n"
+
+
+def test_a_jvm_that_starts_with_no_options_shows_what_it_printed_and_not_a_fix_that_is_none(
+    launched, caplog, capsys
+):
+    with pytest.raises(ConfigError, match="did not start"):
+        launched(refuse)
+    assert not caplog.records
+    assert capsys.readouterr().err == "Java prints this\n" * 2
 
 
 def test_killed_jvms_leave_nothing_for_ever_and_the_archives_used_last_stay(archive):
