@@ -35,6 +35,7 @@ def acktree(*command: str) -> Any:  # noqa: ANN401  # JSON
 def watch(page: Page, url: str, problems: list[str]) -> None:
     """Note what must not happen."""
     page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
+    page.on("response", lambda got: got.status >= 400 and problems.append(f"{got.status}: {got.url}"))  # noqa: PLR2004
     page.on("pageerror", lambda error: problems.append(f"page: {error}"))
     page.on("request", lambda asked: asked.url.startswith(url) or problems.append(f"foreign: {asked.url}"))
 

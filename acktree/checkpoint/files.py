@@ -142,7 +142,7 @@ FOLDER: Final = Files()
 def committed_files(
     files: Files, folder: Path, last_committed: int, *, first_batch: int = 0, suffix: str = ""
 ) -> list[Path]:
-    """The files of micro-batches that count, ascending. Deletes those of other micro-batches.
+    """The files of micro-batches that count, ascending. Deletes those of others, and unpublished ones.
 
     A file that is not acktree's, such as an editor's copy, is neither read nor deleted.
 
@@ -158,9 +158,11 @@ def committed_files(
     named = re.compile(rf"(\d{{12,}})(?:{suffix})", re.ASCII)
     found: list[Path] = []
     for name in sorted(files.disk.names(folder)):
-        ours = named.fullmatch(name)
-        if name.startswith(UNPUBLISHED) or (ours and not first_batch <= int(ours[1]) <= last_committed):
+        ours = named.fullmatch(name.removeprefix(UNPUBLISHED))
+        if not ours:
+            continue
+        if name.startswith(UNPUBLISHED) or not first_batch <= int(ours[1]) <= last_committed:
             files.remove(folder / name)
-        elif ours:
+        else:
             found.append(folder / name)
     return found

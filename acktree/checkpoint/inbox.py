@@ -42,6 +42,7 @@ from acktree.checkpoint.inbox_files import (
     Work,
     by_number_and_rows,
     entries_after,
+    is_unpublished,
     position_alone,
     read_chunk,
 )
@@ -70,8 +71,7 @@ class FileInbox:
         """Open the inbox in a folder, which is made if it is not there.
 
         Args:
-            admitted: The last number that Spark's log assigns to a micro-batch of an earlier run; -1 for
-                none.
+            admitted: The last number that Spark's log assigns to a micro-batch of an earlier run, or -1.
             max_messages: There is room while fewer messages than this wait for their micro-batch, and fewer
                 than :data:`AHEAD` times what a micro-batch takes.
             max_bytes: There is room while fewer bytes than this wait or are kept.
@@ -383,7 +383,7 @@ class FileInbox:
             entry, file = Entry.of_name(name), self._folder / name
             if entry is not None and (entry.number >= end or entry.number in self._entries):
                 self._files.remove(file)
-            elif name.startswith(UNPUBLISHED):
+            elif is_unpublished(name):
                 self._disk.remove(file)
             elif entry is not None:
                 is_bare = entry.kind is ChunkKind.DATA and not entry.rows

@@ -6,12 +6,14 @@ The source reads an inbox with these; entries are written by the driver only, wi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from acktree.checkpoint.files import UNPUBLISHED
 from acktree.checkpoint.pace import FIRST
 from acktree.private_files import DISK, Disk
 from acktree.tasks.chunk import Chunk
@@ -42,6 +44,10 @@ class ChunkKind(StrEnum):
     """What operators watch, from this entry on; kept until a later one is committed."""
 
 
+_ENTRY: Final = re.compile(rf"(\d{{12,}})\.({'|'.join(ChunkKind)})\.(-?\d+)\.(\d+)", re.ASCII)
+"""A name that ``Entry.name`` gives."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One file of the inbox, from its name."""
@@ -59,10 +65,8 @@ class Entry:
     @classmethod
     def of_name(cls, name: str) -> Entry | None:
         """Read a file name; None for files that are not entries."""
-        parts = name.split(".")
-        if len(parts) != 4 or not parts[0].isdigit():  # noqa: PLR2004  # the four of ``name``
-            return None
-        return cls(int(parts[0]), ChunkKind(parts[1]), int(parts[2]), int(parts[3]))
+        ours = _ENTRY.fullmatch(name)
+        return None if ours is None else cls(int(ours[1]), ChunkKind(ours[2]), int(ours[3]), int(ours[4]))
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Taken:
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the driver."""
-        new = folder / f"new-{TAKEN}"
+        new = folder / f"{UNPUBLISHED}{TAKEN}"
         disk.write(new, json.dumps((self.end, self.allowance)).encode())
         disk.rename(new, folder / TAKEN)
 
@@ -110,7 +114,7 @@ class Work:
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the source."""
-        new = folder / f"new-{WORK}"
+        new = folder / f"{UNPUBLISHED}{WORK}"
         disk.write(new, json.dumps(self.message_ms).encode())
         disk.rename(new, folder / WORK)
 
@@ -150,6 +154,12 @@ def waiting_spouts(folder: Path, disk: Disk = DISK) -> frozenset[str]:
     named = map(Entry.of_name, disk.names(folder) if disk.exists(folder) else ())
     kept = [entry for entry in named if entry is not None and (entry.rows or entry.kind is ChunkKind.PARK)]
     return frozenset(read_chunk(folder, entry.name, disk).component for entry in kept)
+
+
+def is_unpublished(name: str) -> bool:
+    """Whether it is the temporary name of a file that is not published; False for files of others."""
+    published = name.removeprefix(UNPUBLISHED)
+    return published != name and (published in {TAKEN, WORK} or Entry.of_name(published) is not None)
 
 
 def by_number_and_rows(name: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
+from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files, committed_files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import Buffer, int64s, pack, unpack
@@ -131,12 +131,10 @@ class Journal:
         Args:
             last_committed: The last micro-batch that Spark has committed; later ones run again.
         """
-        names = self._files.disk.names(self._folder)
-        for name in names:
-            if name.startswith(UNPUBLISHED) or (name.isdigit() and int(name) > last_committed):
-                self._files.remove(self._folder / name)
-        numbers = sorted(int(name) for name in names if name.isdigit())
-        files = {number: self._file_of(number) for number in numbers if number <= last_committed}
+        unpublished = self._folder / f"{UNPUBLISHED}{_DELIVERED}"
+        if self._files.disk.exists(unpublished):
+            self._files.disk.remove(unpublished)
+        files = {int(file.name): file for file in committed_files(self._files, self._folder, last_committed)}
         parts = {number: unpack(self._files.mapped(file)) for number, file in files.items()}
         heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
         delivered_through = max((self._last_noted(), *(through for through, _ in heads.values())))

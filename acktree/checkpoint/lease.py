@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -36,6 +37,7 @@ from acktree.errors import CheckpointError
 from acktree.private_files import write_private
 
 FOLDER: Final = "lease"
+_LEASE: Final = re.compile(r"\d{12,}", re.ASCII)
 SILENT_SECS: Final = 30.0
 """A lease that was not renewed for this time is free."""
 RENEW_SECS: Final = 5.0
@@ -134,7 +136,7 @@ class Lease:
             CheckpointError: Another driver runs on the checkpoint, or died less than SILENT_SECS ago.
         """
         remote.make(FOLDER)
-        found = {int(name): changed_ms for name, changed_ms in remote.names(FOLDER).items() if name.isdigit()}
+        found = {int(name): ms for name, ms in remote.names(FOLDER).items() if _LEASE.fullmatch(name)}
         last = max(found, default=0)
         if found:
             _see_that_it_is_free(remote, folder, last, found[last])
@@ -151,7 +153,7 @@ class Lease:
         Raises:
             CheckpointError: Another driver has.
         """
-        there = {int(name) for name in self._remote.names(FOLDER) if name.isdigit()}
+        there = {int(name) for name in self._remote.names(FOLDER) if _LEASE.fullmatch(name)}
         if self._number not in there or max(there) > self._number:
             raise CheckpointError(
                 "another driver has taken over this checkpoint: nothing more is written by this one",

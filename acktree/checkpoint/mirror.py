@@ -98,7 +98,7 @@ class Mirror(Files):
             self._remote.make(name)
             make_private_folder(self.folder / name)
             for its in self._remote.names(name):
-                if its.startswith("."):  # a temporary file of a writer that died
+                if its.startswith(".") and its.endswith(".tmp"):  # Spark's, of a writer that died
                     self._remote.delete(f"{name}/{its}")
                 else:
                     self._remote.get(f"{name}/{its}", self.folder / name / its)

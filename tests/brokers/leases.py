@@ -44,6 +44,7 @@ class Times:
     lease: int = 4
     micro_batch: float = 30
     deactivated: float = 60
+    settle: float = 60
     rest: float = 60
 
 
@@ -149,7 +150,7 @@ def perform(folder: Path, queue: Queue, session: Any, times: Times, say: Callabl
         run.await_effects(run.wanted)
         (folder / _LONG).unlink()
         run.await_idle()
-        time.sleep(times.lease * 2)
+        time.sleep(times.settle)
         found.core_share, found.driver_share = _core_shares(queue, times.rest)
         say(f"at rest {found.core_share:.2%} of a core, {found.driver_share:.2%} the driver's Python")
         if queue.connections_stay:

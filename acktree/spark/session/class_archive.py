@@ -11,8 +11,10 @@ Rules of this file
 2. A JVM writes to a name of its own. Its file counts once it is whole and on disk, and if a micro-batch ran:
    the archive of a JVM that loaded little would never be replaced.
 3. A file that others could have written, or of another length, is not mapped: it would run code of theirs, or
-   end the JVM with SIGBUS. Its content is checked by the JVM, which ignores what does not fit its sums.
-4. Whatever fails here, Spark starts, without an archive.
+   end the JVM with SIGBUS. Nor is a file in a folder that others may write to. Its content is checked by the
+   JVM, which ignores what does not fit its sums.
+4. Whatever fails here, Spark starts, without an archive. A JVM that does not start with these options is
+   started once more without them: see gateway.py.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from typing import Final
 from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder
 
-__all__ = ["ClassArchive", "archive_options", "note_micro_batch"]
+__all__ = ["ClassArchive", "archive_options", "forget_order", "note_micro_batch"]
 
 log = logger("acktree.spark")
 
@@ -41,13 +43,14 @@ _FREE_BYTES: Final = 1 << 30
 _KEPT: Final = 3
 """How many archives stay, the latest used: each Spark, Java and virtual environment has its own."""
 _CLAIM_SECS: Final = 3600.0
-"""So long after one JVM was asked for an archive no other is."""
+"""For this number of seconds after one JVM was asked for an archive, no other is asked."""
 _LEFT_SECS: Final = 86_400.0
 """Files of JVMs that were killed are deleted after this time."""
 _CLASS_PATHS: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 """Variables that add folders to the JVM's class path. HotSpot archives classes of jars only."""
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
-_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+_OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Variables with options for the JVM. Spark's start script adds the last one."""
 _OWN_WISHES: Final = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|SharedClassList|AOT")
 _SWITCH: Final = "ACKTREE_CLASS_ARCHIVE"
 """With ``off`` in this variable the JVM neither uses nor writes an archive."""
@@ -98,6 +101,12 @@ def note_micro_batch() -> None:
             make_private_file(file)
 
 
+def forget_order() -> None:
+    """The JVM was started without the options: it writes no archive."""
+    global _to_note  # noqa: PLW0603  # a process has one JVM
+    _to_note = None
+
+
 @dataclass(frozen=True)
 class ClassArchive:
     """The archive of one Spark and Java.
@@ -111,11 +120,12 @@ class ClassArchive:
 
     def found(self) -> Path | None:
         """The archive, also one that a JVM has written meanwhile; None if there is none."""
+        if not self.cache.is_dir() or not _is_ours_alone(self.cache):
+            return None
         self._take_new()
         for file in self.cache.glob(f"classes-{self.key}-*.jsa"):
-            held = file.stat()
-            if held.st_uid == os.getuid() and not held.st_mode & 0o022:
-                if file.stem.endswith(f"-{held.st_size}"):
+            if _is_ours_alone(file):
+                if file.stem.endswith(f"-{file.stat().st_size}"):
                     os.utime(file)  # the archives that were used last are kept
                     return file
                 file.unlink()  # cut off by a full disk or a copy
@@ -124,8 +134,7 @@ class ClassArchive:
     def ordered(self) -> Path | None:
         """The name to which a JVM should write; None if another was asked, or the disk has little room."""
         make_private_folder(self.cache)
-        here = self.cache.stat()
-        if here.st_uid != os.getuid() or here.st_mode & 0o022:
+        if not _is_ours_alone(self.cache):
             return None
         if shutil.disk_usage(self.cache).free < _FREE_BYTES:
             return None
@@ -160,6 +169,12 @@ class ClassArchive:
         archives = sorted(self.cache.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)
         for file in archives[: max(0, len(archives) - _KEPT + 1)]:  # one more is coming
             file.unlink(missing_ok=True)
+
+
+def _is_ours_alone(path: Path) -> bool:
+    """Whether no other user could have written it: a file, or a file in a folder."""
+    held = path.stat()
+    return held.st_uid == os.getuid() and not held.st_mode & 0o022
 
 
 def _is_whole(file: Path) -> bool:

@@ -6,8 +6,8 @@ on line by line, without the messages that Spark prints at every start and end a
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
 from acktree.forks import close_file_in_children
-from acktree.spark.session.class_archive import archive_options
+from acktree.logs import logger
+from acktree.spark.session.class_archive import archive_options, forget_order
 from acktree.spark.session.home import cache_folder, lent_home
 from acktree.spark.session.java import FIX, java_folder, refuse_missing_java, where_is_java
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf
+
+log = logger("acktree.spark")
 
 _ROUTINE: Final = re.compile(
     r"WARNING: Using incubator modules"
@@ -46,26 +49,19 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     Raises:
         ConfigError: Java is missing or does not start.
     """
-    from pyspark import java_gateway  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
     refuse_missing_java()
-    launch_gateway: Any = java_gateway.launch_gateway
-    # Spark writes tuples to the machine's temporary folder, which other users can list. Workers set the
-    # user's own umask again: see spark/worker/process.py.
-    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "umask": 0o077}
     try:
         with lent_home() as home:
-            if home is not None:
-                _share_classes(conf, home)
-            gateway = launch_gateway(conf, options)
+            gateway = _with_archive_or_without(conf, home)
     except (PySparkRuntimeError, OSError) as error:
         raise ConfigError(
             f"Spark's Java did not start: {error}",
             where_is_java(),
             f"look at what it printed above. {FIX}",
         ) from error
-    if gateway.proc is not None:  # None: another program started the JVM and reads its stderr
+    if gateway.proc is not None:
         Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
     return gateway
 
@@ -83,12 +79,60 @@ def end_with_driver(gateway: Any) -> None:  # noqa: ANN401  # py4j has no types
         close_file_in_children(process.stdin)
 
 
-def _share_classes(conf: SparkConf, home: Path) -> None:
-    """Add the options with which the JVM uses the archive of classes, or writes it when it ends."""
+def _with_archive_or_without(conf: SparkConf, home: Path | None) -> Any:  # noqa: ANN401  # py4j has no types
+    """Start the JVM with the options of the archive of classes, and without them if it fails."""
+    from pyspark import SparkConf as Conf  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+
     given = conf.get(_JAVA_OPTIONS, "") or ""
-    options = archive_options(home, java_folder(), cache_folder(), given)
-    if options:
-        conf.set(_JAVA_OPTIONS, f"{given} {options}".strip())
+    options = "" if home is None else archive_options(home, java_folder(), cache_folder(), given)
+    if not options:
+        return _started(conf)
+    with_options = (
+        Conf(loadDefaults=False).setAll(conf.getAll()).set(_JAVA_OPTIONS, f"{given} {options}".strip())
+    )
+    try:
+        return _started(with_options)
+    except (PySparkRuntimeError, OSError):
+        forget_order()
+    gateway = _started(conf)
+    log.warning("Spark's Java did not start with the options %s, and has started without them. "
+                "fix: set ACKTREE_CLASS_ARCHIVE=off", options)  # fmt: skip
+    return gateway
+
+
+def _started(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
+    """Start the JVM. If it fails, what it has printed is passed on: PySpark drops its process unread."""
+    from pyspark import java_gateway  # noqa: PLC0415
+
+    launch_gateway: Any = java_gateway.launch_gateway
+    reads, writes = os.pipe()
+    # Spark writes tuples to the machine's temporary folder, which other users can list. Workers set the
+    # user's own umask again: see spark/worker/process.py.
+    options = {"stderr": writes, "text": True, "errors": "replace", "umask": 0o077}
+    try:
+        gateway = launch_gateway(conf, options)
+    except BaseException:
+        _pass_on(_held(reads))
+        os.close(reads)
+        raise
+    finally:
+        os.close(writes)
+    if gateway.proc is None:  # another program started the JVM and reads its stderr
+        os.close(reads)
+    else:
+        gateway.proc.stderr = os.fdopen(reads, errors="replace")
+    return gateway
+
+
+def _held(pipe: int) -> list[str]:
+    """The lines in a pipe. Does not wait: the process at its other end may still run."""
+    os.set_blocking(pipe, False)
+    found = b""
+    with suppress(BlockingIOError):
+        while piece := os.read(pipe, 1 << 16):
+            found += piece
+    return found.decode(errors="replace").splitlines(keepends=True)
 
 
 def mute_stderr(*, is_over: bool = False) -> None:

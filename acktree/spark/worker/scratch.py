@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
 LARGE: Final = 16 << 10
 """Rows of fewer bytes carry them themselves."""
+_OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung)", re.ASCII)
+"""A name that begins with a micro-batch: of a scratch file, or of a file of ``marks.py``."""
 
 
 def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[WireRow]:
@@ -89,8 +92,8 @@ def _taken(folder: str | None, row: WireRow, flags: int) -> WireRow:
 def forget_before(folder: Path, batch_id: int) -> None:
     """Delete the files of micro-batches before this one; a file that is not acktree's stays."""
     for file in folder.iterdir():
-        number = file.name.removeprefix("new-").split(".")[0]
-        if number.isdecimal() and int(number) < batch_id:
+        ours = _OURS.fullmatch(file.name)
+        if ours and int(ours[1]) < batch_id:
             with suppress(FileNotFoundError):
                 file.unlink()
 

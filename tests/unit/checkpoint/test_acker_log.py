@@ -368,8 +368,8 @@ def test_a_change_that_somebody_deleted_is_not_passed_over(tmp_path: Path) -> No
 def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
-    for folder in ("acker", "payloads"):
-        (tmp_path / folder / "new-000000000001.change").write_bytes(b"half of")
+    for name in ("acker/new-000000000001.change", "payloads/new-000000000001"):
+        (tmp_path / name).write_bytes(b"half of")
     acker = DurableAcker(PLAN, tmp_path, 1)
     assert list(tmp_path.rglob("new-*")) == []
     verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
@@ -382,7 +382,8 @@ def test_what_is_not_acktrees_is_neither_read_nor_deleted(
 ) -> None:
     acker = DurableAcker(PLAN, tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
-    names = ["README.txt", "old", "000000000000~", "000000000000.change~", "000000000000 (copy).change"]
+    names = ["README.txt", "old", "000000000000~", "000000000000.change~", "000000000000 (copy).change",
+             "new-README", "new-7"]  # fmt: skip
     others = [tmp_path / folder / name for folder in ("acker", "payloads") for name in names]
     for other in others:
         make(other)
@@ -394,7 +395,12 @@ def test_what_is_not_acktrees_is_neither_read_nor_deleted(
 
 @pytest.mark.parametrize(
     "name",
-    ["acker/000000000000.change", "acker/000000000009.whole", "payloads/000000000000", "payloads/new-x"],
+    [
+        "acker/000000000000.change",
+        "acker/000000000009.whole",
+        "payloads/000000000000",
+        "payloads/new-000000000000",
+    ],
 )
 def test_a_folder_in_the_place_of_a_file_is_said_in_one_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(parents=True)

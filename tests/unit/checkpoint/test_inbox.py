@@ -7,6 +7,7 @@ import select
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,11 +136,28 @@ def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> 
     inbox = FileInbox(tmp_path, -1, **ROOMY)
     inbox.append([chunk_of(1)])
     inbox.append([chunk_of(2), chunk_of(3), chunk_of(4)])
-    next(tmp_path.glob("*1.data*")).rename(tmp_path / "new-1")  # died before the last rename
+    second = next(tmp_path.glob("*1.data*"))
+    second.rename(tmp_path / f"new-{second.name}")  # died before the last rename
     again = FileInbox(tmp_path, -1, **ROOMY)
     assert numbers_in(tmp_path) == [0]
     assert again.append([chunk_of(5)]) == 1
     assert not list(tmp_path.glob("new-*"))
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
+def test_what_is_not_acktrees_is_neither_read_nor_deleted(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    names = ["new-README", "9.old.b.c", "000000000009.copy.1.1", "000000000009.data.1.1~", "\u00b2.data.1.1"]
+    for name in names:
+        make(tmp_path / name)
+    (tmp_path / "new-taken").touch()  # half written
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    assert inbox.append([chunk_of(1)]) == 0
+    assert [entry.number for entry in entries_after(tmp_path, -1)] == [0]
+    assert {each.name for each in tmp_path.iterdir()} >= set(names)
+    assert not (tmp_path / "new-taken").exists()
+    inbox.close()
 
 
 def test_a_group_that_cannot_be_written_leaves_nothing_behind(
@@ -302,7 +320,8 @@ class InboxBesideADict(RuleBasedStateMachine):
         for at in range(torn):
             entry = Entry(self.next + 1 + at, ChunkKind.DATA, 1, 1)
             (self.folder / entry.name).write_bytes(chunk_of(0).to_bytes())
-        (self.folder / f"new-{self.next}").write_bytes(b"half of")
+        half = Entry(self.next, ChunkKind.DATA, 1, 1)
+        (self.folder / f"new-{half.name}").write_bytes(b"half of")
         self.inbox = FileInbox(self.folder, self.admitted, max_messages=20, max_bytes=10**9)
         found = dict(self.inbox.recovered())
         positions = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -90,12 +91,25 @@ def test_a_verdict_is_deleted_only_when_the_deletion_of_its_chunks_is_synced(tmp
 
 def test_files_of_earlier_runs_are_forgotten_too_and_half_written_ones_at_once(tmp_path: Path) -> None:
     Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
-    (tmp_path / "new-8").write_bytes(b"half of")
+    for name in ("new-000000000008", "new-told"):
+        (tmp_path / name).write_bytes(b"half of")
     journal = Journal(tmp_path, lambda: 7)
     assert len(list(journal.earlier(7))) == 1
-    assert not (tmp_path / "new-8").exists()
+    assert list(tmp_path.glob("new-*")) == []
     journal.forget_before(4)
     assert read(tmp_path, 7) == []
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
+def test_what_is_not_acktrees_is_neither_read_nor_deleted(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
+    others = [tmp_path / name for name in ("new-README", "9", "\u00b2", "000000000007~")]
+    for other in others:
+        make(other)
+    assert read(tmp_path, 7) == [(False, [1])]
+    assert all(other.exists() for other in others)
 
 
 def test_a_micro_batch_that_runs_again_overwrites_what_it_said(tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ def test_a_second_driver_is_refused_with_the_holder_and_the_age_of_its_lease(rem
     assert len(remote.names("lease")) == 1, "the question for the time is taken away"
 
 
+def test_a_file_that_is_no_lease_counts_as_none(remote, tmp_path):
+    remote.make("lease")
+    for name in ("9", "\u00b2", "000000000009~"):
+        (remote.folder / "lease" / name).touch()
+    Lease.take(remote, copy_of(tmp_path, "1")).check()
+    assert {"9", "\u00b2", "000000000009~"} < remote.names("lease").keys()
+
+
 def test_a_lease_that_was_renewed_keeps_others_out_as_a_new_one(remote, tmp_path):
     mine = Lease.take(remote, copy_of(tmp_path, "1"))
     remote.age(SILENT_SECS + 1)

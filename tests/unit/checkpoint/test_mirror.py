@@ -247,10 +247,11 @@ def test_a_copy_that_was_not_fetched_completely_is_deleted_and_blocks_no_other_d
 def test_what_a_writer_had_begun_beside_its_place_is_taken_away(tmp_path):
     remote = RemoteFolder(tmp_path / "there")
     remote.make("inbox")
-    (remote.folder / "inbox" / ".000000000000.beat.0.0.5f1c.tmp").write_text("half of")
+    for name in (".000000000000.beat.0.0.5f1c.tmp", ".a users notes"):
+        (remote.folder / "inbox" / name).write_text("half of")
     files, inbox = opened(remote, tmp_path)
     assert inbox.last_number == -1
-    assert not remote.names("inbox")
+    assert list(remote.names("inbox")) == [".a users notes"]
     inbox.close()
     files.close()
     assert lease.RENEW_SECS * 3 < lease.SILENT_SECS

@@ -101,7 +101,7 @@ def test_what_a_power_cut_tore_is_said_in_one_error(tmp_path, torn):
         MetricsBook(ErrorLog(Config()), FileMetricsLog(tmp_path, 3))
 
 
-@pytest.mark.parametrize("name", ["README.txt", "000000000003~", "old", "7", "\u00b2"])
+@pytest.mark.parametrize("name", ["README.txt", "000000000003~", "old", "7", "\u00b2", "new-README"])
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
 def test_what_is_not_acktrees_is_neither_read_nor_deleted(tmp_path, name, make):
     (tmp_path / "metrics").mkdir()

@@ -340,6 +340,18 @@ def test_a_snapshot_that_was_begun_before_an_order_is_not_shown_after_it(running
     assert Snapshot.from_json(observer.latest(1.0, wait_secs=10)).status == "INACTIVE"
 
 
+def test_an_order_shows_its_effect_at_once_and_the_thread_rests_again_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.ui.observer._LEAST_SECS", 600.0)
+    with started(tmp_path / "cp") as running:
+        observer, door = running.door._observer, find("numbers").door
+        assert door.snapshot().status != "INACTIVE"
+        door.order("deactivate")
+        shown = observer.latest(600.0)
+        assert Snapshot.from_json(shown).status == "INACTIVE"
+        assert observer.latest(0, wait_secs=0.2) == shown
+    assert not observer._thread.is_alive(), "the end does not wait for the rest either"
+
+
 def test_a_snapshot_that_comes_too_late_is_not_stored(running, monkeypatch, tmp_path):
     observer = running.door._observer
     made = Snapshot.from_json(observer.latest())

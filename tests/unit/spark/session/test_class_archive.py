@@ -7,11 +7,18 @@ import subprocess
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from acktree.spark.session import class_archive
+pytest.importorskip("pyspark")
+from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
+
+from acktree.errors import ConfigError
+from acktree.spark.session import class_archive, gateway
 from acktree.spark.session.class_archive import ClassArchive, archive_options, note_micro_batch
 from acktree.spark.session.java import java_folder
 
@@ -53,6 +60,16 @@ def java() -> Path:
     if folder is None or not (folder / "lib/server/classes.jsa").is_file():
         pytest.skip("this Java has no archive of its own")
     return folder
+
+
+@pytest.fixture
+def bare_java(tmp_path) -> Path:
+    """A folder that looks like a Java's; it has no program."""
+    server = tmp_path / "java" / "lib" / "server"
+    server.mkdir(parents=True)
+    for name in ("classes.jsa", "libjvm.so"):
+        (server / name).touch()
+    return tmp_path / "java"
 
 
 def written(archive: ClassArchive, content: bytes = WHOLE) -> Path:
@@ -99,6 +116,108 @@ def test_an_archive_of_another_length_is_deleted_and_one_that_others_may_write_i
     assert not found.exists()
 
 
+def test_in_a_folder_that_others_may_write_no_archive_is_found_taken_or_written(archive):
+    written(archive)
+    found = archive.found()
+    archive.cache.chmod(0o777)
+    assert archive.found() is None
+    assert archive.ordered() is None
+    archive.cache.chmod(0o700)
+    assert archive.found() == found
+    found.unlink()
+    new = written(archive)
+    for mode in (0o720, 0o702):
+        archive.cache.chmod(mode)
+        assert archive.found() is None
+        assert new.exists()
+
+
+def test_a_folder_or_an_archive_of_another_user_is_not_used(archive, monkeypatch):
+    written(archive)
+    found = archive.found()
+    monkeypatch.setattr(os, "getuid", lambda: found.stat().st_uid + 1)
+    assert archive.found() is None
+    assert archive.ordered() is None
+    assert not class_archive._is_ours_alone(found)
+
+
+def test_an_archive_is_on_disk_before_it_has_its_name(archive, monkeypatch):
+    new = written(archive)
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_ino, new.exists())))
+    assert archive.found().stat().st_ino == synced[0][0]
+    assert [had_its_old_name for _, had_its_old_name in synced] == [True]
+
+
+def test_the_jvm_is_told_to_check_the_content_of_the_archive(home, bare_java, tmp_path):
+    cache = tmp_path / "cache"
+    asked = archive_options(home, bare_java, cache, "")
+    note_micro_batch()
+    Path(asked.removeprefix("-XX:ArchiveClassesAtExit=").split()[0]).write_bytes(WHOLE)
+    options = archive_options(home, bare_java, cache, "").split()
+    (file,) = cache.glob("*.jsa")
+    assert options == [f"-XX:SharedArchiveFile={file}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off"]
+
+
+@pytest.fixture
+def launched(home, bare_java, tmp_path, monkeypatch):
+    """Launches with what PySpark's function would do with the options of Java."""
+
+    def launch(start):
+        tried = []
+
+        def launch_gateway(conf, options):
+            tried.append(conf.get(gateway._JAVA_OPTIONS))
+            os.write(options["stderr"], b"Java prints this\n")
+            start(tried[-1])
+            return SimpleNamespace(proc=None)
+
+        monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+        conf = SparkConf(loadDefaults=False).set(gateway._JAVA_OPTIONS, "-Dmine=1")
+        try:
+            assert gateway.launch(conf).proc is None
+        finally:
+            assert conf.get(gateway._JAVA_OPTIONS) == tried[-1] == "-Dmine=1"
+            assert tried[0].startswith("-Dmine=1 -XX:ArchiveClassesAtExit=")
+            assert len(tried) == 2
+            note_micro_batch()
+            assert not list((tmp_path / "cache").glob("*.ran")), "that JVM writes no archive"
+
+    @contextmanager
+    def lent_home():
+        yield home
+
+    for name, value in [
+        ("refuse_missing_java", lambda: None),
+        ("lent_home", lent_home),
+        ("java_folder", lambda: bare_java),
+        ("cache_folder", lambda: tmp_path / "cache"),
+    ]:
+        monkeypatch.setattr(gateway, name, value)
+    return launch
+
+
+def refuse(options: str) -> None:
+    raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+
+def test_a_jvm_that_does_not_start_with_the_options_is_started_without_them(launched, caplog, capsys):
+    launched(lambda options: refuse(options) if "Archive" in options else None)
+    assert [record.getMessage().split(", and")[1] for record in caplog.records] == [
+        " has started without them. fix: set ACKTREE_CLASS_ARCHIVE=off"
+    ]
+    assert capsys.readouterr().err == "Java prints this\n"
+
+
+def test_a_jvm_that_starts_with_no_options_shows_what_it_printed_and_not_a_fix_that_is_none(
+    launched, caplog, capsys
+):
+    with pytest.raises(ConfigError, match="did not start"):
+        launched(refuse)
+    assert not caplog.records
+    assert capsys.readouterr().err == "Java prints this\n" * 2
+
+
 def test_killed_jvms_leave_nothing_for_ever_and_the_archives_used_last_stay(archive):
     old = time.time() - 2 * class_archive._LEFT_SECS
     left = written(archive)
@@ -129,6 +248,7 @@ def test_a_disk_with_little_room_or_a_folder_that_cannot_be_made_means_no_archiv
     [
         ("JDK_JAVA_OPTIONS", "-Xshare:off"),
         ("JAVA_TOOL_OPTIONS", "-XX:SharedArchiveFile=/mine.jsa"),
+        ("SPARK_SUBMIT_OPTS", "-Xshare:off"),
         ("ACKTREE_CLASS_ARCHIVE", "off"),
         ("SPARK_CONF_DIR", "/etc/spark"),
         ("PYSPARK_SUBMIT_ARGS", "--jars /a.jar pyspark-shell"),

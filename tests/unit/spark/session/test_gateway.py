@@ -1,7 +1,15 @@
+import subprocess
 import sys
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("pyspark")
+from pyspark import SparkConf
+
+from acktree.spark.session import gateway
 from acktree.spark.session.gateway import _pass_on, worth_reading
 
 
@@ -52,3 +60,21 @@ def test_the_jvms_output_is_read_also_when_our_stderr_is_closed(monkeypatch, err
     lines = iter(["one\n", "two\n", "three\n"])
     _pass_on(lines)
     assert list(lines) == []  # what is not read fills the pipe, and the JVM waits for ever
+
+
+def test_what_a_running_jvm_prints_is_passed_on_and_its_pipe_is_closed_here(monkeypatch, capfd):
+    def launch_gateway(conf, options):
+        program = [sys.executable, "-c", "import sys; sys.stderr.write('from a bolt\\n')"]
+        return SimpleNamespace(proc=subprocess.Popen(program, stderr=options["stderr"]))
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch_gateway)
+    monkeypatch.setattr(gateway, "refuse_missing_java", lambda: None)
+    monkeypatch.setattr(gateway, "lent_home", lambda: nullcontext(None))
+    before = threading.enumerate()
+    started = gateway.launch(SparkConf(loadDefaults=False))
+    for thread in set(threading.enumerate()).difference(before):
+        thread.join(20)
+        assert not thread.is_alive(), "it reads to the end only if nobody here can write"
+    started.proc.stderr.close()
+    assert started.proc.wait() == 0
+    assert "from a bolt\n" in capfd.readouterr().err

@@ -108,8 +108,12 @@ def test_the_next_micro_batch_deletes_files_and_mapped_parts_stay_readable(
     old = put(folder, [row(0, body=BIG)], monkeypatch, batch_id=6)
     new = put(folder, [row(0, body=BIG)], monkeypatch, batch_id=7)
     held = list(scratch.take(str(folder), old))
-    (folder / "README.txt").touch()
+    others = {"README.txt", "5", "5.notes.txt", "new-5"}
+    for name in others:
+        (folder / name).touch()
     scratch.forget_before(folder, 7)
-    assert sorted(file.name.split(".")[0] for file in folder.iterdir()) == ["7", "README"]
+    left = {file.name for file in folder.iterdir()}
+    assert left > others
+    assert {name.split(".")[0] for name in left - others} == {"7"}
     assert said(held) == said([row(0, body=BIG)])
     assert said(scratch.take(str(folder), new)) == said([row(0, body=BIG)])
