@@ -12,6 +12,7 @@ BENCHMARKS: Final = {
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
     "cluster": "what tracking costs with 10 or 100 partitions: driver, executors, bytes",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
+    "queues": "messages a second through RabbitMQSpout and RedisStreamSpout, beside a plain loop",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
     "many_keys": "a bolt that remembers up to ten million keys: time against keys touched, bytes a key",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",

@@ -7,7 +7,7 @@
 One broker on this machine (``tests/services/kafka.py``), one topic of four partitions, records of eight
 words. One in a thousand is poison: it fails twice and becomes a dead letter. The topology splits and counts.
 In each round both sides of a pair run in turn in one session. *Overall* includes the start of the query,
-*steady* begins with the second quarter of the records.
+*steady* begins with the second quarter of the records. CPU is that of all processes but the broker.
 
 ``native``: ``kafka_dataframe_spout`` and the same query in plain Spark, which ignores the poison.
 ``driver``: ``KafkaSpout`` and a loop over the same client that commits each poll.
@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -31,23 +29,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acktree import ArrowBolt, ArrowOutputCollector, Config, Retry, Spout, TopologyBuilder, submit
+from benchmarks.record_rates import Meter, Rates, compare
+from benchmarks.report import Report, add_keep_argument, print_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.services.kafka import Kafka
 
 POISON_EVERY: Final = 1000
 PARTITIONS: Final = 4
 _TOPIC: Final = "sentences"
 _FIELDS: Final = "topic, partition, offset, key, value, unix_millis(timestamp) as timestamp_ms"
 _BATCH: Final = 100_000
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Records a second."""
-
-    overall: float
-    steady: float
 
 
 def count_words(values: pa.Array) -> tuple[pa.Array, int]:
@@ -98,19 +92,20 @@ def fill(servers: str, records: int) -> None:
     producer.flush()
 
 
-def topology_rates(spark: SparkSession, spout: Spout, records: int) -> Rates:
+def topology_rates(spark: SparkSession, spout: Spout, records: int, server: Kafka) -> Rates:
     """Run a topology over all records; asserts that every verdict, attempt and letter is there."""
     builder = TopologyBuilder("kafka-benchmark")
     retry = Retry(max_attempts=2, backoff_secs=(0.1, 0.1))
     builder.set_spout("records", spout, retry=retry, max_spout_pending=4 * _BATCH)
     builder.set_bolt("words", Words(), parallelism=2).shuffle_grouping("records")
     poison = -(-records // POISON_EVERY)
-    began = time.perf_counter()
+    meter = Meter(records - poison, server)
     with (
         tempfile.TemporaryDirectory() as folder,
         submit(builder.create_topology(), checkpoint=folder, spark=spark, config=Config()) as running,
     ):
-        rates = _rates(lambda: running.stats()["records"].total.acked, records - poison, began)
+        meter.wait(lambda: running.stats()["records"].total.acked)
+        rates = meter.rates()
         running.await_idle(120)
         total = running.stats()["records"].total
         letters = len(running.dead_letters)
@@ -121,7 +116,7 @@ def topology_rates(spark: SparkSession, spout: Spout, records: int) -> Rates:
     return rates
 
 
-def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
+def plain_query_rates(spark: SparkSession, records: int, server: Kafka) -> Rates:
     """The same query without tracking."""
     done = [0]
 
@@ -130,7 +125,7 @@ def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
 
     frame = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.bootstrap.servers", server.bootstrap)
         .option("subscribe", _TOPIC)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(_BATCH))
@@ -138,7 +133,7 @@ def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
         .selectExpr(*_FIELDS.split(", "))
         .mapInArrow(plain_words, "rows long, words long")
     )
-    began = time.perf_counter()
+    meter = Meter(records, server)
     with tempfile.TemporaryDirectory() as folder:
         query = (
             frame.writeStream.foreachBatch(take)
@@ -146,24 +141,25 @@ def plain_query_rates(spark: SparkSession, servers: str, records: int) -> Rates:
             .trigger(processingTime="0 seconds")
             .start()
         )
-        rates = _rates(lambda: done[0], records, began)
+        meter.wait(lambda: done[0])
+        rates = meter.rates()
         query.stop()
     return rates
 
 
-def plain_loop_rates(servers: str, records: int) -> Rates:
+def plain_loop_rates(records: int, server: Kafka) -> Rates:
     """A consumer that splits, counts and commits each poll."""
     from confluent_kafka import Consumer  # noqa: PLC0415  # an extra
 
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "group.id": f"loop-{time.time_ns()}", "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "bootstrap.servers": server.bootstrap, "group.id": f"loop-{time.time_ns()}",
+            "enable.auto.commit": False, "auto.offset.reset": "earliest",
         }
     )  # fmt: skip
     consumer.subscribe([_TOPIC])
     counts: Counter[bytes] = Counter()
-    began, done, quarter = time.perf_counter(), 0, (0, 0.0)
+    meter, done = Meter(records, server), 0
     while done < records:
         messages = consumer.consume(10_000, 0.5)
         for message in messages:
@@ -171,22 +167,10 @@ def plain_loop_rates(servers: str, records: int) -> Rates:
         done += len(messages)
         if messages:
             consumer.commit(asynchronous=False)
-        if not quarter[0] and done >= records // 4:
-            quarter = done, time.perf_counter()
-    ended = time.perf_counter()
+        meter.note(done)
+    rates = meter.rates()
     consumer.close()
-    return Rates(records / (ended - began), (records - quarter[0]) / (ended - quarter[1]))
-
-
-def _rates(done: Callable[[], int], wanted: int, began: float) -> Rates:
-    at, since = 0, 0.0
-    while (now := done()) < wanted:
-        if not at and now >= wanted // 4:
-            at, since = now, time.perf_counter()
-        time.sleep(0.02)
-    ended = time.perf_counter()
-    steady = (wanted - at) / (ended - since) if at else float("nan")
-    return Rates(wanted / (ended - began), steady)
+    return rates
 
 
 def main(arguments: list[str]) -> None:
@@ -195,6 +179,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("pairs", nargs="*", default=["native", "driver"], help="native, driver")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    add_keep_argument(parser)
     given = parser.parse_args(arguments)
     from acktree.connectors.kafka import KafkaSpout, kafka_dataframe_spout  # noqa: PLC0415  # an extra
 
@@ -211,33 +196,19 @@ def main(arguments: list[str]) -> None:
                 spout = kafka_dataframe_spout(
                     spark, servers, _TOPIC, group_id=f"native-{next(groups)}", max_offsets_per_trigger=_BATCH
                 )
-                return topology_rates(spark, spout, given.records)
+                return topology_rates(spark, spout, given.records, server)
 
             def driver() -> Rates:
                 spout = KafkaSpout(servers, _TOPIC, f"driver-{next(groups)}")
-                return topology_rates(spark, spout, given.records)
+                return topology_rates(spark, spout, given.records, server)
 
             plain: dict[str, Callable[[], Rates]] = {
-                "native": lambda: plain_query_rates(spark, servers, given.records),
-                "driver": lambda: plain_loop_rates(servers, given.records),
+                "native": lambda: plain_query_rates(spark, given.records, server),
+                "driver": lambda: plain_loop_rates(given.records, server),
             }
             ours = {"native": native, "driver": driver}
             for pair in given.pairs:
-                _compare(pair, ours[pair], plain[pair], given.rounds)
+                report = Report("kafka", {"pair": pair, "records": given.records})
+                print_line(report.line(compare(pair, ours[pair], plain[pair], given.rounds)), keep=given.keep)
         finally:
             server.remove()
-
-
-def _compare(pair: str, ours: Callable[[], Rates], plain: Callable[[], Rates], rounds: int) -> None:
-    seen: list[tuple[Rates, Rates]] = []
-    for number in range(rounds):
-        mine, other = ours(), plain()
-        seen.append((mine, other))
-        print(
-            f"{pair} round {number + 1}: acktree {mine.overall:,.0f}/s overall, {mine.steady:,.0f}/s steady; "
-            f"without {other.overall:,.0f}/s, {other.steady:,.0f}/s",
-            flush=True,
-        )
-    overall = statistics.median(mine.overall / other.overall for mine, other in seen)
-    steady = statistics.median(mine.steady / other.steady for mine, other in seen)
-    print(f"{pair}: median ratio {overall:.2f} overall, {steady:.2f} steady", flush=True)
