@@ -5,10 +5,10 @@
     python -m benchmarks queues --messages 500000 --rounds 5 rabbitmq redis
 
 One server on this machine, one queue or stream, messages of six words. The topology has one spout task; a
-bolt of two tasks splits each message and counts its words, in a memory that survives a restart. The loop does the same with the same client, and
-acknowledges each message by itself. In each round both run in turn in one session. *Overall* includes the
-start of the query, *steady* begins with the second quarter of the messages. CPU is that of all processes but
-the server.
+bolt of two tasks splits each message and counts its words, in a memory that survives a restart. The loop
+does the same with the same client, and acknowledges each message by itself; its counts do not survive. In
+each round both run in turn in one session. *Overall* includes the start of the query, *steady* begins with
+the second quarter of the messages. CPU is that of all processes but the server, in the steady part.
 """
 
 from __future__ import annotations
