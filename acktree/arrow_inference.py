@@ -1,24 +1,51 @@
-"""Arrow's own choice of a type for Python values, without what ends the process.
+"""Arrays of the type that Arrow infers; what would end the process or change a value is refused.
 
-Source: Arrow's type inference follows a list that holds itself until the stack is full, and reads beside the
-value where a number of numpy's comes after a ``numpy.datetime64`` in the same place (both seen with 26.0.1).
+Source: with Arrow 26.0.1 all of these were seen.
+
+* The inference follows a list that holds itself until the stack is full.
+* It reads beside the value where a number of numpy's comes after a ``numpy.datetime64`` in the same place.
+* Beside a date a number becomes a date, and beside a number anything that ``int()`` takes becomes a number.
+* Arrow makes and writes types that are nested deeper than it reads.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterable, Sequence, ValuesView
-from typing import Final
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["array_of"]
+__all__ = ["MOST_DEPTH", "array_of", "depth_of"]
 
+MOST_DEPTH: Final = 64
+"""Arrow reads no type that is deeper, though it writes it (``kMaxNestingDepth`` of its IPC format)."""
 _CONTAINERS: Final[tuple[type, ...]] = (list, tuple, dict, ValuesView, set, frozenset, np.ndarray)
 _TIMES: Final = "M"
 _NOT_BESIDE_TIMES: Final = frozenset("biufcVSU")
 """The kinds of numpy's values, alone or in arrays, that Arrow cannot tell from its ``datetime64``."""
 _KINDS: Final = _NOT_BESIDE_TIMES | {_TIMES}
+_NEUTRAL: Final = frozenset({type(None), str, bytes, *_CONTAINERS})
+"""Types that become no other value beside any type; a text may become its bytes."""
+_NUMBERS: Final = frozenset({bool, int, float, Decimal})
+"""Types that become no other value beside neutral types and each other."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is among values, at any depth: the types, and the kinds of numpy's values."""
+
+    types: set[type] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+
+    @property
+    def may_change(self) -> bool:
+        """Whether Arrow may make a value of one type into one of another type."""
+        left = self.types - _NEUTRAL
+        return len(left) > 1 and not left <= _NUMBERS
 
 
 def array_of(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
@@ -28,11 +55,16 @@ def array_of(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
     Python's: beside a time they have no common type, in fields of their own they are int64, double or string.
 
     Raises:
-        ValueError: A value contains itself.
+        ValueError: A value contains itself, or values are nested too deep to be sent.
+        TypeError: A value would become another one, as it is beside values of another type.
         Exception: What Arrow raises where it finds no common type, and what a value's own methods raise.
 
     >>> array_of([1, 2.5]).type
     DataType(double)
+    >>> array_of([dt.date(2026, 1, 1), 2])
+    Traceback (most recent call last):
+    ...
+    TypeError: a value of type int would become datetime.date(1970, 1, 3), as Arrow's type is date32[day]
     >>> loop = []
     >>> loop.append(loop)
     >>> array_of([loop])
@@ -40,20 +72,47 @@ def array_of(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
     ...
     ValueError: a list contains itself
     """
-    if {_TIMES} < _numpy_kinds(values):
+    seen = _seen_among(values)
+    if {_TIMES} < seen.kinds:
         values = [_with_python_values(value) for value in values]
-    return pa.array(values)
+    array = pa.array(values)
+    if array.type.num_fields and (depth := depth_of(array.type)) > MOST_DEPTH:
+        raise ValueError(f"values are nested {depth} deep, and Arrow reads at most {MOST_DEPTH}")
+    if seen.may_change:
+        _refuse_changes(values, array)
+    return array
 
 
-def _numpy_kinds(values: Collection[object]) -> set[str]:
-    """The kinds of numpy's values among values, and in the containers among them.
+def depth_of(kind: pa.DataType) -> int:
+    """How deep a type is nested.
+
+    >>> depth_of(pa.int64()), depth_of(pa.list_(pa.int64())), depth_of(pa.map_(pa.string(), pa.int64()))
+    (1, 2, 3)
+    """
+    depth, level = 0, [kind]
+    while level:
+        depth += 1
+        stored = [_stored(each) for each in level]
+        level = [each.field(at).type for each in stored for at in range(each.num_fields)]
+    return depth
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type of the values that a dictionary or an extension stores."""
+    while isinstance(kind, pa.BaseExtensionType | pa.DictionaryType):
+        kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type
+    return kind
+
+
+def _seen_among(values: Collection[object]) -> _Seen:
+    """The types among values, and in the containers among them.
 
     It goes into containers in depth first order. One that is met inside of itself is a loop: ValueError.
     """
-    kinds: set[str] = set()
+    seen = _Seen()
     above: set[int] = set()
     walked: set[int] = set()
-    left = [(value, False) for value in _looked_into(values, kinds)]
+    left = [(value, False) for value in _looked_into(values, seen)]
     while left:
         value, is_left = left.pop()
         key = id(value)
@@ -65,18 +124,20 @@ def _numpy_kinds(values: Collection[object]) -> set[str]:
         elif key not in walked:
             above.add(key)
             left.append((value, True))
-            left.extend((child, False) for child in _looked_into(_children(value), kinds))
+            left.extend((child, False) for child in _looked_into(_children(value), seen))
             if isinstance(value, np.ndarray):
-                kinds |= {value.dtype.kind} & _KINDS
-    return kinds
+                seen.types.add(value.dtype.type)
+                seen.kinds.update({value.dtype.kind} & _KINDS)
+    return seen
 
 
-def _looked_into(values: Collection[object], kinds: set[str]) -> Iterable[object]:
-    """The containers among values; adds the kinds of numpy's scalars among them."""
+def _looked_into(values: Collection[object], seen: _Seen) -> Iterable[object]:
+    """The containers among values; adds their types, and the kinds of numpy's scalars."""
     types = set(map(type, values))  # a list of plain values costs no Python step for each
+    seen.types.update(types)
     for each in types:
         if issubclass(each, np.generic):
-            kinds |= {np.dtype(each).kind} & _KINDS
+            seen.kinds.update({np.dtype(each).kind} & _KINDS)
     if not any(issubclass(each, _CONTAINERS) for each in types):
         return ()
     return [value for value in values if isinstance(value, _CONTAINERS)]
@@ -111,3 +172,53 @@ def _python_value(value: np.generic) -> object:
     if isinstance(own, np.generic):
         raise ValueError(f"a {type(value).__name__} has no equal in Python")  # noqa: TRY004  # it is the value
     return own
+
+
+def _refuse_changes(values: Sequence[object], array: pa.Array | pa.ChunkedArray) -> None:
+    """Raise TypeError for a value that the array does not have: it has another one in its place."""
+    for given, taken in zip(values, array.to_pylist(), strict=True):
+        changed = _changed(given, taken)
+        if changed is not None:
+            kind, other = changed
+            raise TypeError(
+                f"a value of type {kind.__name__} would become {other!r:.60}, as Arrow's type is {array.type}"
+            )
+
+
+def _changed(given: Any, taken: Any) -> tuple[type, object] | None:  # noqa: ANN401  # any values
+    """The type of the first value that is not what Arrow took, and what it took; None if all are."""
+    if isinstance(given, pa.Scalar):
+        given = given.as_py()
+    if isinstance(taken, dict) and isinstance(given, dict):
+        pairs: Iterable[tuple[Any, Any]] = ((given.get(key), value) for key, value in taken.items())
+        return next(filter(None, (_changed(*pair) for pair in pairs)), None)
+    if isinstance(taken, list):
+        children = list(given)
+        if len(children) != len(taken):
+            return type(given), taken
+        return next(filter(None, map(_changed, children, taken)), None)
+    return None if _is_same(given, taken) else (type(given), taken)
+
+
+def _is_same(given: Any, taken: Any) -> bool:  # noqa: ANN401  # any values
+    """Whether Arrow took a value that holds no others as it is."""
+    if taken is None or given is None:
+        return taken is given or (taken is None and _is_missing(given))
+    if isinstance(given, np.generic) and given.dtype.kind in "mM":
+        return True  # Arrow takes it or raises
+    for base, zero in _BASES:  # of a class with an equality of its own
+        if isinstance(given, base):
+            given = base.__add__(given, zero)
+    if isinstance(given, bytes | bytearray | memoryview | str) and isinstance(taken, bytes):
+        return (given.encode() if isinstance(given, str) else bytes(given)) == taken
+    if isinstance(given, dt.datetime) is not isinstance(taken, dt.datetime):
+        return False
+    return bool(given == taken or (given != given and taken != taken))  # noqa: PLR0124  # not a number
+
+
+def _is_missing(given: object) -> bool:
+    """Whether it is a value for none of pandas or numpy: these are null to Arrow."""
+    return type(given).__module__.partition(".")[0] in {"pandas", "numpy"}
+
+
+_BASES: Final[tuple[tuple[Any, Any], ...]] = ((int, 0), (float, 0.0), (str, ""), (bytes, b""))

@@ -225,6 +225,10 @@ class ArrowBolt(AnyBolt, ABC):
         number of rows is not specified: tuples of one message may come in several batches. An exception fails
         the whole batch; tuples emitted and attributes changed before it are kept. It may block; the
         micro-batch waits, and no tuple times out.
+
+        A field without a declared type has the type that Arrow infers for the values of the batch. Values
+        without a common type, such as a date and a number, come in several batches; a value that Arrow cannot
+        represent fails its tuple.
         """
 
     def flush(self, collector: ArrowOutputCollector) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import ArrowBolt, ColumnState, TopologyBuilder
-from acktree.arrow_inference import array_of
+from acktree.arrow_inference import array_of, depth_of
 from acktree.testing import FeederSpout, LocalCluster
 
 plain = st.recursive(
@@ -139,3 +144,106 @@ def test_an_arrow_bolt_fails_a_message_with_a_loop_alone():
 def test_keys_that_contain_themselves_are_refused():
     with pytest.raises(Exception, match="contains itself"):
         ColumnState(str, int).get_many([a_list()])
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [1, 63, 64, 100, 124, 130, 400])
+def test_values_that_are_nested_too_deep_to_be_read_are_refused(depth):
+    if depth < 64:
+        assert depth_of(array_of([nested(depth), None]).type) == depth + 1
+    else:
+        with pytest.raises(ValueError, match=f"nested {depth + 1} deep"):
+            array_of([None, nested(depth)])
+
+
+@pytest.mark.parametrize("depth", [63, 64, 100, 400])
+def test_a_value_that_is_nested_too_deep_fails_alone(depth):
+    class Same(ArrowBolt):
+        outputs = ["value"]
+
+        def execute_batch(self, batch, collector):
+            collector.emit_batch(batch, parents=range(batch.num_rows))
+
+    feeder, builder = FeederSpout(["value"]), TopologyBuilder("nested")
+    builder.set_spout("source", feeder)
+    builder.set_bolt("same", Same()).shuffle_grouping("source")
+    builder.set_bolt("again", Same()).shuffle_grouping("same")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for value in ([1], nested(depth), None):
+            feeder.feed([value], message_id=repr(value)[:9])
+        cluster.advance()
+    assert {each for each, _ in feeder.failed} == ({"[" * 9} if depth > 63 else set())
+
+
+class ToInt:
+    def __int__(self):
+        return 7
+
+
+DAY = dt.date(2026, 1, 2)
+OF_ALL_KINDS = {
+    "date": DAY,
+    "datetime": dt.datetime(2026, 1, 2, 3),  # noqa: DTZ001
+    "time": dt.time(4),
+    "timedelta": dt.timedelta(5),
+    "int": 6,
+    "float": 7.5,
+    "bool": True,
+    "decimal": Decimal("8.5"),
+    "fraction": Fraction(1, 3),
+    "uuid": UUID(int=9),
+    "to int": ToInt(),
+    "text": "a",
+    "bytes": b"b",
+    "null": None,
+    "numpy's int": np.int64(3),
+    "numpy's bool": np.bool_(True),  # noqa: FBT003
+    "numpy's float": np.float32(2.5),
+    "numpy's time": np.datetime64("2026-01-02"),
+    "list": [1],
+    "dates": [DAY],
+    "dict": {"a": 1},
+    "dict of a date": {"a": DAY},
+    "set": {1},
+    "scalar": pa.scalar(1),
+    "scalar of a date": pa.scalar(DAY),
+}
+
+
+def plain_of(value):
+    """A value as a reader of Arrow's may get it: each container of values is a list, and each text bytes."""
+    if isinstance(value, pa.Scalar):
+        return plain_of(value.as_py())
+    if isinstance(value, np.generic):
+        return plain_of(value.item())
+    if isinstance(value, dict):
+        return {key: plain_of(child) for key, child in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain_of(child) for child in value]
+    kinds = (dt.datetime, dt.date, dt.time, dt.timedelta)
+    temporal = next((kind for kind in kinds if isinstance(value, kind)), None)
+    return (temporal, value.encode() if isinstance(value, str) else value)
+
+
+@pytest.mark.parametrize("one", OF_ALL_KINDS)
+@pytest.mark.parametrize("other", OF_ALL_KINDS)
+def test_no_value_becomes_another_one_beside_a_value_of_another_type(one, other):
+    values = [OF_ALL_KINDS[one], OF_ALL_KINDS[other]]
+    for rows in (values, [[each] for each in values], [{"k": each} for each in values]):
+        try:
+            array = array_of(rows)
+        except Exception:  # noqa: BLE001  # no common type
+            continue
+        assert [plain_of(each) for each in array.to_pylist()] == [plain_of(each) for each in rows]
+
+
+def test_a_number_and_a_date_in_fields_of_their_own_have_a_type():
+    rows = [{"n": 1, "day": DAY}, {"n": 2, "day": None}, {"n": None, "day": DAY}]
+    assert array_of(rows).to_pylist() == rows

@@ -5,7 +5,7 @@ Rules of this file
 1. Metadata keys that begin with ``acktree`` are reserved: they mark pickled columns. They are removed from
    all data from outside, so that a reader can trust them.
 2. A type that Arrow can store but not filter or take from (a view, a run-end encoding) is converted to the
-   plain type of the same values. A type whose schema cannot be written and read again is refused.
+   plain type of the same values. A type that cannot be written and read again is refused.
 3. Data is copied only if its type changes.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from acktree.arrow_inference import MOST_DEPTH, depth_of
 from acktree.core.data.values import typed_column
 from acktree.errors import MisuseError
 from acktree.texts import error_text
@@ -56,6 +57,9 @@ def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
         return schema
     try:
         wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
+        depth = max((depth_of(kind) for kind in wanted.types), default=0)
+        if depth > MOST_DEPTH:
+            raise ValueError(f"a type is nested {depth} deep, and Arrow reads at most {MOST_DEPTH}")  # noqa: TRY301
         pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
     except Exception as cause:
         raise _refused(schema, error_text(cause), where) from cause

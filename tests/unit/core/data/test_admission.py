@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from acktree.arrow_inference import MOST_DEPTH, depth_of
 from acktree.core.data.admission import admitted, admitted_schema, fitted
 from acktree.core.data.fields import declare_streams
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.errors import MisuseError, TopologyError
 
 WHERE = "spout 'source'"
@@ -104,3 +106,25 @@ def test_types_that_hold_the_same_values_are_converted(given, wanted):
 def test_a_value_that_the_declared_type_cannot_represent_is_refused(values, wanted):
     with pytest.raises(MisuseError, match="'x'"):
         fitted(pa.record_batch({"x": values}), pa.schema([("x", wanted)]), WHERE)
+
+
+DEEPER = {
+    "list": pa.list_,
+    "fixed list": lambda kind: pa.list_(kind, 1),
+    "map": lambda kind: pa.map_(pa.int8(), kind),
+    "struct": lambda kind: pa.struct([("a", pa.int8()), ("b", kind)]),
+    "mixed": lambda kind: pa.struct({"a": pa.large_list(pa.map_(pa.int8(), kind))}),
+}
+
+
+@pytest.mark.parametrize("deeper", DEEPER.values(), ids=DEEPER)
+def test_what_is_admitted_can_be_read_however_deep_it_is(deeper):
+    kind = pa.dictionary(pa.int32(), pa.string())
+    for _ in range(130):
+        kind = deeper(kind)
+        batch = pa.record_batch({"plain": [1], "deep": pa.nulls(1, kind)})
+        if depth_of(kind) > MOST_DEPTH:
+            with pytest.raises(MisuseError, match="a type is nested"):
+                admitted(batch, "here")
+        else:
+            assert batch_from_bytes(batch_to_bytes(admitted(batch, "here"))) == batch
