@@ -37,8 +37,7 @@ from benchmarks.work import sentences
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.services import servers
-    from tests.services.servers import Server
+    from tests.services.servers import RabbitMQ, Redis
 
 _QUEUE: Final = "sentences"
 _FIELD: Final = b"sentence"
@@ -70,7 +69,7 @@ class Words(BasicBolt):
 class _Queue(ABC):
     """A server with one queue."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RabbitMQ | Redis) -> None:
         self.server = server
 
     @abstractmethod
@@ -132,11 +131,11 @@ class RedisStream(_Queue):
 
     field = "fields"
 
-    def __init__(self, server: servers.Redis) -> None:
+    def __init__(self, server: Redis) -> None:
         import redis  # noqa: PLC0415  # an extra
 
         super().__init__(server)
-        self._client = redis.Redis.from_url(server.url)
+        self._client: Any = redis.Redis.from_url(server.url)
         self._client.config_set("appendfsync", "everysec")  # Redis's default: one write each second
         self._groups = 0
 
