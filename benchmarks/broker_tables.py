@@ -1,8 +1,10 @@
-"""The table of ``docs/connectors.md``, from the kept results of brokers."""
+"""The tables of ``docs/connectors.md``, from the kept results of brokers, queues and Kafka."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from benchmarks import results
@@ -18,12 +20,21 @@ _SPOUTS: Final = {
 }
 
 
+_PAIRS: Final = {
+    "rabbitmq": ("`RabbitMQSpout`", "pika, each message acknowledged by itself"),
+    "redis": ("`RedisStreamSpout`", "redis-py, each entry acknowledged by itself"),
+    "driver": ("`KafkaSpout`", "confluent-kafka, a commit for each poll"),
+    "native": ("`kafka_dataframe_spout`", "the same query in plain Spark"),
+}
+
+
 def tables(folder: Path | None = None) -> str:
-    """The accounts, the leases and the cuts."""
+    """The accounts, the leases, the cuts and the rates."""
     return (
         f"**Kills under load.**\n\n{kills(folder)}\n"
         f"**Leases of 4 s, micro-batches of 30 s, deactivated for 60 s.**\n\n{leases(folder)}\n"
-        f"**Two poison messages, and a connection that is cut.**\n\n{cuts(folder)}"
+        f"**Two poison messages, and a connection that is cut.**\n\n{cuts(folder)}\n"
+        f"**Messages a second, and a program without acktree in turn with it.**\n\n{rates(folder)}"
     )
 
 
@@ -79,6 +90,37 @@ def cuts(folder: Path | None = None) -> str:
         for moment in line["moments"]
     ]
     return table(("spout", "cut", "acktree's letters", "the broker's", "when, commit"), rows)
+
+
+def rates(folder: Path | None = None) -> str:
+    """The latest pairs: medians of what both reached in the steady part, and of the ratios."""
+    latest = {line["variant"]["broker"]: line for line in results.kept("queues", folder)}
+    latest |= {line["variant"]["pair"]: line for line in results.kept("kafka", folder)}
+    rows = []
+    for name, (spout, plain) in _PAIRS.items():
+        if name not in latest:
+            continue
+        line = latest[name]
+        mine, other = (_medians(side) for side in zip(*line["rounds"], strict=True))
+        ratios = line["ratios"]
+        count = line["variant"].get("messages") or line["variant"].get("records")
+        rows.append(
+            (
+                spout, plain, f"{count:,}", f"{mine['steady']:,.0f} / {other['steady']:,.0f}",
+                f"**{ratios['steady']:.2f}**", f"{ratios['overall']:.2f}",
+                f"{mine['cpu_us']:.1f} / {other['cpu_us']:.1f} µs: {ratios['cpu_us']:.2f}",
+                str(len(line["rounds"])), when(line),
+            )
+        )  # fmt: skip
+    head = (
+        "spout", "program", "messages", "a second, steady", "ratio, steady", "ratio with the start",
+        "CPU a message, without the server", "rounds", "when, commit",
+    )  # fmt: skip
+    return table(head, rows)
+
+
+def _medians(side: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: median(each[name] for each in side) for name in side[0]}
 
 
 def _latest(mode: str, folder: Path | None) -> list[Line]:

@@ -16,6 +16,7 @@ import pytest
 from benchmarks import account as faults
 from benchmarks import (
     acker,
+    broker_tables,
     chaos,
     compare,
     fan_out,
@@ -337,6 +338,24 @@ def test_the_tables_say_the_ratio_its_spread_and_what_was_not_measured(kept):
     )
     assert f"| `tracked-arrow` / `bytewax` | roots_per_sec | {table.MISSING} |" in page
     assert "| 1,000 |" in page
+
+
+def test_the_rates_of_a_connector_are_medians_of_the_rounds(tmp_path):
+    def rates(steady, cpu_us):
+        return {"overall": 1.0, "steady": steady, "cpu_us": cpu_us}
+
+    line = {
+        "variant": {"broker": "redis", "messages": 5000},
+        "rounds": [[rates(300, 40), rates(100, 20)], [rates(200, 20), rates(150, 10)], [rates(1, 1), rates(1, 1)]],
+        "ratios": {"overall": 0.5, "steady": 1.33, "cpu_us": 2.0},
+        "at": "2026-01-02T03:04:05", "machine": {"acktree": "abc"},
+    }  # fmt: skip
+    (tmp_path / "queues.jsonl").write_text(json.dumps(line) + "\n")
+    head, _, row = broker_tables.rates(tmp_path).splitlines()
+    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    assert cells["a second, steady"] == "200 / 100"
+    assert cells["CPU a message, without the server"] == "20.0 / 10.0 µs: 2.00"
+    assert cells["ratio, steady"] == "**1.33**"
 
 
 def test_the_pages_have_the_tables_that_their_results_give():
