@@ -346,7 +346,11 @@ def test_the_rates_of_a_connector_are_medians_of_the_rounds(tmp_path):
 
     line = {
         "variant": {"broker": "redis", "messages": 5000},
-        "rounds": [[rates(300, 40), rates(100, 20)], [rates(200, 20), rates(150, 10)], [rates(1, 1), rates(1, 1)]],
+        "rounds": [
+            [rates(300, 40), rates(100, 20)],
+            [rates(200, 20), rates(150, 10)],
+            [rates(1, 1), rates(1, 1)],
+        ],
         "ratios": {"overall": 0.5, "steady": 1.33, "cpu_us": 2.0},
         "at": "2026-01-02T03:04:05", "machine": {"acktree": "abc"},
     }  # fmt: skip
