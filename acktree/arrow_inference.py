@@ -5,6 +5,7 @@ Source: with Arrow 26.0.1 all of these were seen.
 * The inference follows a list that holds itself until the stack is full.
 * It reads beside the value where a number of numpy's comes after a ``numpy.datetime64`` in the same place.
 * Beside a date a number becomes a date, and beside a number anything that ``int()`` takes becomes a number.
+  Beside a time with a zone one without becomes one of that zone.
 * Arrow makes and writes types that are nested deeper than it reads.
 """
 
@@ -27,10 +28,8 @@ _TIMES: Final = "M"
 _NOT_BESIDE_TIMES: Final = frozenset("biufcVSU")
 """The kinds of numpy's values, alone or in arrays, that Arrow cannot tell from its ``datetime64``."""
 _KINDS: Final = _NOT_BESIDE_TIMES | {_TIMES}
-_NEUTRAL: Final = frozenset({type(None), str, bytes, *_CONTAINERS})
-"""Types that become no other value beside any type; a text may become its bytes."""
-_NUMBERS: Final = frozenset({bool, int, float, Decimal})
-"""Types that become no other value beside neutral types and each other."""
+_TAKEN: Final = frozenset({type(None), str, bytes, bool, int, float, Decimal, *_CONTAINERS})
+"""Beside each other Arrow takes values of these types as they are, or raises; a text may become its bytes."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,8 @@ class _Seen:
 
     @property
     def may_change(self) -> bool:
-        """Whether Arrow may make a value of one type into one of another type."""
-        left = self.types - _NEUTRAL
-        return len(left) > 1 and not left <= _NUMBERS
+        """Whether Arrow may take another value than was given."""
+        return not self.types <= _TAKEN
 
 
 def array_of(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:

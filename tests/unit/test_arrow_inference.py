@@ -191,7 +191,10 @@ DAY = dt.date(2026, 1, 2)
 OF_ALL_KINDS = {
     "date": DAY,
     "datetime": dt.datetime(2026, 1, 2, 3),  # noqa: DTZ001
+    "datetime with a zone": dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC),
+    "datetime of another zone": dt.datetime(2026, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=2))),
     "time": dt.time(4),
+    "time with a zone": dt.time(4, tzinfo=dt.UTC),
     "timedelta": dt.timedelta(5),
     "int": 6,
     "float": 7.5,
