@@ -11,15 +11,16 @@ Source: with Arrow 26.0.1 all of these were seen.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, ValuesView
+from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["MOST_DEPTH", "array_of", "depth_of"]
+__all__ = ["MOST_DEPTH", "array_of", "depth_of", "is_same"]
 
 MOST_DEPTH: Final = 64
 """Arrow reads no type that is deeper, though it writes it (``kMaxNestingDepth`` of its IPC format)."""
@@ -174,49 +175,42 @@ def _python_value(value: np.generic) -> object:
 
 def _refuse_changes(values: Sequence[object], array: pa.Array | pa.ChunkedArray) -> None:
     """Raise TypeError for a value that the array does not have: it has another one in its place."""
-    for given, taken in zip(values, array.to_pylist(), strict=True):
-        changed = _changed(given, taken)
-        if changed is not None:
-            kind, other = changed
+    for given, back in zip(values, array.to_pylist(), strict=True):
+        if not is_same(_of_arrows_types(given), back):
+            kind = type(given).__name__
             raise TypeError(
-                f"a value of type {kind.__name__} would become {other!r:.60}, as Arrow's type is {array.type}"
+                f"a value of type {kind} would become {back!r:.60}, as Arrow's type is {array.type}"
             )
 
 
-def _changed(given: Any, taken: Any) -> tuple[type, object] | None:  # noqa: ANN401  # any values
-    """The type of the first value that is not what Arrow took, and what it took; None if all are."""
-    if isinstance(given, pa.Scalar):
-        given = given.as_py()
-    if isinstance(taken, dict) and isinstance(given, dict):
-        pairs: Iterable[tuple[Any, Any]] = ((given.get(key), value) for key, value in taken.items())
-        return next(filter(None, (_changed(*pair) for pair in pairs)), None)
-    if isinstance(taken, list):
-        children = list(given)
-        if len(children) != len(taken):
-            return type(given), taken
-        return next(filter(None, map(_changed, children, taken)), None)
-    return None if _is_same(given, taken) else (type(given), taken)
+def is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
+    """Whether Arrow returned an equal value.
+
+    A tuple or an array equals a list, a dict one that has further keys for None, and a float a rounded one.
+    """
+    if isinstance(back, list | tuple):
+        items = list(given.items()) if isinstance(given, Mapping) else given
+        # Lengths are not compared: Arrow drops no items. But it accepts other types (text, sets) as lists.
+        return isinstance(items, list | tuple | np.ndarray) and all(map(is_same, items, back))
+    if isinstance(back, dict) and isinstance(given, Mapping):
+        return given.keys() <= back.keys() and all(is_same(given.get(key), back[key]) for key in back)
+    if isinstance(back, float) and isinstance(given, float | np.floating):
+        return isfinite(back) or not isfinite(given)  # rounding is allowed, an overflow to infinity is not
+    return bool(given == back)
 
 
-def _is_same(given: Any, taken: Any) -> bool:  # noqa: ANN401  # any values
-    """Whether Arrow took a value that holds no others as it is."""
-    if taken is None or given is None:
-        return taken is given or (taken is None and _is_missing(given))
-    if isinstance(given, np.generic) and given.dtype.kind in "mM":
-        return True  # Arrow takes it or raises
-    for base, zero in _BASES:  # of a class with an equality of its own
-        if isinstance(given, base):
-            given = base.__add__(given, zero)
-    if isinstance(given, bytes | bytearray | memoryview | str) and isinstance(taken, bytes):
-        return (given.encode() if isinstance(given, str) else bytes(given)) == taken
-    if hasattr(given, "hour") is not hasattr(taken, "hour"):  # a date is equal to no time of it
-        return False
-    return bool(given == taken or (given != given and taken != taken))  # noqa: PLR0124  # not a number
+def _of_arrows_types(value: object) -> object:
+    """An equal value of the types that Arrow returns where it infers: lists, texts as keys, no scalars."""
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    if isinstance(value, np.generic) and value.dtype.kind in "mM":
+        return pa.array([value]).to_pylist()[0]  # numpy compares its times with no others
+    if isinstance(value, dict):
+        return {_text_of(key): _of_arrows_types(child) for key, child in value.items()}
+    if isinstance(value, _CONTAINERS) and not isinstance(value, np.ndarray):
+        return [_of_arrows_types(child) for child in _children(value)]
+    return value
 
 
-def _is_missing(given: object) -> bool:
-    """Whether it is a value for none of pandas or numpy: these are null to Arrow."""
-    return type(given).__module__.partition(".")[0] in {"pandas", "numpy"}
-
-
-_BASES: Final[tuple[tuple[Any, Any], ...]] = ((int, 0), (float, 0.0), (str, ""), (bytes, b""))
+def _text_of(key: object) -> object:
+    return key.decode() if isinstance(key, bytes) else key

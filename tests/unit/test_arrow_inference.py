@@ -250,3 +250,34 @@ def test_no_value_becomes_another_one_beside_a_value_of_another_type(one, other)
 def test_a_number_and_a_date_in_fields_of_their_own_have_a_type():
     rows = [{"n": 1, "day": DAY}, {"n": 2, "day": None}, {"n": None, "day": DAY}]
     assert array_of(rows).to_pylist() == rows
+
+
+SEEN = []
+
+
+class Shown(ArrowBolt):
+    outputs = []
+
+    def execute_batch(self, batch, collector):
+        SEEN.extend(batch["value"].to_pylist())
+
+
+def test_a_date_and_a_number_come_to_an_arrow_bolt_in_batches_of_their_own():
+    SEEN.clear()
+    feeder, builder = FeederSpout(["value"]), TopologyBuilder("mixed")
+    builder.set_spout("source", feeder)
+    builder.set_bolt("shown", Shown()).global_grouping("source")
+    values = [DAY, 6, OF_ALL_KINDS["datetime"], {"at": OF_ALL_KINDS["datetime"]}, UUID(int=9), 7.5]
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for number, value in enumerate(values):
+            feeder.feed([value], message_id=number)
+        cluster.advance()
+    assert sorted(feeder.acked) == [*range(6)]
+    assert values == SEEN
+
+
+@pytest.mark.parametrize("value", [{b"at": DAY}, {b"a": {b"b": [DAY]}, "c": None}])
+def test_keys_may_be_bytes(value):
+    [taken] = array_of([value]).to_pylist()
+    assert taken in ({"at": DAY}, {"a": {"b": [DAY]}, "c": None})

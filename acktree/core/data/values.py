@@ -21,14 +21,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
 from operator import itemgetter
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
-from acktree.arrow_inference import array_of
+from acktree.arrow_inference import array_of, is_same
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.errors import MisuseError
@@ -383,17 +381,4 @@ def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool
         return True  # Arrow refuses an int that is too large for the width
     if len(kinds) == 1 and _FAITHFUL.get(*kinds) == field.type:
         return True
-    return all(map(_is_same, column, array.to_pylist()))
-
-
-def _is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
-    """Whether Arrow returned an equal value, in the sense of rule 2."""
-    if isinstance(back, list | tuple):
-        items = list(given.items()) if isinstance(given, Mapping) else given
-        # Lengths are not compared: Arrow drops no items. But it accepts other types (text, sets) as lists.
-        return isinstance(items, list | tuple | np.ndarray) and all(map(_is_same, items, back))
-    if isinstance(back, dict) and isinstance(given, Mapping):
-        return given.keys() <= back.keys() and all(_is_same(given.get(key), back[key]) for key in back)
-    if isinstance(back, float) and isinstance(given, float | np.floating):
-        return isfinite(back) or not isfinite(given)  # rounding is allowed, an overflow to infinity is not
-    return bool(given == back)
+    return all(map(is_same, column, array.to_pylist()))
