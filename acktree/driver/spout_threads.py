@@ -34,6 +34,8 @@ _REST_CALLS: Final = 250
 """After this many waits of one length the next wait is twice as long."""
 _MOST_DOUBLINGS: Final = 8
 """The largest number of such doublings."""
+_LONGEST_DOUBLED_SECS: Final = 0.25
+"""No wait is doubled beyond this."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Requests the shortest wait of the machine, usually about 50 microseconds."""
 BLOCKED_SECS: Final = 2.0
@@ -50,9 +52,9 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after ``idle_calls`` calls in a row that emitted nothing; 0 for no wait.
 
-    The last wait of ``progressive`` grows up to 256 times the configured value while the spout stays idle:
-    about 0.4 % of the time that it has been idle. Otherwise an idle spout would be called a thousand times a
-    second and use a few percent of a core. ``collector.wake()`` ends a wait.
+    The last wait of ``progressive`` is doubled while the spout stays idle, up to a quarter of a second.
+    Otherwise an idle spout would be called a thousand times a second and use a few percent of a core.
+    ``collector.wake()`` ends a wait.
 
     Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
     """
@@ -64,8 +66,9 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
     if rested <= 0:
         return _SHORTEST_WAIT_SECS
-    longer = 1 << min(_MOST_DOUBLINGS, rested // _REST_CALLS)
-    return longer * config.spout_wait_progressive_level3_sleep_millis / 1000
+    secs = config.spout_wait_progressive_level3_sleep_millis / 1000
+    doubled = secs * (1 << min(_MOST_DOUBLINGS, rested // _REST_CALLS))
+    return max(secs, min(doubled, _LONGEST_DOUBLED_SECS))
 
 
 @dataclass(frozen=True)
