@@ -6,7 +6,6 @@ messages are open. Every spout has two tasks: what one of them loses, the other 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,16 +24,15 @@ from acktree import (
     submit,
 )
 from benchmarks.machine import Clock
+from benchmarks.record_rates import server_secs
 from tests.brokers.queues import Queue, number_in, spout_of
 from tests.chaos.effects import effects_in, leave
-from tests.chaos.processes import processes_of
 
 PAGE: Final = 40
 _LONG: Final = "long"
 """While this file is there, a micro-batch takes long."""
 _WAIT_SECS: Final = 240
 _CONNECTED: Final = "01"
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -175,20 +173,10 @@ def _topology(folder: Path, queue: Queue, session: Any, times: Times) -> Topolog
 
 def _core_shares(queue: Queue, secs: float) -> tuple[float, float]:
     """CPU of this process and what it started, without the server; and that of this process alone."""
-    clock, server = Clock(), _server_secs(queue)
+    clock, server = Clock(), server_secs(queue.server)
     time.sleep(secs)
     cost = clock.cost()
-    return round((cost.ours - (_server_secs(queue) - server)) / secs, 4), round(cost.driver / secs, 4)
-
-
-def _server_secs(queue: Queue) -> float:
-    """CPU seconds of the server's processes so far."""
-    assert queue.server.process is not None, "it runs"
-    ticks = 0
-    for process in processes_of(queue.server.process.pid):
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS
+    return round((cost.ours - (server_secs(queue.server) - server)) / secs, 4), round(cost.driver / secs, 4)
 
 
 def _connections(port: int) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -222,10 +222,7 @@ class Retries:
     def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {attempt.chunk: read(attempt.chunk) for attempt in attempts if attempt.letter is None}
-        carried = (
-            _Carried(each, *payload_of(each, chunks.get(each.chunk)), _mark_of(each, chunks))
-            for each in attempts
-        )
+        carried = (_carried(attempt, chunks.get(attempt.chunk)) for attempt in attempts)
         for part in in_parts(carried, lambda each: each.row.nbytes):
             yield from _in_few(part)
 
@@ -301,10 +298,11 @@ def payload_of(attempt: Attempt, chunk: Chunk | None) -> tuple[pa.RecordBatch, i
     return alone(chunk.values, attempt.row), target
 
 
-def _mark_of(attempt: Attempt, chunks: Mapping[int, Chunk]) -> int:
-    """The mark of a message that its spout wants traced, as its chunk keeps it; a letter has none."""
-    chunk = chunks.get(attempt.chunk) if attempt.letter is None else None
-    return 0 if chunk is None or chunk.attempts is None else int(chunk.attempts[attempt.row]) & NAMED
+def _carried(attempt: Attempt, chunk: Chunk | None) -> _Carried:
+    mark = 0
+    if attempt.letter is None and chunk is not None and chunk.attempts is not None:
+        mark = int(chunk.attempts[attempt.row]) & NAMED
+    return _Carried(attempt, *payload_of(attempt, chunk), mark)
 
 
 def _in_few(part: Sequence[_Carried]) -> list[Payloads]:
