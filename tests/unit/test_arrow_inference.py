@@ -281,3 +281,9 @@ def test_a_date_and_a_number_come_to_an_arrow_bolt_in_batches_of_their_own():
 def test_keys_may_be_bytes(value):
     [taken] = array_of([value]).to_pylist()
     assert taken in ({"at": DAY}, {"a": {"b": [DAY]}, "c": None})
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("kind", [np.datetime64, np.timedelta64])
+def test_times_of_numpy_are_taken_and_what_is_no_time_is_null(kind, unit):
+    assert array_of([kind(5, unit), kind("NaT", unit)]).is_null().to_pylist() == [False, True]
