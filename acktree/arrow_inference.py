@@ -175,12 +175,34 @@ def _python_value(value: np.generic) -> object:
 
 def _refuse_changes(values: Sequence[object], array: pa.Array | pa.ChunkedArray) -> None:
     """Raise TypeError for a value that the array does not have: it has another one in its place."""
-    for given, back in zip(values, array.to_pylist(), strict=True):
+    for given, back in zip(values, _python_values(array), strict=True):
         if not is_same(_of_arrows_types(given), back):
             kind = type(given).__name__
             raise TypeError(
                 f"a value of type {kind} would become {back!r:.60}, as Arrow's type is {array.type}"
             )
+
+
+def _python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of an array. Where pandas is missing, Arrow returns no nanoseconds: they are cut off."""
+    try:
+        values: list[Any] = array.to_pylist()
+    except ValueError:
+        values = array.cast(_in_microseconds(array.type), safe=False).to_pylist()
+    return values
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """The type with microseconds for each unit of time, at any depth."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_in_microseconds(each.type)) for each in kind])
+    return kind
 
 
 def is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
@@ -204,7 +226,7 @@ def _of_arrows_types(value: object) -> object:
     if isinstance(value, pa.Scalar):
         return value.as_py()
     if isinstance(value, np.generic) and value.dtype.kind in "mM":
-        return pa.array([value]).to_pylist()[0]  # numpy compares its times with no others
+        return _python_values(pa.array([value]))[0]  # numpy compares its times with no others
     if isinstance(value, dict):
         return {_text_of(key): _of_arrows_types(child) for key, child in value.items()}
     if isinstance(value, _CONTAINERS) and not isinstance(value, np.ndarray):

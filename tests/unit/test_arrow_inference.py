@@ -287,3 +287,5 @@ def test_keys_may_be_bytes(value):
 @pytest.mark.parametrize("kind", [np.datetime64, np.timedelta64])
 def test_times_of_numpy_are_taken_and_what_is_no_time_is_null(kind, unit):
     assert array_of([kind(5, unit), kind("NaT", unit)]).is_null().to_pylist() == [False, True]
+    deep = array_of([{"at": [kind(5, unit)]}, {"at": [kind("NaT", unit)]}])
+    assert [each.is_valid for row in deep for each in row["at"]] == [True, False]
