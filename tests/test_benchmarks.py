@@ -37,7 +37,7 @@ from benchmarks import (
     word_count,
 )
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.peers import places, storm_word_count
+from benchmarks.peers import in_java, places, storm_word_count
 from benchmarks.work import VOCABULARY, WORDS, Variant, save_sentences, sentences, vocabulary
 
 
@@ -302,13 +302,13 @@ def test_without_maven_storm_says_what_is_missing(monkeypatch, tmp_path, capsys)
     monkeypatch.setattr(places, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit) as ended:
-        places.storm_class_path(storm_word_count.SOURCES)
+        in_java.class_path(storm_word_count.SOURCES)
     assert ended.value.code == places.MISSING
     assert "no mvn on the path" in capsys.readouterr().err
 
 
 def test_storms_version_is_the_poms():
-    assert storm_word_count.version().startswith("2.")
+    assert in_java.version(storm_word_count.SOURCES).startswith("2.")
 
 
 # --- what the docs show -------------------------------------------------------------------------------
