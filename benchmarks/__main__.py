@@ -35,6 +35,7 @@ BENCHMARKS: Final = {
     "peers.spark_sql": "the same work in plain PySpark, as SQL or with mapInArrow",
     "peers.spark_bare": "a Spark query with the same stages and without tracking",
     "peers.bytewax_word_count": "the same work in Bytewax",
+    "peers.flink_word_count": "the same work in Apache Flink, in Java or as SQL",
 }
 
 

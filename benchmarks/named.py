@@ -29,6 +29,10 @@ _WORD_COUNT: Final = {
     "tracked-basic-bare": ("word_count", "--bolts", "basic", "--protection", "none"),
     "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),
     "tracked-basic-cluster": ("word_count", "--bolts", "basic", "--master", "local-cluster[2,1,1024]"),
+    "tracked-arrow-50k": ("word_count", "--bolts", "arrow", "--words", "50000"),
+    "tracked-arrow-500k": ("word_count", "--bolts", "arrow", "--words", "500000"),
+    "tracked-basic-50k": ("word_count", "--bolts", "basic", "--words", "50000"),
+    "tracked-basic-500k": ("word_count", "--bolts", "basic", "--words", "500000"),
 }
 _LATENCY: Final = {
     "latency-arrow": ("latency", "--bolts", "arrow", "--rate", RATE),
@@ -52,6 +56,16 @@ _PEERS: Final = {
     "bytewax": ("peers.bytewax_word_count",),
     "bytewax-2-processes": ("peers.bytewax_word_count", "--processes", "2"),
     "bytewax-snapshots": ("peers.bytewax_word_count", "--snapshots"),
+} | {
+    f"flink-{api}{kind}": ("peers.flink_word_count", "--api", api, *further)
+    for api in ("java", "sql")
+    for kind, further in {
+        "": (),
+        "-no-checkpoints": ("--checkpoint-ms", "0"),
+        "-1-core": ("--cores", "1"),
+        "-50k": ("--words", "50000"),
+        "-500k": ("--words", "500000"),
+    }.items()
 }
 RUNS: Final[Mapping[str, tuple[str, ...]]] = _WORD_COUNT | _LATENCY | _PEERS
 """The arguments of ``python -m benchmarks`` for each name."""

@@ -64,11 +64,13 @@ def sentences(count: int, seed: int, words: int = VOCABULARY) -> list[str]:
     return [" ".join(row) for row in known[drawn]]
 
 
-def save_sentences(file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000) -> None:
+def save_sentences(
+    file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000, words: int = VOCABULARY
+) -> None:
     """The sentences that the spout repeats, as lines of text for peers: all do the same work."""
     with file.open("w") as out:
         for seed in range(batches):
-            out.write("\n".join(sentences(batch_rows, seed)) + "\n")
+            out.write("\n".join(sentences(batch_rows, seed, words)) + "\n")
 
 
 class Meter:

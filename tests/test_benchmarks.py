@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ from benchmarks import (
     word_count,
 )
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.peers import places, storm_word_count
+from benchmarks.peers import flink_word_count, in_java, places, storm_word_count
 from benchmarks.work import VOCABULARY, WORDS, Variant, save_sentences, sentences, vocabulary
 
 
@@ -299,17 +300,69 @@ def test_a_peer_that_cannot_run_here_is_left_out_and_the_others_go_on(monkeypatc
     assert results.names() == ["tracked-arrow_over_untracked-arrow"]
 
 
-def test_without_maven_storm_says_what_is_missing(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("peer", [storm_word_count, flink_word_count])
+def test_without_maven_a_peer_in_java_says_what_is_missing(monkeypatch, tmp_path, capsys, peer):
     monkeypatch.setattr(places, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit) as ended:
-        places.storm_class_path(storm_word_count.SOURCES)
+        in_java.class_path(peer.SOURCES)
     assert ended.value.code == places.MISSING
     assert "no mvn on the path" in capsys.readouterr().err
 
 
-def test_storms_version_is_the_poms():
-    assert storm_word_count.version().startswith("2.")
+def test_the_version_of_a_peer_in_java_is_the_poms():
+    assert in_java.version(storm_word_count.SOURCES).startswith("2.")
+    assert in_java.version(flink_word_count.SOURCES).startswith("2.")
+
+
+JAVA_SAYS = """\
+import sys
+print("starting", "measuring", sep="\\n", flush=True)
+print('{{"roots": 7, "secs": {secs}}}', flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_peer_in_java_is_measured_from_its_line_measuring_to_its_line_of_json(tmp_path):
+    command = [sys.executable, "-c", JAVA_SAYS.format(secs=0.5)]
+    found, cost = in_java.run("Flink", command, tmp_path)
+    assert found == {"roots": 7, "secs": 0.5}
+    assert cost.ours >= 0
+
+
+def test_a_peer_in_java_that_ends_without_a_result_fails_the_run(tmp_path):
+    with pytest.raises(SystemExit, match="Flink ended with exit code 4 and no result"):
+        in_java.run("Flink", [sys.executable, "-c", "raise SystemExit(4)"], tmp_path)
+
+
+def test_without_java_a_peer_in_java_is_left_out(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        in_java.run("Flink", [str(tmp_path / "java")], tmp_path)
+    assert ended.value.code == places.MISSING
+    assert "Flink runs on Java 17 or newer" in capsys.readouterr().err
+
+
+def test_flink_reads_the_sentences_of_its_words_and_its_line_says_how_it_was_set(monkeypatch, capsys):
+    """All but the JVM: what it is given, and what the line is made of."""
+    given: dict[str, str] = {}
+
+    def run(who, command, folder):
+        words = command[command.index("peer.WordCount") + 1 :]
+        given.update(zip(words[::2], words[1::2], strict=True))
+        lines = Path(given["--sentences"]).read_text().splitlines()
+        given["first"], given["last"] = lines[0], lines[-1]
+        return {"roots": 1000, "secs": 2.0, "checkpoints": 2}, machine.Cost(0.0, 0.004, 0.0, 0.1)
+
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(in_java, "class_path", lambda sources: "")
+    monkeypatch.setattr(in_java, "run", run)
+    monkeypatch.setattr(flink_word_count, "save_sentences", partial(save_sentences, batches=2, batch_rows=5))
+    flink_word_count.main(["--api", "sql", "--words", "50000", "--cores", "1"])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["roots_per_sec"], line["cpu_us_per_root"], line["checkpoints"]) == (500, 4.0, 2)
+    assert line["variant"]["peer"] == "flink"
+    assert [given["first"], given["last"]] == [sentences(5, 0, 50_000)[0], sentences(5, 1, 50_000)[-1]]
+    assert (given["--api"], given["--parallelism"], given["--checkpoint-ms"]) == ("sql", "1", "1000")
 
 
 # --- what the docs show -------------------------------------------------------------------------------

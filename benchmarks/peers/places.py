@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -49,19 +48,3 @@ def python_with(name: str, *packages: str) -> Path:
         run([str(python), "-m", "pip", "install", "--quiet", *packages], why)
         ready.write_text(wanted)
     return python
-
-
-def storm_class_path(sources: Path) -> str:
-    """The class path of the Storm peer, built with Maven when its sources are newer."""
-    folder = FOLDER / "storm"
-    ready = folder / "ready"
-    newest = max(file.stat().st_mtime for file in sources.rglob("*") if file.is_file())
-    if not ready.exists() or ready.stat().st_mtime < newest:
-        maven = shutil.which("mvn")
-        if maven is None:
-            refuse("Storm is fetched and built with Maven; there is no mvn on the path", "install Maven")
-        shutil.rmtree(folder, ignore_errors=True)
-        command = [maven, "-q", "-B", "-f", str(sources / "pom.xml"), f"-Dbuild.folder={folder}", "package"]
-        run(command, f"the first run fetches Storm and builds {folder}")
-        ready.touch()
-    return os.pathsep.join([str(folder / "classes"), str(folder / "jars" / "*")])

@@ -12,18 +12,14 @@ the first run fetches and builds. One line of JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree as ET
 
-from benchmarks import machine
-from benchmarks.peers import places
+from benchmarks.peers import in_java
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments
 from benchmarks.work import save_sentences
@@ -33,12 +29,6 @@ _PENDING: Final = {"java": 1000, "python": 200}
 """The fastest setting: a pipe to a Python process does not gain from more."""
 
 
-def version() -> str:
-    """The version of Storm, from the pom."""
-    name = "{http://maven.apache.org/POM/4.0.0}properties/{http://maven.apache.org/POM/4.0.0}storm.version"
-    return ET.parse(SOURCES / "pom.xml").findtext(name) or "unknown"  # noqa: S314  # our own file
-
-
 def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[str, Any]:
     """Run one word count in a JVM of its own.
 
@@ -46,7 +36,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
         variant: ``bolts``, ``tracked``, ``pending``, ``counts``, ``rate``, ``cores``, ``heap``.
     """
     report = Report("word_count", {"peer": "storm", **variant})
-    class_path = places.storm_class_path(SOURCES)
+    class_path = in_java.class_path(SOURCES)
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
         save_sentences(folder / "sentences.txt")
@@ -64,34 +54,13 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
         command = ["java", f"-Xms{variant['heap']}", f"-Xmx{variant['heap']}"]
         command += ["-Djava.net.preferIPv4Stack=true", "-Dstorm.local.hostname=127.0.0.1"]
         command += [f"-Djava.io.tmpdir={folder}", "-cp", class_path, "peer.WordCount"]
-        command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
-        found, cost = _run(command, folder)
+        command += in_java.words_of(options)
+        found, cost = in_java.run("Storm", command, folder)
     spent = throughput(found["roots"], found["secs"], cost)
     latency = (
         {key: found[key] for key in ("failed", "p50_ms", "p90_ms", "p99_ms")} if variant["tracked"] else {}
     )
-    return report.line(spent | latency, {"storm": version()})
-
-
-def _run(command: Sequence[str], folder: Path) -> tuple[dict[str, Any], machine.Cost]:
-    """Start it, and measure from its line ``measuring`` to its line of JSON."""
-    pipe = subprocess.PIPE
-    try:
-        java = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True)  # noqa: S603
-    except OSError as error:
-        places.refuse(f"Storm runs on Java 17 or newer: {error}", "put java on the path")
-    with java:
-        assert java.stdout is not None
-        clock = found = None
-        for line in java.stdout:
-            if line.strip() == "measuring":
-                clock = machine.Clock()
-            elif clock is not None and line.startswith("{"):
-                found = json.loads(line)
-                break
-        if clock is None or found is None:
-            sys.exit(f"Storm ended with exit code {java.wait()} and no result: see what it said above")
-        return found, clock.cost()  # it lives until its input is closed, on leaving
+    return report.line(spent | latency, {"storm": in_java.version(SOURCES)})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

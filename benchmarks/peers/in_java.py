@@ -1,0 +1,67 @@
+"""Peers in Java: built with Maven the first time, each run in a JVM of its own, measured from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from benchmarks import machine
+from benchmarks.peers import places
+
+
+def version(sources: Path) -> str:
+    """The version of a peer, from its pom, which has the name of the folder: ``storm.version``."""
+    space = "{http://maven.apache.org/POM/4.0.0}"
+    name = f"{space}properties/{space}{sources.name}.version"
+    return ET.parse(sources / "pom.xml").findtext(name) or "unknown"  # noqa: S314  # our own file
+
+
+def class_path(sources: Path) -> str:
+    """The class path of a peer, built with Maven when its sources are newer."""
+    who, folder = sources.name.capitalize(), places.FOLDER / sources.name
+    ready = folder / "ready"
+    newest = max(file.stat().st_mtime for file in sources.rglob("*") if file.is_file())
+    if not ready.exists() or ready.stat().st_mtime < newest:
+        maven = shutil.which("mvn")
+        if maven is None:
+            places.refuse(
+                f"{who} is fetched and built with Maven; there is no mvn on the path", "install Maven"
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        command = [maven, "-q", "-B", "-f", str(sources / "pom.xml"), f"-Dbuild.folder={folder}", "package"]
+        places.run(command, f"the first run fetches {who} and builds {folder}")
+        ready.touch()
+    return os.pathsep.join([str(folder / "classes"), str(folder / "jars" / "*")])
+
+
+def words_of(options: Mapping[str, object]) -> list[str]:
+    """Options as the Java programs read them: ``--name value``."""
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def run(who: str, command: Sequence[str], folder: Path) -> tuple[dict[str, Any], machine.Cost]:
+    """Start a program, and measure from its line ``measuring`` to its line of JSON."""
+    pipe = subprocess.PIPE
+    try:
+        java = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True)  # noqa: S603
+    except OSError as error:
+        places.refuse(f"{who} runs on Java 17 or newer: {error}", "put java on the path")
+    with java:
+        assert java.stdout is not None
+        clock = found = None
+        for line in java.stdout:
+            if line.strip() == "measuring":
+                clock = machine.Clock()
+            elif clock is not None and line.startswith("{"):
+                found = json.loads(line)
+                break
+        if clock is None or found is None:
+            sys.exit(f"{who} ended with exit code {java.wait()} and no result: see what it said above")
+        return found, clock.cost()  # it lives until its input is closed, on leaving
