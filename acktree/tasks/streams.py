@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.groupings import Direct
-from acktree.core.data.values import encode_columns
+from acktree.core.data.values import encode_columns, size_of
 from acktree.core.ids import Int32s
 from acktree.errors import MisuseError
 from acktree.tasks.plan import Plan
@@ -65,15 +65,27 @@ class TupleBuffer:
         columns = [cells] if width == 1 else [cells[column::width] for column in range(width)]
         try:
             return encode_columns(declaration.fields, columns, count, declaration.schema)
-        except MisuseError as error:
-            where = f"component {self._component!r}, stream {declaration.name!r}, {error.where}"
-            raise MisuseError(error.what, where, error.fix) from error
         except Exception as error:
-            raise MisuseError(
-                f"a value cannot be encoded: {error_text(error)}",
-                f"component {self._component!r}, stream {declaration.name!r}",
-                "emit plain values, whose own code raises nothing when they are compared or pickled",
-            ) from error
+            raise self._misuse(error) from error
+
+    def size_of(self, values: Sequence[Any]) -> int:
+        """About how many bytes a tuple takes in a batch. Raises as :meth:`batch`."""
+        if self.declaration.schema is not None:
+            return int(self.batch([*values], 1).nbytes)
+        try:
+            return size_of(self.declaration.fields, values)
+        except Exception as error:
+            raise self._misuse(error) from error
+
+    def _misuse(self, error: Exception) -> MisuseError:
+        where = f"component {self._component!r}, stream {self.declaration.name!r}"
+        if isinstance(error, MisuseError):
+            return MisuseError(error.what, f"{where}, {error.where}", error.fix)
+        return MisuseError(
+            f"a value cannot be encoded: {error_text(error)}",
+            where,
+            "emit plain values, whose own code raises nothing when they are compared or pickled",
+        )
 
     def batches(
         self, cells: list[Any], count: int, first: int = 0

@@ -45,6 +45,7 @@ __all__ = [
     "pickled_fields",
     "quick_look",
     "rows_to_show",
+    "size_of",
     "typed_column",
     "unpickled_column",
     "unpickled_columns",
@@ -66,6 +67,8 @@ ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
 """Types whose values can always be encoded without a schema."""
 LOOKED_AT: Final = 8 << 10
 """The longest text or bytes value that a quick look accepts; the size of a longer one must be counted."""
+_SURELY_FITS: Final = 1 << 30
+"""A tuple of fewer bytes is surely taken by Arrow."""
 _LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
     # A text that is not ASCII may contain a lone surrogate.
     pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
@@ -154,6 +157,28 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
         return True
 
     return fits_anywhere if schema is None else fits_types
+
+
+def size_of(fields: Sequence[str], values: Sequence[object]) -> int:
+    """About how many bytes a tuple takes in a batch without a schema; a text not in ASCII counts fourfold.
+
+    It takes a tenth of the time of :func:`encode_rows`, which raises the same.
+
+    >>> size_of(["word", "headers"], ["a", {"key": b"0123456789"}]) < 64
+    True
+    """
+    size = 0
+    for name, value in zip(fields, values, strict=True):
+        if type(value) is str:
+            size += len(value) if value.isascii() else 4 * len(value)
+        elif type(value) is bytes:
+            size += len(value)
+        elif type(value) in ANYWHERE:
+            size += 8
+        else:
+            [payload] = _pickled(name, [value])
+            size += len(payload or b"")
+    return size if size < _SURELY_FITS else encode_rows(fields, [values]).nbytes
 
 
 def _never_fits(value: object) -> bool:  # noqa: ARG001

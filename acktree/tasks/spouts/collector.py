@@ -260,7 +260,7 @@ class SpoutCollector(SpoutOutputCollector):
         Raises:
             MisuseError: It does not fit the stream's types. It is the spout's error, not its run's.
         """
-        weight = buffer.batch([*values], 1).nbytes
+        weight = buffer.size_of(values)
         if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
             buffer = self._begin_run(current, buffer.declaration, has_ids=buffer.has_ids)
         buffer.weight += weight

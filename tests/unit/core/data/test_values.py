@@ -30,6 +30,7 @@ from acktree.core.data.values import (
     native_batch,
     pickled_fields,
     quick_look,
+    size_of,
     unpickled_columns,
 )
 from acktree.errors import MisuseError
@@ -432,6 +433,24 @@ def test_a_quick_look_never_praises_what_does_not_fit(cells, is_typed):
     values = [value for _, _, value in cells]
     if quick_look(schema if is_typed else None)(values):
         encode_rows(schema.names, [values], schema if is_typed else None)  # raises if not
+
+
+@given(st.lists(ANY, max_size=4))
+def test_the_size_of_a_tuple_is_about_that_of_its_batch(values):
+    fields = [f"f{i}" for i in range(len(values))]
+    in_batch = encode_rows(fields, [values]).nbytes
+    slack = 32 * len(values) + 8  # offsets, and the frame of a pickle
+    huge = sum(value.bit_length() for value in values if type(value) is int)
+    assert in_batch - slack - huge <= size_of(fields, values) <= 4 * in_batch + slack
+
+
+def test_the_size_of_what_cannot_be_pickled_is_refused_as_its_batch():
+    value = threading.Lock()
+    with pytest.raises(MisuseError) as refused:
+        encode_rows(["f"], [[value]])
+    with pytest.raises(MisuseError) as caught:
+        size_of(["f"], [value])
+    assert str(caught.value) == str(refused.value)
 
 
 @pytest.mark.parametrize(
