@@ -6,6 +6,7 @@ Source: with Arrow 26.0.1 all of these were seen.
 * It reads beside the value where a number of numpy's comes after a ``numpy.datetime64`` in the same place.
 * Beside a date a number becomes a date, and beside a number anything that ``int()`` takes becomes a number.
   Beside a time with a zone one without becomes one of that zone.
+* Where keys of dicts are texts and bytes, one in two is null.
 * Arrow makes and writes types that are nested deeper than it reads.
 """
 
@@ -35,15 +36,16 @@ _TAKEN: Final = frozenset({type(None), str, bytes, bool, int, float, Decimal, *_
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is among values, at any depth: the types, and the kinds of numpy's values."""
+    """What is among values, at any depth: the types, those of keys, and the kinds of numpy's values."""
 
     types: set[type] = field(default_factory=set)
+    keys: set[type] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
 
     @property
     def may_change(self) -> bool:
         """Whether Arrow may take another value than was given."""
-        return not self.types <= _TAKEN
+        return not self.types <= _TAKEN or {str, bytes} <= self.keys
 
 
 def array_of(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
@@ -124,7 +126,9 @@ def _seen_among(values: Collection[object]) -> _Seen:
             above.add(key)
             left.append((value, True))
             left.extend((child, False) for child in _looked_into(_children(value), seen))
-            if isinstance(value, np.ndarray):
+            if isinstance(value, dict):
+                seen.keys.update(map(type, value))
+            elif isinstance(value, np.ndarray):
                 seen.types.add(value.dtype.type)
                 seen.kinds.update({value.dtype.kind} & _KINDS)
     return seen
@@ -228,11 +232,15 @@ def _of_arrows_types(value: object) -> object:
     if isinstance(value, np.generic) and value.dtype.kind in "mM":
         return _python_values(pa.array([value]))[0]  # numpy compares its times with no others
     if isinstance(value, dict):
-        return {_text_of(key): _of_arrows_types(child) for key, child in value.items()}
+        return {_text_of(key, value): _of_arrows_types(child) for key, child in value.items()}
     if isinstance(value, _CONTAINERS) and not isinstance(value, np.ndarray):
         return [_of_arrows_types(child) for child in _children(value)]
     return value
 
 
-def _text_of(key: object) -> object:
-    return key.decode() if isinstance(key, bytes) else key
+def _text_of(key: object, row: Mapping[Any, object]) -> object:
+    if not isinstance(key, bytes):
+        return key
+    if (text := key.decode()) in row:
+        raise ValueError(f"a dict has the keys {key!r} and {text!r}, and Arrow has one name for both")
+    return text

@@ -283,6 +283,19 @@ def test_keys_may_be_bytes(value):
     assert taken in ({"at": DAY}, {"a": {"b": [DAY]}, "c": None})
 
 
+@pytest.mark.parametrize(
+    "values", [[{b"a": 1, "b": 2}], [[{"a": 1}, {b"a": 2}]], [{"c": {b"a": 1}}, {"c": {"b": 2}}]]
+)
+def test_a_value_under_a_key_of_another_type_is_not_lost(values):
+    with pytest.raises(TypeError, match="a value of type"):
+        array_of(values)
+
+
+def test_keys_that_become_one_are_refused():
+    with pytest.raises(ValueError, match=r"the keys b'a' and 'a'"):
+        array_of([{b"a": 1, "a": 2}])
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("kind", [np.datetime64, np.timedelta64])
 def test_times_of_numpy_are_taken_and_what_is_no_time_is_null(kind, unit):
