@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import select
 import ssl
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -46,8 +45,6 @@ _CONNECT_SECS: Final = 5.0
 _ANSWER_SECS: Final = 5.0
 """Longest wait for an answer; a healthy server answers at once."""
 _CLOSE_SECS: Final = 1.0
-_LOOK_SECS: Final = 0.1
-"""pika is asked that often also if its socket has nothing to read: it may hold messages that it has read."""
 # The exception says all that pika logs before it raises: a refused login would log ten lines.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -114,7 +111,7 @@ class RabbitMQSpout(Spout):
         self._channel: Any = None
         self._closed: BaseException | None = None
         self._epoch = 0
-        self._look_after = 0.0
+        self._may_hold = True
         self._ahead: deque[_Delivery] = deque()
         self._tags = _Tags()
 
@@ -126,7 +123,7 @@ class RabbitMQSpout(Spout):
 
     def next_tuple(self) -> None:
         """Emit the next message that the server has sent."""
-        if not self._ahead and (time.monotonic() >= self._look_after or self._can_read()):
+        if not self._ahead and (self._may_hold or self._can_read()):
             self._look()
         if self._ahead:
             tag, body, routing_key, headers = self._ahead.popleft()
@@ -163,6 +160,7 @@ class RabbitMQSpout(Spout):
         """Ask the server how many messages are ready in the queue."""
         if self._channel is None:
             return None
+        self._may_hold = True
         with suppress(*_LOST), _limited(self._connection):  # the next look reports the error
             return int(self._channel.queue_declare(self.queue, passive=True).method.message_count)
         return None
@@ -178,7 +176,7 @@ class RabbitMQSpout(Spout):
             self._connect()
         with self._as_connector_errors():
             self._connection.process_data_events(0)
-        self._look_after = time.monotonic() + _LOOK_SECS
+        self._may_hold = False
         if not (self._connection.is_open and self._channel.is_open):
             self._lose(self._closed or pika.exceptions.ConnectionClosed(0, "the connection is closed"))
         if not self._channel.consumer_tags:
@@ -195,7 +193,7 @@ class RabbitMQSpout(Spout):
             return True
 
     def _connect(self) -> None:
-        self._closed = None
+        self._closed, self._may_hold = None, True
         try:
             self._connection = pika.BlockingConnection(_parameters_of(self._url, self._where))
             with _limited(self._connection):
@@ -219,7 +217,11 @@ class RabbitMQSpout(Spout):
 
     @contextmanager
     def _as_connector_errors(self) -> Iterator[None]:
-        """Raise pika's errors as a ConnectorError: each means that the connection is gone."""
+        """Raise pika's errors as a ConnectorError: each means that the connection is gone.
+
+        Whatever pika is asked for, it reads from its socket meanwhile, and holds the messages among it.
+        """
+        self._may_hold = True
         try:
             with nullcontext() if self._connection is None else _limited(self._connection):
                 yield
