@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, time
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
-from acktree.arrow_inference import array_of
+from acktree.arrow_arrays import array_of, holds, typed_array
 
 __all__ = ["ParquetSink", "as_connector_errors"]
 
@@ -149,28 +149,38 @@ def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
         return array_of(values)
     except _UNFIT:
         raise
-    except Exception as error:  # raised by a method of a value
-        raise ValueError(f"a value cannot be read: {type(error).__name__}: {error!s:.100}") from error
+    except Exception as error:
+        raise _unreadable(error) from error
 
 
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
-    """A column of a declared type. Raises one of _UNFIT, also where Arrow would truncate a value."""
-    column = pa.array(values, field.type)
+    """A column of a declared type. Raises one of _UNFIT, also where a value would become another one."""
+    try:
+        column = typed_array(values, field.type)
+        is_kept = holds(column, [_as_given_type(value, field.type) for value in values])
+    except _UNFIT:
+        raise
+    except Exception as error:
+        raise _unreadable(error) from error
     if column.null_count and not field.nullable:
         raise ValueError(f"{field.name!r} is null, and the schema allows no null")
-    for value in values if pa.types.is_date(field.type) else ():
-        if isinstance(value, datetime) and value.time() != time.min:
-            raise ValueError(f"{field.name!r} has a time of day, which {field.type} cannot hold")
-    ticks = _TICKS.get(getattr(field.type, "unit", ""), 1)
-    for value in values if ticks > 1 else ():
-        micros = getattr(value, "microsecond", getattr(value, "microseconds", 0))
-        if micros % ticks:
-            raise ValueError(f"{field.name!r} has {micros} microseconds, which {field.type} cannot hold")
+    if not is_kept:
+        raise ValueError(f"a value of {field.name!r} would become another one as {field.type}")
     return column
 
 
-_TICKS: Final = {"s": 1_000_000, "ms": 1000}
-"""Microseconds in a unit of time of Arrow's that is coarser than Python's."""
+def _as_given_type(value: object, kind: pa.DataType) -> object:
+    """A day, and midnight of it, are the same in a column of days and in one of times."""
+    if pa.types.is_date(kind) and isinstance(value, datetime) and value.time() == time.min:
+        return value.date()
+    if pa.types.is_timestamp(kind) and type(value) is date:
+        return datetime.combine(value, time.min)
+    return value
+
+
+def _unreadable(error: Exception) -> ValueError:
+    """What a method of a value raised."""
+    return ValueError(f"a value cannot be read: {type(error).__name__}: {error!s:.100}")
 
 
 def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:

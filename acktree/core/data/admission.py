@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acktree.arrow_inference import MOST_DEPTH, depth_of
+from acktree.arrow_arrays import MOST_DEPTH, depth_of
 from acktree.core.data.values import typed_column
 from acktree.errors import MisuseError
 from acktree.texts import error_text

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acktree.arrow_inference import array_of, is_same
+from acktree.arrow_arrays import array_of, holds, typed_array
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.errors import MisuseError
@@ -373,7 +373,7 @@ def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
     """Encode values as a column of a declared type. MisuseError when one does not fit (rule 2)."""
     reason: Exception | None = None
     try:
-        array = pa.array(column, field.type)
+        array = typed_array(column, field.type)
         if _is_kept(field, column, array):
             return array
     except Exception as error:  # noqa: BLE001  # pyarrow's, or the user's own code
@@ -390,7 +390,7 @@ def typed_column(field: pa.Field, column: Sequence[object]) -> pa.Array:
 
 def _fits_alone(field: pa.Field, value: object) -> bool:
     try:
-        return _is_kept(field, (value,), pa.array([value], field.type))
+        return _is_kept(field, (value,), typed_array([value], field.type))
     except Exception:  # noqa: BLE001  # as above
         return False
 
@@ -406,4 +406,4 @@ def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool
         return True  # Arrow refuses an int that is too large for the width
     if len(kinds) == 1 and _FAITHFUL.get(*kinds) == field.type:
         return True
-    return all(map(is_same, column, array.to_pylist()))
+    return holds(array, column)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.arrow_inference import array_of
+from acktree.arrow_arrays import array_of
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 

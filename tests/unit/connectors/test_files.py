@@ -6,6 +6,7 @@ import os
 import time
 from datetime import UTC, date, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -384,6 +385,47 @@ def test_times_of_numpy_beside_its_numbers_fail_and_the_process_goes_on(
 
 
 NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), ("at", pa.timestamp("ms", "UTC"))])
+
+
+BERLIN = datetime(2020, 1, 1, 5, tzinfo=ZoneInfo("Europe/Berlin"))
+WOULD_CHANGE = {
+    "a fraction": (pa.int64(), 1, 2.5),
+    "a float beyond the width": (pa.float32(), 1.5, 1e300),
+    "a number for a day": (pa.date32(), date(2020, 1, 1), 5),
+    "a time without a zone": (pa.timestamp("us", "UTC"), BERLIN, datetime(2020, 1, 1, 5)),  # noqa: DTZ001
+    "a field that is not declared": (pa.struct([("a", pa.int64())]), {"a": 1}, {"a": 1, "b": 2}),
+    "a key of bytes": (pa.struct([("a", pa.int64())]), {"a": 1}, {b"a": 1}),
+    "a null in a map": (pa.map_(pa.string(), pa.int64()), {"a": 1}, [None]),
+}
+
+
+@pytest.mark.parametrize(("kind", "fits", "changes"), WOULD_CHANGE.values(), ids=WOULD_CHANGE)
+def test_a_value_that_would_be_another_one_in_the_file_fails_alone(
+    cluster, tmp_path: Path, kind, fits, changes
+) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=pa.schema([("value", kind)])), ["value"])
+    sink.write((fits,), (changes,), (None,))
+    assert sink.feeder.acked == [0, 2]
+    assert [message_id for message_id, _ in sink.feeder.failed] == [1]
+
+
+@pytest.mark.parametrize(
+    ("values", "failed"),
+    [
+        ([date(2020, 1, 1), 5], [1]),
+        ([1, 2.0, 2.5, "x"], [2, 3]),
+        ([{"a": 1}, {"b": 2}, "oops"], [1, 2]),
+        ([{"a": 1}, {b"a": 2}], [1]),
+        ([["x"], [b"\xff"]], [1]),
+    ],
+)
+def test_without_a_schema_a_value_that_has_no_type_with_the_first_fails_alone(
+    cluster, tmp_path: Path, values, failed
+) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path), ["value"])
+    sink.write(*[(value,) for value in values])
+    assert [message_id for message_id, _ in sink.feeder.failed] == failed
+    assert len(sink.rows()) == len(sink.feeder.acked) == len(values) - len(failed)
 
 
 def test_a_time_of_day_is_not_cut_off_for_a_column_of_days(cluster, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from acktree.arrow_inference import MOST_DEPTH, depth_of
+from acktree.arrow_arrays import MOST_DEPTH, depth_of
 from acktree.core.data.admission import admitted, admitted_schema, fitted
 from acktree.core.data.fields import declare_streams
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes
