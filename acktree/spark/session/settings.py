@@ -100,7 +100,10 @@ _JAVA_OPTIONS: Final = (
     "-Djdk.lang.Process.launchMechanism=VFORK -Xss16m "
     # The JVM moves frames and plans a few micro-batches a second. Its second compiler would take half of its
     # CPU for minutes, for code that is not hot. With both options the JVM spends half the CPU for a message.
-    "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+    "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC "
+    # Without it a thread writes counters for jps and jstat twenty times a second, into a file in /tmp: a fifth
+    # of the JVM's CPU at rest, and each collection of garbage waits where the disk of /tmp is slow.
+    "-XX:-UsePerfData"
 )
 
 _WORKER_ENVIRONMENT: Final = {
