@@ -101,8 +101,8 @@ _JAVA_OPTIONS: Final = (
     # The JVM moves frames and plans a few micro-batches a second. Its second compiler would take half of its
     # CPU for minutes, for code that is not hot. With both options the JVM spends half the CPU for a message.
     "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC "
-    # Without it a thread writes counters for jps and jstat twenty times a second, into a file in /tmp: a fifth
-    # of the JVM's CPU at rest, and each collection of garbage waits where the disk of /tmp is slow.
+    # Without it a thread writes counters for jps and jstat, twenty times a second, into a file in /tmp: a
+    # fifth of the JVM's CPU at rest, and each collection of garbage waits where the disk of /tmp is slow.
     "-XX:-UsePerfData"
 )
 
