@@ -166,7 +166,7 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
         number = len(set(given.ids))
     elif filters or given.all:
         number = count(filters)
-        query = filters | {"expected_count": number}
+        query = filters | ({} if filters else {"all": True}) | {"expected_count": number}
     else:
         raise MisuseError(
             "no letters are named", "dead-letters", "give ids, a filter such as --spout, or --all"
