@@ -62,7 +62,13 @@ def _list(given: Namespace) -> Answer:
         )
         for line in lines
     ]  # fmt: skip
-    return Answer({"topologies": lines}, table(head, rows) if rows else "no topology is running")
+    away = [
+        f"{line['topology']}: spout {spout} is tried again and again: {outage['reason']}"
+        for line in lines
+        for spout, outage in line["outages"].items()
+    ]
+    text = table(head, rows) if rows else "no topology is running"
+    return Answer({"topologies": lines}, "\n".join([text, *away]))
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:
@@ -83,6 +89,7 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         "uptime_secs": snapshot.uptime_secs if snapshot and found.is_running else None,
         "checkpoint": entry.checkpoint,
         "pid": entry.pid,
+        "outages": plain(snapshot.outages) if snapshot and found.is_running else {},
         "is_listed": found.is_running or status == "DIED",
     }
 

@@ -21,6 +21,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import (
     ComponentStats,
     Numbers,
+    Outage,
     ReportedError,
     TaskStats,
     TraceNumbers,
@@ -181,6 +182,12 @@ class Snapshot:
         return tuple(name for name, about in self.graph["components"].items() if about["kind"] == "bolt")
 
     @property
+    def outages(self) -> dict[str, Outage]:
+        """By spout what it calls again and again, because it does not answer."""
+        found = {spout: self.stats[spout].outage for spout in self.spouts if spout in self.stats.components}
+        return {spout: outage for spout, outage in found.items() if outage is not None}
+
+    @property
     def is_running(self) -> bool:
         """Whether a driver ran it at that moment."""
         return self.status not in ("ENDED", "STOPPED", "FAILED")
@@ -279,6 +286,8 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
     known |= _numbers_in(given)
     counts = given.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
+    outage = given.get("outage")
+    known["outage"] = None if outage is None else _made(Outage, outage)
     known["tasks"] = {
         int(task): TaskStats(**_numbers_in(numbers)) for task, numbers in given["tasks"].items()
     }

@@ -123,6 +123,17 @@ class _Snapshots(Collector):
                     if value is not None:
                         gauge.add_metric([snapshot.topology, spout], value)
             yield gauge
+        away = GaugeMetricFamily(
+            "acktree_spout_outage_seconds",
+            "For how long the spout's queue, or the store of dead letters, does not answer; 0 if it does.",
+            labels=["topology", "spout"],
+        )
+        for snapshot in self._snapshots:
+            for spout in snapshot.spouts:
+                outage = snapshot.outages.get(spout)
+                secs = 0.0 if outage is None else max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
+                away.add_metric([snapshot.topology, spout], secs)
+        yield away
 
     def _traces(self) -> Iterator[Metric]:
         """What became of traces and events."""

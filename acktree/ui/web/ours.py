@@ -73,6 +73,7 @@ def _now(seen: Seen, name: str) -> Row:
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
+        "outage": plain(total.outage) if seen.is_running else None,
         "errors": sum(error.component == name for error in snapshot.errors),
     }
 

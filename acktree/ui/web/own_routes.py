@@ -93,6 +93,7 @@ class OwnRoutes(Handlers):
         return JSONResponse({"version": self._version, "read_only": self._is_read_only})
 
     def _health(self, _: Request) -> Response:
+        """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
         return JSONResponse({"ok": True})
 
     def _metrics(self, request: Request) -> Response:
