@@ -167,7 +167,7 @@ def _stats(given: Namespace) -> Answer:
         "account": snapshot.account(),
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
-        "capacity": {bolt: window.capacity(bolt) for bolt in snapshot.bolts},
+        "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     text = f"{_as_of(found, snapshot)}\n{window.stats.table()}{_lost(snapshot.stats.traces)}"
     return Answer(data, text)
@@ -207,7 +207,7 @@ def _top(given: Namespace) -> Iterable[Answer]:
             rows.append((
                 name, round(window.rate(name, "emitted")), round(window.rate(name, "executed")),
                 round(window.rate(name, "acked")), round(window.rate(name, "failed"), 1),
-                round(window.rate(name, "timed_out"), 1), f"{window.capacity(name):.0%}",
+                round(window.rate(name, "timed_out"), 1), f"{snapshot.capacity(window, name):.0%}",
                 recent.total.execute_ms, recent.total.complete_ms, all_time.open, all_time.lag,
             ))  # fmt: skip
         head = (

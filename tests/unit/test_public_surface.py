@@ -151,7 +151,7 @@ MEMBERS = """
     ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
+    Component: at_once execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
             tick_secs told_columns user_object
     ComponentStats: complete_ms lag metrics oldest_open_secs open outage streams tasks total
