@@ -136,6 +136,11 @@ class StormRoutes(Handlers):
 
     def _rebalance(self, request: Request) -> Response:
         seen = self.one(request)
+        if not (seen.is_running or seen.is_silent):
+            return error_answer(
+                409, "Conflict", "nobody runs the topology: this server moves no memory of a stopped one",
+                fix=f"acktree rebalance {seen.snapshot.checkpoint} ...; then submit it again",
+            )  # fmt: skip
         return error_answer(
             409, "Conflict", "a running topology cannot be rebalanced",
             fix=f"acktree kill {seen.snapshot.checkpoint}; acktree rebalance {seen.snapshot.checkpoint} ...",
