@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from acktree.checkpoint.folder import Checkpoint
+from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
 from acktree.cli.run import topology_of
 from acktree.config import Config
@@ -138,6 +139,8 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     held = Checkpoint(tmp_path / "cp")
     assert [*held.letters_to_redrive] == [2]
     held.close()
+    assert main(["dead-letters", "list", "numbers"]) == 0
+    assert capsys.readouterr().out.endswith("3 match\n1 redrive waits for the next run\n")
     assert said(capsys, "dead-letters", "list", "numbers")["count"] == 3
     assert said(capsys, "dead-letters", "show", "numbers", "2")["traceback"]
     file = str(tmp_path / "letters.jsonl")
@@ -457,3 +460,19 @@ def until(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_component_that_there_is_not_is_hinted_at_and_is_no_error(with_letters, capsys):
+    assert main(["dead-letters", "list", "numbers", "--component", "duble"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "0 match\n"
+    assert "did you mean 'double'?" in printed.err
+    assert main(["dead-letters", "list", "numbers", "--component", "double"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_bytes_of_a_letter_are_shown_as_python_shows_them():
+    assert _value({"base64": "bm90IGpzb24gMTcb"}) == "b'not json 17\\x1b'"
+    assert _value({"base64": "no base64!"}) == "{'base64': 'no base64!'}"
+    assert _value({"base64": "AAAA", "more": 1}) == "{'base64': 'AAAA', 'more': 1}"
+    assert "characters left out" in _value({"base64": "AAAA" * 5000})
