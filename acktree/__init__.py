@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from acktree.core.stats.numbers import (
         ComponentStats,
         Numbers,
+        Outage,
         ReportedError,
         SpoutNumbers,
         TaskStats,
@@ -118,6 +119,7 @@ _LAZY: Final = {
     "Filters": "acktree.dead_letters.table",
     "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
+    "Outage": "acktree.core.stats.numbers",
     "ReportedError": "acktree.core.stats.statistics",
     "SpoutNumbers": "acktree.core.stats.statistics",
     "RunningTopology": "acktree.driver.running",
@@ -192,6 +194,7 @@ __all__ = [
     "Numbers",
     "OpenMessages",
     "OtlpMetricsConsumer",
+    "Outage",
     "OutputCollector",
     "Outputs",
     "ProtocolError",

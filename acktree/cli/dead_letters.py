@@ -7,10 +7,13 @@ refused where it has changed.
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +21,8 @@ from typing import Any, Final
 from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import MisuseError
-from acktree.texts import bounded
+from acktree.errors import AcktreeError, MisuseError, nearest
+from acktree.texts import bounded, printable
 from acktree.ui import letters
 from acktree.ui.client import Found, find
 from acktree.ui.stopped import letters_of
@@ -28,6 +31,7 @@ __all__ = ["add_to"]
 
 _FILTERS: Final = ("spout", "component", "kind", "cause", "redriven", "settled", "before", "since")
 _MOST_SHOWN: Final = 60
+_MOST_VALUE: Final = 2_000
 
 
 def add_to(commands: Commands) -> None:
@@ -103,15 +107,50 @@ def _list(given: Namespace) -> Answer:
     ]  # fmt: skip
     shown = f"{table(head, rows)}\n" if rows else ""
     more = f"; further ones: --after {page['after']}" if page["after"] is not None else ""
-    return Answer(page, f"{shown}{page['count']:,} match{more}")
+    _hint(given, page)
+    return Answer(page, f"{shown}{page['count']:,} match{more}{_ordered_line(given)}")
+
+
+def _ordered_line(given: Namespace) -> str:
+    """How many letters are ordered for the next run of a topology that nobody runs; empty for none."""
+    found, count = find(given.topology), 0
+    if not found.is_running and found.folder is not None:
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            count = len(json.loads((found.folder / "acktree.json").read_bytes()).get("redrive") or ())
+    return f"\n{count:,} redrive{'s wait' if count != 1 else ' waits'} for the next run" if count else ""
+
+
+def _hint(given: Namespace, page: Mapping[str, Any]) -> None:
+    """Say on stderr that the topology has no such component, where no letter matches.
+
+    It is no error: letters of earlier versions may name other components.
+    """
+    if page["count"]:
+        return
+    with suppress(AcktreeError, TimeoutError):
+        snapshot = find(given.topology).snapshot()
+        known = {} if snapshot is None else snapshot.graph["components"]
+        for name in (given.component, given.spout):
+            if name is not None and known and name not in known:
+                hint = f"the topology has no component {name!r:.60}: {nearest(name, known)}"
+                sys.stderr.write(f"{printable(hint)}\n")
 
 
 def _show(given: Namespace) -> Answer:
     letter = _asked(given, f"dead-letters/{given.id}", {}, lambda store: letters.whole(store, given.id))
     lines = [f"{name:<16} {value}" for name, value in letter.items() if name not in ("values", "traceback")]
-    lines += [f"{'value':<16} {name} = {value!r}" for name, value in letter["values"].items()]
+    lines += [f"{'value':<16} {name} = {_value(value)}" for name, value in letter["values"].items()]
     lines += (letter["traceback"] or "").splitlines()
     return Answer(letter, "\n".join(lines))
+
+
+def _value(value: object) -> str:
+    """A value of a letter as Python shows it; bytes travel as base64."""
+    match value:
+        case {"base64": str(text), **others} if not others:
+            with suppress(ValueError):
+                value = base64.b64decode(text, validate=True)
+    return bounded(repr(value), _MOST_VALUE)
 
 
 def _redrive(given: Namespace) -> Answer:
@@ -166,7 +205,7 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
         number = len(set(given.ids))
     elif filters or given.all:
         number = count(filters)
-        query = filters | {"expected_count": number}
+        query = filters | ({} if filters else {"all": True}) | {"expected_count": number}
     else:
         raise MisuseError(
             "no letters are named", "dead-letters", "give ids, a filter such as --spout, or --all"

@@ -13,6 +13,8 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -89,6 +91,7 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
     age_secs = max(0.0, time.time() - snapshot.taken_ms / 1000)
     yield Check("driver", age_secs < _OLD_SECS, f"snapshot is {age_secs:.1f} s old", "see the driver's log")
     yield Check("status", snapshot.status != "STARTING", snapshot.status, "wait until it is warm")
+    yield from map(partial(_connection, snapshot), snapshot.spouts)
     yield from _stuck(snapshot)
     inbox = snapshot.inbox
     is_roomy = inbox.bytes < inbox.limit_bytes and inbox.messages < inbox.limit_messages
@@ -98,6 +101,18 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
     )  # fmt: skip
     if "://" not in snapshot.checkpoint:
         yield _free_space("disk", Path(snapshot.checkpoint))
+
+
+def _connection(snapshot: Snapshot, spout: str) -> Check:
+    """Whether what a spout calls, such as its queue, answers."""
+    name, outage = f"calls of spout {spout}", snapshot.outages.get(spout)
+    if outage is None:
+        return Check(name, is_ok=True, found="none waits to be made again")
+    secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
+    since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    tried = f"{outage.tries:,} time{'s' * (outage.tries != 1)}"
+    found = f"tried {tried} since {since}, for {secs:.1f} s: {outage.reason}"
+    return Check(name, is_ok=False, found=found, fix=outage.fix or "see the driver's log")
 
 
 def _stuck(snapshot: Snapshot) -> Iterator[Check]:

@@ -62,7 +62,13 @@ def _list(given: Namespace) -> Answer:
         )
         for line in lines
     ]  # fmt: skip
-    return Answer({"topologies": lines}, table(head, rows) if rows else "no topology is running")
+    away = [
+        f"{line['topology']}: spout {spout} is tried again and again: {outage['reason']}"
+        for line in lines
+        for spout, outage in line["outages"].items()
+    ]
+    text = table(head, rows) if rows else "no topology is running"
+    return Answer({"topologies": lines}, "\n".join([text, *away]))
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:
@@ -83,6 +89,7 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         "uptime_secs": snapshot.uptime_secs if snapshot and found.is_running else None,
         "checkpoint": entry.checkpoint,
         "pid": entry.pid,
+        "outages": plain(snapshot.outages) if snapshot and found.is_running else {},
         "is_listed": found.is_running or status == "DIED",
     }
 
@@ -160,7 +167,7 @@ def _stats(given: Namespace) -> Answer:
         "account": snapshot.account(),
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
-        "capacity": {bolt: window.capacity(bolt) for bolt in snapshot.bolts},
+        "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     text = f"{_as_of(found, snapshot)}\n{window.stats.table()}{_lost(snapshot.stats.traces)}"
     return Answer(data, text)
@@ -200,7 +207,7 @@ def _top(given: Namespace) -> Iterable[Answer]:
             rows.append((
                 name, round(window.rate(name, "emitted")), round(window.rate(name, "executed")),
                 round(window.rate(name, "acked")), round(window.rate(name, "failed"), 1),
-                round(window.rate(name, "timed_out"), 1), f"{window.capacity(name):.0%}",
+                round(window.rate(name, "timed_out"), 1), f"{snapshot.capacity(window, name):.0%}",
                 recent.total.execute_ms, recent.total.complete_ms, all_time.open, all_time.lag,
             ))  # fmt: skip
         head = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Final
@@ -48,10 +48,12 @@ class Source:
     Attributes:
         counters: Gives all counts.
         metrics: Gives the metrics of users.
+        at_once: By bolt how many tuples of a task are executed at once; 1 where it is not named.
     """
 
     counters: Callable[[], Counters]
     metrics: Callable[[], Mapping[Key, UserMetric]]
+    at_once: Mapping[str, int] = field(default_factory=dict)
 
 
 class Consumers:
@@ -116,7 +118,7 @@ class Consumers:
         now, before, began = self._source.counters(), self._before, self._read_at
         self._before, self._read_at = now, time.monotonic()
         points: dict[Task, list[DataPoint]] = data_points(
-            now, before, self._source.metrics(), self._read_at - began
+            now, before, self._source.metrics(), self._read_at - began, self._source.at_once
         )
         at, interval = int(time.time()), round(self._interval_secs)
         return [

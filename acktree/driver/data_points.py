@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, Counters, Latency
@@ -38,7 +39,11 @@ Task = tuple[str, int]
 
 
 def data_points(
-    now: Counters, before: Counters, metrics: Mapping[Key, UserMetric], secs: float
+    now: Counters,
+    before: Counters,
+    metrics: Mapping[Key, UserMetric],
+    secs: float,
+    at_once: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[Task, list[DataPoint]]:
     """The data points of each task, as (component, task id).
 
@@ -47,6 +52,7 @@ def data_points(
         before: Those of the last report.
         metrics: The metrics of users.
         secs: The time since the last report.
+        at_once: By bolt how many tuples of a task are executed at once; 1 where it is not named.
     """
     found: defaultdict[Task, list[DataPoint]] = defaultdict(list)
     for (component, task, stream, what), n in sorted(_with_storms_fails(now).items()):
@@ -59,7 +65,8 @@ def data_points(
             point = DataPoint(f"{name}-{stream}", total_us / samples / 1000, _dimensions(stream))
             found[component, task].append(point)
     for (component, task), busy_us in _busy(now, before).items():
-        found[component, task].append(DataPoint("__capacity", busy_us / 1e6 / secs if secs > 0 else 0.0))
+        load = busy_us / 1e6 / at_once.get(component, 1)
+        found[component, task].append(DataPoint("__capacity", load / secs if secs > 0 else 0.0))
     for (component, task, name), metric in metrics.items():
         found[component, task] += _of_user(name, metric)
     return dict(found)

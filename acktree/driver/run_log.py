@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.driver.line_budget import LineBudget
 from acktree.logs import logger
@@ -183,6 +184,13 @@ class RunLog:
             "topology=%s spout=%s task=%d next_tuple has not returned for %.1f s: acks and fails of this "
             "task wait for it. fix: return at once when there is nothing; acktree.Receiver waits on a thread",
             self._topology, spout, task, secs,
+        )  # fmt: skip
+
+    def recovered(self, spout: str, task: int, outage: Outage, now_ms: int) -> None:
+        """What a spout task waited for works again."""
+        log.info(
+            "topology=%s spout=%s task=%d works again after %.1f s; tried %d times before",
+            self._topology, spout, task, max(0, now_ms - outage.since_ms) / 1000, outage.tries,
         )  # fmt: skip
 
     def _say(self, spout: str, who: str, failure: Failure) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import SpoutNumbers
+from acktree.core.stats.numbers import SpoutNumbers, longest_outage
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.tasks.spouts.open_listing import OpenMessage
@@ -347,7 +347,8 @@ class Threads:
         complete_ms = Histogram()
         for each in numbers:
             complete_ms.merge(each.complete_ms)
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms)
+        outage = longest_outage(thread.task.outage for thread in mine)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

@@ -39,7 +39,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
         recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
-        run.traces.emitted,
+        run.traces.emitted, run.log.recovered,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

@@ -301,7 +301,8 @@ def _start(
     if door is not None:
         door.open(running, run, query.batch_ms)
     if run.consumers is not None:
-        run.consumers.begin(Source(run.counters, lambda: run.results.metrics.metrics(now_ms())))
+        at_once = {each.id: each.at_once for each in run.plan.topology.components.values()}
+        run.consumers.begin(Source(run.counters, lambda: run.results.metrics.metrics(now_ms()), at_once))
     supervisor.begin()
     return running
 

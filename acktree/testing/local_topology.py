@@ -13,7 +13,7 @@ from acktree.config import Config
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import ReportedError, SpoutNumbers
+from acktree.core.stats.numbers import ReportedError, SpoutNumbers, longest_outage
 from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
 from acktree.core.tracking.verdicts import Failure
@@ -378,4 +378,5 @@ class LocalTopology(RunningTopology):
         for task in mine:
             complete_ms.merge(task.complete_ms)
         open_count = sum(task.open_count for task in mine)
-        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms)
+        outage = longest_outage(task.outage for task in mine)
+        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms, outage)

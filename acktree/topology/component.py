@@ -84,6 +84,11 @@ class Component:
         return f"Component({self.kind} {self.id!r:.60}, {tasks})"
 
     @property
+    def at_once(self) -> int:
+        """How many tuples of a task are executed at once, at most."""
+        return self.threads or self.max_concurrency or 1
+
+    @property
     def is_concurrent(self) -> bool:
         """Whether it is a bolt that executes several tuples of a task at once."""
         return self.max_concurrency is not None or self.threads is not None

@@ -155,6 +155,7 @@ def _about(component: Component) -> dict[str, Any]:
         "remembers": list(component.remembers),
         "tick_secs": component.tick_secs,
         "execute_timeout_secs": component.execute_timeout_secs,
+        "at_once": component.at_once,
         "retry": None
         if component.retry is None
         else f"retries up to {component.retry.max_attempts} attempts",

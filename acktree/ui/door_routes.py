@@ -16,6 +16,7 @@ from acktree.logs import logger
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import letters, tracing
+from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 
@@ -51,7 +52,8 @@ class Routes:
         return self._observer.id
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
-        """The answer to a question."""
+        """The answer to a question. ConfigError for a name that it does not take."""
+        refuse_unknown(query, QUESTIONS[_question(path)], path)
         if path == "/v1/snapshot":
             return self._observer.latest(float(query.get("most_age_secs", 1.0)))
         if path == "/v1/open":
@@ -95,6 +97,7 @@ class Routes:
             self._observer.forget()
 
     def _order(self, path: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        refuse_unknown(given, ORDERS.get(path.removeprefix("/v1/"), given), path)
         match path:
             case "/v1/activate":
                 self._refuse_if_killed()
@@ -111,12 +114,7 @@ class Routes:
             case "/v1/log-levels":
                 return self._levels.change(given)
             case "/v1/debug":
-                component = given.get("component")
-                self._running.debug(
-                    on=given.get("on") is not False,
-                    component=None if component is None else str(component),
-                    percent=float(given.get("percent") or 10),
-                )
+                self._debug(given)
             case "/v1/trace":
                 if given.get("rate") is None:
                     raise ConfigError("the order has no rate", "trace", 'name it: {"rate": 0.01}')
@@ -129,6 +127,16 @@ class Routes:
             case _:
                 raise _unknown(path)
         return {"done": True}
+
+    def _debug(self, given: Mapping[str, Any]) -> None:
+        component, on = given.get("component"), given.get("on", True)
+        if not isinstance(on, bool):
+            raise ConfigError(f"{on!r:.40} is no truth value", "debug, on=", "true or false")
+        self._running.debug(
+            on=on,
+            component=None if component is None else str(component),
+            percent=float(given.get("percent") or 10),
+        )
 
     def _refuse_if_killed(self) -> None:
         if self.run.kill_waits.is_set():
@@ -149,6 +157,18 @@ def _open_message(message: OpenMessage) -> dict[str, Any]:
         "age_secs": round(age_secs, 3),
         "state": message.state,
     }
+
+
+def _question(path: str) -> str:
+    """The name of a question in :data:`QUESTIONS`. RefusedError for a path that the door does not have."""
+    named = path.removeprefix("/v1/")
+    if re.fullmatch(r"dead-letters/\d{1,18}", named):
+        return "dead-letter"
+    if re.fullmatch(r"traces/-?\d{1,19}", named):
+        return "trace-of"
+    if named not in QUESTIONS:
+        raise _unknown(path)
+    return named
 
 
 def _unknown(path: str) -> RefusedError:

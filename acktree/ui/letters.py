@@ -5,6 +5,8 @@ Rules of this file
 1. Nothing is unpickled: a pickled value is shown by its size.
 2. An order over letters by filter names how many the operator has seen. If there are more or fewer now, it is
    refused and nothing is done.
+3. An order names ids, or a filter, or says that it is about all. A name that is unknown is refused, since an
+   order that ignores a filter is about too many letters.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.table import COLUMNS, Filters
 from acktree.errors import ConfigError, MisuseError
 from acktree.texts import bounded
+from acktree.ui.known_names import FILTERS, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.snapshot import plain
 
 __all__ = ["CountChangedError", "filters_of", "page", "purge", "redrive", "shown", "whole"]
@@ -39,19 +42,15 @@ class CountChangedError(MisuseError):
 
 
 def filters_of(given: Mapping[str, Any]) -> Filters:
-    """The filters among the parts of a request; all others are ignored.
+    """The filters among the parts of a request; one without a value is none.
 
     Raises:
         ConfigError: A value that no letter can have.
     """
-    found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if given.get(name)}
+    found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if _is_given(given, name)}
     try:
-        found |= {name: _number(given, name, 0) for name in _TIMES if given.get(name)}
-        found |= {
-            name: _TRUTHS[given[name]]
-            for name in ("redriven", "settled")
-            if given.get(name) not in (None, "")
-        }
+        found |= {name: _number(given, name, 0) for name in _TIMES if _is_given(given, name)}
+        found |= {name: _TRUTHS[given[name]] for name in ("redriven", "settled") if _is_given(given, name)}
         if given.get("ids") is not None:
             ids = given["ids"]
             found["ids"] = [int(each) for each in (ids.split(",") if isinstance(ids, str) else ids)]
@@ -62,6 +61,10 @@ def filters_of(given: Mapping[str, Any]) -> Filters:
             "times are milliseconds since 1970, redriven and settled true or false, ids numbers",
         ) from error
     return cast("Filters", found)
+
+
+def _is_given(given: Mapping[str, Any], name: str) -> bool:
+    return given.get(name) not in (None, "")
 
 
 def _number(given: Mapping[str, Any], name: str, usual: int) -> int:
@@ -77,7 +80,11 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: Filters; ``after``: only ids above this one; ``limit``: the largest number of letters.
+
+    Raises:
+        ConfigError: A name that is unknown, or a value that no letter can have.
     """
+    refuse_unknown(given, QUESTIONS["dead-letters"], "dead-letters")
     filters = filters_of(given)
     after, limit = _number(given, "after", 0), _number(given, "limit", _USUAL_PAGE)
     limit = max(1, min(_MOST_PAGE, limit))
@@ -125,8 +132,16 @@ def purge(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(store: DeadLetters, given: Mapping[str, Any], order: str) -> list[int]:
-    """The ids of the letters that an order is about."""
-    filters, expected = filters_of(given), given.get("expected_count")
+    """The ids of the letters that an order is about.
+
+    Raises:
+        ConfigError: A name that is unknown, or a value that no letter can have.
+        MisuseError: It names no letters, or in two ways.
+        CountChangedError: Another number matches now.
+    """
+    refuse_unknown(given, ORDERS[f"dead-letters/{order}"], order)
+    filters, expected, is_all = filters_of(given), given.get("expected_count"), given.get("all", False)
+    _refuse_ambiguous(filters, order, is_all=is_all)
     if "ids" in filters:
         return [letter.id for letter in store.get(filters["ids"]) if letter.id is not None]
     if expected is None:
@@ -146,3 +161,19 @@ def _ordered(store: DeadLetters, given: Mapping[str, Any], order: str) -> list[i
             "look again, then order again",
         )
     return ids
+
+
+def _refuse_ambiguous(filters: Filters, order: str, *, is_all: object) -> None:
+    """Let an order name letters in exactly one way: ids, filters, or all."""
+    if not isinstance(is_all, bool):
+        raise ConfigError(f"{is_all!r:.40} is no truth value", f"{order}, all=", "true or false")
+    choosing = filters.keys() - {"topology"}  # a store shows letters of its own topology alone
+    if (is_all and choosing) or ("ids" in choosing and len(choosing) > 1):
+        raise MisuseError(
+            "ids, filters and all together are ambiguous", order, "give ids, or filters, or all"
+        )
+    if not choosing and not is_all:
+        raise MisuseError(
+            f"{order} without ids or a filter would be about every dead letter", order,
+            f'give ids, or a filter ({", ".join(FILTERS[2:])}), or "all": true, with expected_count',
+        )  # fmt: skip

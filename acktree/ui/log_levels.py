@@ -15,6 +15,7 @@ from typing import Any, Final
 from acktree.errors import ConfigError, MisuseError
 from acktree.log_levels import LevelSetter, level_number
 from acktree.logs import logger
+from acktree.ui.known_names import refuse_unknown
 
 __all__ = ["LogLevels"]
 
@@ -136,6 +137,7 @@ def _is_over(each: _Set, now: float) -> bool:
 def _wanted(name: str, given: object, now: float) -> _Set:
     if not isinstance(given, Mapping):
         raise ConfigError(f"the level of {name!r:.60} is no object", "log-levels", 'send {"level": "DEBUG"}')
+    refuse_unknown(given, ("level", "secs"), f"the level of {name!r:.60}")
     level, secs = str(given.get("level", "")).upper(), given.get("secs")
     level_number(level)
     if not name.isprintable() or not name:

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from threading import Condition, Event, Thread
 from typing import Final
@@ -223,6 +224,8 @@ class Observer:
         traces = run.traces.numbers(run.events)
         whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics, traces=traces)
         found = {ALL_TIME: Window(age_secs, whole)}
+        # How latencies are spread is known of the whole run alone.
+        spouts = {name: replace(each, complete_ms=None) for name, each in spouts.items()}
         for length in _LENGTHS:
             grown, secs = self._windows.since(counters, length, now_ms)
             found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))

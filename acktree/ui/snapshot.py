@@ -21,6 +21,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import (
     ComponentStats,
     Numbers,
+    Outage,
     ReportedError,
     TaskStats,
     TraceNumbers,
@@ -69,21 +70,15 @@ class Window:
         found = self.stats.components.get(component)
         return getattr(found.total, what) / self.secs if found and self.secs > 0 else 0.0
 
-    def capacity(self, component: str) -> float:
-        """The share of the time that the busiest task of a bolt spent in ``execute``; 0 for a spout."""
+    def busy(self, component: str) -> dict[int, float]:
+        """By task of a bolt how long it spent in ``execute`` in a second; of calls at once each counts."""
         found = self.stats.components.get(component)
         if found is None or self.secs <= 0:
-            return 0.0
-        busy_ms = (task.total.executed * (task.total.execute_ms or 0.0) for task in found.tasks.values())
-        return max(busy_ms, default=0.0) / (self.secs * 1000)
-
-    def task_capacity(self, component: str, task: int) -> float:
-        """The share of the time that one task spent in ``execute``."""
-        found = self.stats.components.get(component)
-        numbers = found.tasks.get(task) if found else None
-        if numbers is None or self.secs <= 0:
-            return 0.0
-        return numbers.total.executed * (numbers.total.execute_ms or 0.0) / (self.secs * 1000)
+            return {}
+        return {
+            task: numbers.total.executed * (numbers.total.execute_ms or 0.0) / (self.secs * 1000)
+            for task, numbers in found.tasks.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +174,21 @@ class Snapshot:
     def bolts(self) -> tuple[str, ...]:
         """The ids of the bolts."""
         return tuple(name for name, about in self.graph["components"].items() if about["kind"] == "bolt")
+
+    def capacities(self, window: Window, component: str) -> dict[int, float]:
+        """By task of a bolt its load: the share of the time in ``execute``, of what it may do at once."""
+        at_once = self.graph["components"].get(component, {}).get("at_once", 1)
+        return {task: busy / at_once for task, busy in window.busy(component).items()}
+
+    def capacity(self, window: Window, component: str) -> float:
+        """The load of the busiest task of a bolt; 0 for a spout."""
+        return max(self.capacities(window, component).values(), default=0.0)
+
+    @property
+    def outages(self) -> dict[str, Outage]:
+        """By spout what it calls again and again, because it does not answer."""
+        found = {spout: self.stats[spout].outage for spout in self.spouts if spout in self.stats.components}
+        return {spout: outage for spout, outage in found.items() if outage is not None}
 
     @property
     def is_running(self) -> bool:
@@ -279,6 +289,8 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
     known |= _numbers_in(given)
     counts = given.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
+    outage = given.get("outage")
+    known["outage"] = None if outage is None else _made(Outage, outage)
     known["tasks"] = {
         int(task): TaskStats(**_numbers_in(numbers)) for task, numbers in given["tasks"].items()
     }

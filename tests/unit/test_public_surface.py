@@ -151,10 +151,10 @@ MEMBERS = """
     ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
+    Component: at_once execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
             tick_secs told_columns user_object
-    ComponentStats: complete_ms lag metrics oldest_open_secs open streams tasks total
+    ComponentStats: complete_ms lag metrics oldest_open_secs open outage streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -208,6 +208,7 @@ MEMBERS = """
     Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
             transferred
     OpenMessages: count older_than oldest_secs
+    Outage: fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
     Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
@@ -220,7 +221,7 @@ MEMBERS = """
     SpoutDeclarer:
     SpoutFailInfo: fail_latency_ms failure message_id spout_task_id
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
-    SpoutNumbers: complete_ms count lag oldest_secs
+    SpoutNumbers: complete_ms count lag oldest_secs outage
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
     Stats: components errors of open_at_start table traces warming_up_secs
     StoppedByCtrlC:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from acktree.core.stats.counters import WHATS
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.user_metrics import UserMetric
 
-__all__ = ["ComponentStats", "Numbers", "ReportedError", "SpoutNumbers", "TaskStats", "TraceNumbers"]
+__all__ = [
+    "ComponentStats",
+    "Numbers",
+    "Outage",
+    "ReportedError",
+    "SpoutNumbers",
+    "TaskStats",
+    "TraceNumbers",
+    "longest_outage",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,26 @@ class Numbers:
 
     def __repr__(self) -> str:
         return f"Numbers({_nonzero(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What a spout calls again and again, because its queue or the store of dead letters does not answer.
+
+    Attributes:
+        reason: The last error.
+        fix: What to do about it.
+        since_ms: When the first of these errors came; milliseconds since 1970.
+        tries: How many calls have raised since then.
+    """
+
+    reason: str
+    fix: str
+    since_ms: int
+    tries: int
+
+    def __repr__(self) -> str:
+        return f"Outage({self.reason!r:.40}, since_ms={self.since_ms}, tries={self.tries})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +91,8 @@ class ComponentStats(TaskStats):
     """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
     complete_ms: Histogram | None = None
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
+    outage: Outage | None = None
+    """What a spout waits for, of the task that has waited longest; None while all of its calls work."""
 
     def __repr__(self) -> str:
         is_open = "" if self.open is None else f"open={self.open}, "
@@ -76,6 +107,12 @@ class SpoutNumbers:
     oldest_secs: float | None = None
     lag: int | None = None
     complete_ms: Histogram | None = None
+    outage: Outage | None = None
+
+
+def longest_outage(outages: Iterable[Outage | None]) -> Outage | None:
+    """The one that began first; None where there is none."""
+    return min((each for each in outages if each is not None), key=lambda each: each.since_ms, default=None)
 
 
 @dataclass(frozen=True, slots=True)

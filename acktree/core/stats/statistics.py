@@ -145,6 +145,7 @@ def _component(
         oldest_open_secs=spout.oldest_secs if spout else None,
         lag=spout.lag if spout else None,
         complete_ms=spout.complete_ms if spout else None,
+        outage=spout.outage if spout else None,
         metrics={name: summed(several) for name, several in sorted(by_name.items())},
     )
 

@@ -70,6 +70,7 @@ def table_of(stats: _Shown) -> str:
     if bolts:
         lines += _fitting(_BOLT, _bolt_row, bolts)
     lines += _metric_lines(stats)
+    lines += _outage_lines(stats)
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
 
@@ -87,7 +88,17 @@ def html_of(stats: _Shown) -> str:
         parts.append(markup.table(_METRIC, metrics, right_from=2))
     if stats.warming_up_secs is not None:
         parts.insert(0, markup.note(f"warming up for {stats.warming_up_secs:.0f} s"))
-    return "".join([*parts, *(markup.note(_error_line(error)) for error in stats.errors[-10:])])
+    last = [*_outage_lines(stats), *map(_error_line, stats.errors[-10:])]
+    return "".join([*parts, *map(markup.note, last)])
+
+
+def _outage_lines(stats: _Shown) -> list[str]:
+    """A line for each spout whose calls are made again and again."""
+    found = {name: each.outage for name, each in stats.components.items() if each.outage is not None}
+    return [
+        f"away component={name} since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
+        for name, each in found.items()
+    ]
 
 
 def _metric_lines(stats: _Shown) -> list[str]:
@@ -198,6 +209,9 @@ def _aligned(lines: Sequence[_Row]) -> list[str]:
 
 def _error_line(error: ReportedError) -> str:
     task = "" if error.task_id is None else f" task={error.task_id}"
-    at = datetime.fromtimestamp(error.at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     reason = "; ".join(line.strip() for line in error.reason.splitlines())
-    return f"error component={error.component}{task} at={at} reason={reason!r}"
+    return f"error component={error.component}{task} at={_utc(error.at_ms)} reason={reason!r}"
+
+
+def _utc(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

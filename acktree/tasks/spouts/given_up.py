@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Attempt, Redriven, RedrivenLetter, redriven_ids
+from acktree.tasks.spouts.upkeep import outage_of
 
 __all__ = ["GivenUp"]
 
@@ -26,6 +28,12 @@ class GivenUp:
         """Nothing was given up yet."""
         self._parts, self._retries, self._hand_over = parts, parts.retries, hand_over
         self._redriven: set[int] = set()
+        self._outage: Outage | None = None
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why what was given up cannot be stored; None where it can. Any thread may ask."""
+        return self._outage if self._retries.has_records else None
 
     def note_redriven(self, letters: Iterable[RedrivenLetter]) -> None:
         """Dead letters are to be sent again by the next step. May be called from any thread."""
@@ -49,8 +57,10 @@ class GivenUp:
             self._retries.requeue(now_ms, reached.recorded)
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and it is reported
             parts.reporter.error(error)
+            self._outage = outage_of(error, now_ms, self.outage)
             self._retries.record_later(now_ms)
             return
+        self._works(now_ms)
         given_up = self._retries.records
         chunks = self._retries.record()
         self.mark_settled([attempt.message_id for attempt, _, _ in given_up], now_ms)
@@ -58,6 +68,11 @@ class GivenUp:
         if failures:
             parts.hooks.fail(failures)
         parts.chunks.release_unneeded(chunks)
+
+    def _works(self, now_ms: int) -> None:
+        outage, self._outage = self.outage, None
+        if outage is not None:
+            self._parts.host.note_recovered(self._parts.component.id, self._parts.task, outage, now_ms)
 
     def mark_settled(self, message_ids: Iterable[object], now_ms: int) -> None:
         """Mark the dead letters of redriven messages that have a final verdict."""

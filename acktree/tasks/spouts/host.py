@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.retries import GivenUpRecord
@@ -71,6 +72,8 @@ class SpoutHost:
             the traceparents of some by message id.
         note_failed: Called with messages whose attempt failed: (component, count, the id and the attempt of
             each as far as they are known, the failure, how many attempts a message has).
+        note_recovered: Called when what a spout task waited for works again: (component, task, what was
+            away, now_ms).
     """
 
     inbox: Inbox
@@ -83,3 +86,4 @@ class SpoutHost:
     wake: Callable[[int], None] = _do_nothing
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
     note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing
+    note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing

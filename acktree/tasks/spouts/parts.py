@@ -70,6 +70,7 @@ class SpoutParts:
         roots_of = partial(root_ids, plan.run_salt, task)
         recovery = Recovery(chunks, retries, roots_of, host.letters_among, dispatch)
         return cls(
-            spout, component, task, plan, host, reporter, Hooks(spout, reporter.error),
+            spout, component, task, plan, host, reporter,
+            Hooks(spout, reporter.error, partial(host.note_recovered, component.id, task)),
             SpoutWatching(plan, task, reporter.error), retries, chunks, recovery,
         )  # fmt: skip

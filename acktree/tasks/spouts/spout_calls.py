@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
 from acktree.spout import Spout
@@ -65,8 +66,19 @@ class Hooks:
         now_ms: The clock; the caller sets it before each call.
     """
 
-    def __init__(self, spout: Spout, report: Callable[[BaseException], None]) -> None:
-        """Nothing was called yet."""
+    def __init__(
+        self,
+        spout: Spout,
+        report: Callable[[BaseException], None],
+        recovered: Callable[[Outage, int], object],
+    ) -> None:
+        """Nothing was called yet.
+
+        Args:
+            report: Called with what user code raised.
+            recovered: Called when calls work again: what was away, and the time now.
+        """
+        self._recovered = recovered
         self.now_ms = 0
         self._spout, self._report = spout, report
         self._pauses = Pauses()
@@ -138,7 +150,7 @@ class Hooks:
         """``next_tuple`` or ``open`` returned."""
         if self._must_ask or self._pauses.is_on:
             self._must_ask = False
-            self._pauses.end()
+            self._works()
 
     def try_again(self) -> bool:
         """Make the calls that wait, if it is time for that. True if one was made and returned."""
@@ -153,7 +165,7 @@ class Hooks:
                 break
             has_moved = True
         if has_moved and not self._waiting and not self._must_ask:
-            self._pauses.end()
+            self._works()
         return has_moved
 
     def _deliver(self, verdicts: _Verdicts) -> None:
@@ -201,8 +213,19 @@ class Hooks:
         if raised:
             raise _together(raised)
 
+    @property
+    def outage(self) -> Outage | None:
+        """What is away; None while calls work. Any thread may ask."""
+        return self._pauses.outage
+
+    def _works(self) -> None:
+        outage = self._pauses.outage
+        self._pauses.end()
+        if outage is not None:
+            self._recovered(outage, self.now_ms)
+
     def _pause(self, error: ConnectorError) -> None:
-        if self._pauses.begin(self.now_ms):
+        if self._pauses.begin(self.now_ms, error):
             self._report(error)
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from acktree.core import durable
 from acktree.core.data.context import Clock
 from acktree.core.data.instruments import Increment
+from acktree.core.stats.numbers import Outage
 from acktree.errors import ConnectorError, SpoutError
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.own_metrics import grown_metrics, task_services
@@ -174,6 +175,11 @@ class SpoutTask:
     def grown_metrics(self) -> dict[str, Increment]:
         """What the metrics that the spout registered grew by since this was called last. On any thread."""
         return grown_metrics(self._services, self._report)
+
+    @property
+    def outage(self) -> Outage | None:
+        """What the task waits for: its queue, or the store of dead letters. Any thread may ask."""
+        return self._hooks.outage or self._given_up.outage
 
     @property
     def open_count(self) -> int:

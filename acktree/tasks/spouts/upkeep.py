@@ -11,7 +11,9 @@ from numbers import Integral
 from typing import Final
 
 from acktree.core.spouts.open_messages import OpenMessages
-from acktree.errors import MisuseError
+from acktree.core.stats.numbers import Outage
+from acktree.errors import AcktreeError, MisuseError
+from acktree.texts import MOST_REASON, bounded, error_text, printable
 
 FIRST_PAUSE_MS: Final = 100
 """After the first ``ConnectorError`` that may pass; twice as long after each further one."""
@@ -52,24 +54,27 @@ class Pauses:
 
     Attributes:
         is_on: Whether the last try raised.
+        outage: What is away and since when; None while the last try did not raise. Any thread may read it.
     """
 
     def __init__(self) -> None:
         """Nothing raised yet."""
         self.is_on = False
+        self.outage: Outage | None = None
         self._pause_ms = self._again_ms = 0
 
-    def begin(self, now_ms: int) -> bool:
+    def begin(self, now_ms: int, error: BaseException) -> bool:
         """A try raised. True if it was the first in a row, which is the one to report."""
         is_first = not self.is_on
         self.is_on = True
+        self.outage = outage_of(error, now_ms, self.outage)
         self._pause_ms = min(2 * self._pause_ms or FIRST_PAUSE_MS, LONGEST_PAUSE_MS)
         self._again_ms = now_ms + self._pause_ms
         return is_first
 
     def end(self) -> None:
         """A try succeeded."""
-        self.is_on = False
+        self.is_on, self.outage = False, None
         self._pause_ms = self._again_ms = 0
 
     def is_over(self, now_ms: int) -> bool:
@@ -79,6 +84,15 @@ class Pauses:
     def due_ms(self) -> int | None:
         """When it may be tried again; None when nothing raised."""
         return self._again_ms if self.is_on else None
+
+
+def outage_of(error: BaseException, now_ms: int, before: Outage | None) -> Outage:
+    """The outage that an error is part of: a new one, or the one before with one more try."""
+    reason, fix = error_text(error), ""
+    if isinstance(error, AcktreeError):
+        reason, fix = f"{type(error).__name__}: {error.what} ({error.where})", error.fix
+    since_ms, tries = (now_ms, 0) if before is None else (before.since_ms, before.tries)
+    return Outage(printable(bounded(reason, MOST_REASON)), printable(fix), since_ms, tries + 1)
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,7 @@ def application(
         *StormRoutes(sources, version, place).paths(),
         *OwnRoutes(sources, version, page_secret, is_read_only=is_read_only).paths(),
     ]
-    routes = [
-        Route(path, handler, methods=["POST" if is_order else "GET"]) for path, handler, is_order in paths
-    ]
+    routes = [Route(each.path, each.checked, methods=["POST" if each.is_order else "GET"]) for each in paths]
     known: Mapping[Any, Any] = {
         UnknownTopologyError: _on_unknown,
         NobodyRunsError: _on_refused,

@@ -123,6 +123,17 @@ class _Snapshots(Collector):
                     if value is not None:
                         gauge.add_metric([snapshot.topology, spout], value)
             yield gauge
+        away = GaugeMetricFamily(
+            "acktree_spout_outage_seconds",
+            "For how long the spout's queue, or the store of dead letters, does not answer; 0 if it does.",
+            labels=["topology", "spout"],
+        )
+        for snapshot in self._snapshots:
+            for spout in snapshot.spouts:
+                outage = snapshot.outages.get(spout)
+                secs = 0.0 if outage is None else max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
+                away.add_metric([snapshot.topology, spout], secs)
+        yield away
 
     def _traces(self) -> Iterator[Metric]:
         """What became of traces and events."""
@@ -151,14 +162,17 @@ class _Snapshots(Collector):
 
     def _engine(self) -> Iterator[Metric]:
         capacity = GaugeMetricFamily(
-            "acktree_bolt_capacity_ratio", "Share of the last 10 minutes in execute, of the busiest task.",
+            "acktree_bolt_capacity_ratio",
+            "Share of the last 10 minutes in execute, of what the busiest task may do at once.",
             labels=["topology", "component"],
         )  # fmt: skip
         errors = CounterMetricFamily("acktree_errors", "Errors.", labels=["topology", "component"])
         letters = GaugeMetricFamily("acktree_dead_letters", "Dead letters.", labels=["topology", "state"])
         for snapshot in self._snapshots:
             for bolt in snapshot.bolts:
-                capacity.add_metric([snapshot.topology, bolt], snapshot.windows["600"].capacity(bolt))
+                capacity.add_metric(
+                    [snapshot.topology, bolt], snapshot.capacity(snapshot.windows["600"], bolt)
+                )
             for name, component in snapshot.stats.components.items():
                 errors.add_metric(
                     [snapshot.topology, name], component.total.errors, created=snapshot.began_ms / 1000

@@ -64,8 +64,8 @@ def _now(seen: Seen, name: str) -> Row:
             for what in ("emitted", "transferred", "executed", "acked", "failed", "timed_out")
         },
         "total": plain(total.total),
-        "capacity": window.capacity(name),
-        "capacity_600": busy.capacity(name),
+        "capacity": snapshot.capacity(window, name),
+        "capacity_600": snapshot.capacity(busy, name),
         "execute_ms": recent.execute_ms,
         "process_ms": recent.process_ms,
         "complete_ms": recent.complete_ms,
@@ -73,6 +73,7 @@ def _now(seen: Seen, name: str) -> Row:
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
+        "outage": plain(total.outage) if seen.is_running else None,
         "errors": sum(error.component == name for error in snapshot.errors),
     }
 
@@ -123,11 +124,11 @@ def component(seen: Seen, name: str, window: str) -> Row:
         "secs": chosen.secs,
         "now": _now(seen, name),
         "total": plain(numbers.total),
-        "capacity": chosen.capacity(name),
+        "capacity": snapshot.capacity(chosen, name),
         "streams": plain(numbers.streams),
         "tasks": {
             task: plain(numbers.tasks[task].total if task in numbers.tasks else Numbers())
-            | {"capacity": chosen.task_capacity(name, task)}
+            | {"capacity": snapshot.capacities(chosen, name).get(task, 0.0)}
             for task in about["task_ids"]
         },
         "inputs": [plain(edge) for edge in snapshot.graph["subscriptions"] if edge["subscriber"] == name],

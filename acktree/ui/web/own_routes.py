@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -18,10 +18,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import letters, tracing
+from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.stopped import letters_of, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
-from acktree.ui.web.requests import Handlers, Paths, body_of, root_of, window_of
+from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 
 __all__ = ["OwnRoutes"]
@@ -34,6 +35,8 @@ _FILES: Final = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+_STORMS_ORDERS: Final = ("log-levels",)
+"""Orders that have a route of Storm's alone."""
 _STATIC: Final = files("acktree.ui.web") / "static"
 
 
@@ -45,35 +48,34 @@ class OwnRoutes(Handlers):
         super().__init__(sources)
         self._version, self._page_secret, self._is_read_only = version, page_secret, is_read_only
 
-    def paths(self) -> Paths:
+    def paths(self) -> list[Path]:
         """All of them."""
         mine = "/api/acktree/v1"
+        one = f"{mine}/topologies/{{id}}"
         return [
-            ("/", self._page, False),
-            ("/static/{name}", self._file, False),
-            ("/metrics", self._metrics, False),
-            (f"{mine}/healthz", self._health, False),
-            (f"{mine}/readyz", self._health, False),
-            (f"{mine}/page", self._about, False),
-            (f"{mine}/snapshot", self._snapshot, False),
-            (f"{mine}/stream", self._stream, False),
-            (f"{mine}/topologies", self._overview, False),
-            (f"{mine}/topologies/{{id}}", self._topology, False),
-            (f"{mine}/topologies/{{id}}/components/{{component}}", self._component, False),
-            (f"{mine}/topologies/{{id}}/open", self._open, False),
-            (f"{mine}/topologies/{{id}}/errors", self._errors, False),
-            (f"{mine}/topologies/{{id}}/dead-letters", self._letters, False),
-            (f"{mine}/topologies/{{id}}/dead-letters/redrive", self._order("dead-letters/redrive"), True),
-            (f"{mine}/topologies/{{id}}/dead-letters/purge", self._order("dead-letters/purge"), True),
-            (f"{mine}/topologies/{{id}}/dead-letters/{{letter:int}}", self._letter, False),
-            (f"{mine}/topologies/{{id}}/traces", self._traces, False),
-            (f"{mine}/topologies/{{id}}/traces/{{root}}", self._trace, False),
-            (f"{mine}/topologies/{{id}}/trace", self._order("trace"), True),
-            (f"{mine}/topologies/{{id}}/debug", self._order("debug"), True),
-            (f"{mine}/topologies/{{id}}/events", self._logged, False),
-            (f"{mine}/topologies/{{id}}/activate", self._order("activate"), True),
-            (f"{mine}/topologies/{{id}}/deactivate", self._order("deactivate"), True),
-            (f"{mine}/topologies/{{id}}/kill", self._order("kill"), True),
+            Path("/", self._page),
+            Path("/static/{name}", self._file),
+            Path("/metrics", self._metrics),
+            Path(f"{mine}/healthz", self._health),
+            Path(f"{mine}/readyz", self._health),
+            Path(f"{mine}/page", self._about, takes=()),
+            Path(f"{mine}/snapshot", self._snapshot, takes=("topology",)),
+            Path(f"{mine}/stream", self._stream, takes=()),
+            Path(f"{mine}/topologies", self._overview, takes=()),
+            Path(one, self._topology, takes=()),
+            Path(f"{one}/components/{{component}}", self._component, takes=("window",)),
+            Path(f"{one}/open", self._open, takes=QUESTIONS["open"]),
+            Path(f"{one}/errors", self._errors, takes=()),
+            Path(f"{one}/dead-letters", self._letters, takes=QUESTIONS["dead-letters"]),
+            Path(f"{one}/dead-letters/{{letter:int}}", self._letter, takes=QUESTIONS["dead-letter"]),
+            Path(f"{one}/traces", self._traces, takes=QUESTIONS["traces"]),
+            Path(f"{one}/traces/{{root}}", self._trace, takes=QUESTIONS["trace-of"]),
+            Path(f"{one}/events", self._logged, takes=QUESTIONS["events"]),
+            *(
+                Path(f"{one}/{order}", self._order(order), is_order=True, takes=())
+                for order in ORDERS
+                if order not in _STORMS_ORDERS
+            ),
         ]
 
     def _page(self, _: Request) -> Response:
@@ -91,6 +93,7 @@ class OwnRoutes(Handlers):
         return JSONResponse({"version": self._version, "read_only": self._is_read_only})
 
     def _health(self, _: Request) -> Response:
+        """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
         return JSONResponse({"ok": True})
 
     def _metrics(self, request: Request) -> Response:
@@ -142,7 +145,7 @@ class OwnRoutes(Handlers):
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
             return JSONResponse(seen.found.door.get("events", query))
-        folder = (seen.found.folder or Path()) / FOLDER
+        folder = (seen.found.folder or FilePath()) / FOLDER
         return JSONResponse(tracing.events(partial(read_events, folder), query))
 
     def _traces(self, request: Request) -> Response:
@@ -166,6 +169,7 @@ class OwnRoutes(Handlers):
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             given = await body_of(request)
+            refuse_unknown(given, ORDERS[order], order)
             seen = await run_in_threadpool(self.one, request)
             return JSONResponse(await run_in_threadpool(self.ordered, seen, order, given))
 

@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from inspect import iscoroutinefunction
+from typing import Any, Final, NamedTuple, cast
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from acktree.errors import MisuseError
+from acktree.errors import ConfigError, MisuseError
 from acktree.logs import logger
+from acktree.ui.known_names import refuse_unknown
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
-__all__ = ["Handlers", "Paths", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+__all__ = ["Handlers", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
 
 log = logger("acktree")
 
-Paths = list[tuple[str, Callable[[Request], Any], bool]]
-"""Path, answer, and whether it is an order."""
+
+class Path(NamedTuple):
+    """A path, what answers it, and what it takes.
+
+    Attributes:
+        is_order: Whether it is a POST.
+        takes: The names of its query; any other is refused. None: others are ignored.
+    """
+
+    path: str
+    answer: Callable[[Request], Any]
+    is_order: bool = False
+    takes: Collection[str] | None = None
+
+    @property
+    def checked(self) -> Callable[[Request], Any]:
+        """The answer, where no name of the query is unknown or given twice."""
+        answer, takes, path = self.answer, self.takes, self.path
+        if takes is None:
+            return answer
+
+        async def checked(request: Request) -> Response:
+            names = [name for name, _ in request.query_params.multi_items()]
+            refuse_unknown(names, takes, f"the query of {path}")
+            if len(names) != len(set(names)):
+                twice = max(names, key=names.count)
+                raise ConfigError(f"{twice!r:.60} is given twice", f"the query of {path}", "give it once")
+            if iscoroutinefunction(answer):
+                return cast("Response", await answer(request))
+            return cast("Response", await run_in_threadpool(answer, request))
+
+        return checked
+
 
 _MOST_BODY: Final = 1 << 20
 _NUMBER_SETTINGS: Final = ("topology.message.timeout.secs", "topology.debug")

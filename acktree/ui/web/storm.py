@@ -232,7 +232,7 @@ def _bolt_row(snapshot: Snapshot, name: str, window: str) -> Row:
         "executed": numbers.executed,
         "executeLatency": decimal(numbers.execute_ms),
         "processLatency": decimal(numbers.process_ms),
-        "capacity": decimal(snapshot.windows[window].capacity(name)),
+        "capacity": decimal(snapshot.capacity(snapshot.windows[window], name)),
         **resources(),
         **_last_error(snapshot, name),
     }

@@ -110,7 +110,7 @@ def visualization(seen: Seen, window: str) -> Row:
         }
         nodes[name] = {
             ":type": about["kind"],
-            ":capacity": decimal(snapshot.windows[window].capacity(name)),
+            ":capacity": decimal(snapshot.capacity(snapshot.windows[window], name)),
             ":latency": decimal(latency),
             ":transferred": component.total.transferred,
             ":stats": [place],
@@ -205,13 +205,16 @@ def _bolt_page(snapshot: Snapshot, name: str, window: str) -> Row:
     return {
         "boltStats": [
             {"window": each, "windowPretty": pretty(each)}
-            | _bolt_numbers(snapshot.windows[each].stats[name].total, snapshot.windows[each].capacity(name))
+            | _bolt_numbers(
+                snapshot.windows[each].stats[name].total, snapshot.capacity(snapshot.windows[each], name)
+            )
             for each in STORM_WINDOWS
         ],
         "inputStats": inputs,
         "outputStats": outputs,
         "executorStats": [
-            _executor(snapshot, task) | _bolt_numbers(numbers.total, chosen.task_capacity(name, task))
+            _executor(snapshot, task)
+            | _bolt_numbers(numbers.total, snapshot.capacities(chosen, name).get(task, 0.0))
             for task, numbers in component.tasks.items()
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,12 +14,17 @@ from starlette.responses import JSONResponse, Response
 from acktree.config import Config
 from acktree.errors import MisuseError
 from acktree.ui.client import DoorError
+from acktree.ui.known_names import refuse_unknown
 from acktree.ui.observer import user_name
 from acktree.ui.web import storm, storm_components
-from acktree.ui.web.requests import Handlers, Paths, body_of, error_answer, secs_of, window_of
+from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, secs_of, window_of
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
 __all__ = ["StormRoutes"]
+
+_STORMS_OWN: Final = ("callback", "doAsUser", "user.name")
+"""What clients of Storm add to the query of an order, whatever it is."""
+_LEVEL: Final = ("target_level", "reset_level", "timeout", "timeout_epoch")
 
 
 class StormRoutes(Handlers):
@@ -31,39 +36,38 @@ class StormRoutes(Handlers):
         self._version, self._place = version, place
         self._began = time.monotonic()
 
-    def paths(self) -> Paths:
+    def paths(self) -> list[Path]:
         """All of them."""
         one = "/api/v1/topology/{id}"
         component = f"{one}/component/{{component}}"
         return [
-            ("/api/v1/cluster/summary", self._cluster, False),
-            ("/api/v1/cluster/configuration", self._configuration, False),
-            ("/api/v1/nimbus/summary", self._nimbus, False),
-            ("/api/v1/supervisor/summary", self._supervisors, False),
-            ("/api/v1/supervisor", self._nothing("supervisors", "workers"), False),
-            ("/api/v1/owner-resources", self._nothing("owners"), False),
-            ("/api/v1/owner-resources/{id}", self._nothing("owners", "topologies"), False),
-            ("/api/v1/history/summary", self._history, False),
-            ("/api/v1/topology/summary", self._summary, False),
-            (one, self._storm(storm.topology_page), False),
-            (f"{one}/metrics", self._storm(storm_components.stream_metrics), False),
-            (f"{one}/visualization", self._storm(storm_components.visualization), False),
-            (
+            Path("/api/v1/cluster/summary", self._cluster),
+            Path("/api/v1/cluster/configuration", self._configuration),
+            Path("/api/v1/nimbus/summary", self._nimbus),
+            Path("/api/v1/supervisor/summary", self._supervisors),
+            Path("/api/v1/supervisor", self._nothing("supervisors", "workers")),
+            Path("/api/v1/owner-resources", self._nothing("owners")),
+            Path("/api/v1/owner-resources/{id}", self._nothing("owners", "topologies")),
+            Path("/api/v1/history/summary", self._history),
+            Path("/api/v1/topology/summary", self._summary),
+            Path(one, self._storm(storm.topology_page)),
+            Path(f"{one}/metrics", self._storm(storm_components.stream_metrics)),
+            Path(f"{one}/visualization", self._storm(storm_components.visualization)),
+            Path(
                 f"{one}/visualization-init",
                 self._storm(lambda s, _: storm_components.visualization_init(s.snapshot)),
-                False,
             ),
-            (f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen)), False),
-            (f"{one}/logconfig", self._log_levels, False),
-            ("/api/v1/topology-workers/{id}", self._storm(lambda seen, _: storm.workers_of(seen)), False),
-            (component, self._storm_component, False),
-            (f"{one}/activate", self._storm_order("activate"), True),
-            (f"{one}/deactivate", self._storm_order("deactivate"), True),
-            (f"{one}/kill/{{secs}}", self._storm_order("kill"), True),
-            (f"{one}/rebalance/{{secs}}", self._rebalance, True),
-            (f"{one}/logconfig", self._set_log_levels, True),
-            (f"{one}/debug/{{action}}/{{percent}}", self._storm_debug, True),
-            (f"{component}/debug/{{action}}/{{percent}}", self._storm_debug, True),
+            Path(f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen))),
+            Path(f"{one}/logconfig", self._log_levels),
+            Path("/api/v1/topology-workers/{id}", self._storm(lambda seen, _: storm.workers_of(seen))),
+            Path(component, self._storm_component),
+            Path(f"{one}/rebalance/{{secs}}", self._rebalance, is_order=True),
+            Path(f"{one}/logconfig", self._set_log_levels, is_order=True, takes=_STORMS_OWN),
+            _order(f"{one}/activate", self._storm_order("activate")),
+            _order(f"{one}/deactivate", self._storm_order("deactivate")),
+            _order(f"{one}/kill/{{secs}}", self._storm_order("kill")),
+            _order(f"{one}/debug/{{action}}/{{percent}}", self._storm_debug),
+            _order(f"{component}/debug/{{action}}/{{percent}}", self._storm_debug),
         ]
 
     def _cluster(self, _: Request) -> Response:
@@ -132,6 +136,11 @@ class StormRoutes(Handlers):
 
     def _rebalance(self, request: Request) -> Response:
         seen = self.one(request)
+        if not (seen.is_running or seen.is_silent):
+            return error_answer(
+                409, "Conflict", "nobody runs the topology: this server moves no memory of a stopped one",
+                fix=f"acktree rebalance {seen.snapshot.checkpoint} ...; then submit it again",
+            )  # fmt: skip
         return error_answer(
             409, "Conflict", "a running topology cannot be rebalanced",
             fix=f"acktree kill {seen.snapshot.checkpoint}; acktree rebalance {seen.snapshot.checkpoint} ...",
@@ -144,12 +153,16 @@ class StormRoutes(Handlers):
 
     async def _set_log_levels(self, request: Request) -> Response:
         """Storm's order: a logger without a target level has its old one again."""
-        given = (await body_of(request)).get("namedLoggerLevels")
+        body = await body_of(request)
+        refuse_unknown(body, ("namedLoggerLevels",), "the body of logconfig")
+        given = body.get("namedLoggerLevels")
         if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
             raise DoorError(
                 "the body has no namedLoggerLevels", "logconfig",
                 'send {"namedLoggerLevels": {"NAME": {"target_level": "DEBUG", "timeout": 60}}}',
             )  # fmt: skip
+        for name, each in given.items():
+            refuse_unknown(each, _LEVEL, f"the level of {name!r:.60}")
         order = {
             "set": {
                 name: {"level": each["target_level"], "secs": each.get("timeout") or None}
@@ -164,3 +177,13 @@ class StormRoutes(Handlers):
 
     def _uptime(self) -> int:
         return int(time.monotonic() - self._began)
+
+
+def _order(path: str, carry_out: Callable[[Request], Response]) -> Path:
+    """An order of Storm's, all of which is in its path."""
+
+    async def answer(request: Request) -> Response:
+        refuse_unknown(await body_of(request), (), "the body of an order")
+        return await run_in_threadpool(carry_out, request)
+
+    return Path(path, answer, is_order=True, takes=_STORMS_OWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,16 +17,18 @@ from pathlib import Path
 import pytest
 
 from acktree.checkpoint.folder import Checkpoint
+from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
 from acktree.cli.run import topology_of
 from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.dead_letters.store import DeadLetters
+from acktree.errors import ConnectorError
 from acktree.private_files import Disk
 from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
-from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.driver_without_spark import Numbers, started
 
 PROGRAM = """
 from acktree import BasicBolt, IterableSpout, TopologyBuilder
@@ -136,6 +139,8 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     held = Checkpoint(tmp_path / "cp")
     assert [*held.letters_to_redrive] == [2]
     held.close()
+    assert main(["dead-letters", "list", "numbers"]) == 0
+    assert capsys.readouterr().out.endswith("3 match\n1 redrive waits for the next run\n")
     assert said(capsys, "dead-letters", "list", "numbers")["count"] == 3
     assert said(capsys, "dead-letters", "show", "numbers", "2")["traceback"]
     file = str(tmp_path / "letters.jsonl")
@@ -405,3 +410,69 @@ def test_a_page_at_no_address_is_refused(address, capsys):
     pytest.importorskip("starlette")
     assert main(["ui", "--listen", address]) == 1
     assert "is no address" in capsys.readouterr().err
+
+
+GONE = ConnectorError("the connection\x1b is gone", "queue 'q'", "start the server", can_retry=True)
+
+
+def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
+    tmp_path, capsys, monkeypatch, caplog
+):
+    errors = [GONE] * 1000
+
+    def next_tuple(self):
+        if errors:
+            raise errors[0]
+
+    monkeypatch.setattr(Numbers, "next_tuple", next_tuple)
+    monkeypatch.setattr("acktree.tasks.spouts.upkeep.LONGEST_PAUSE_MS", 100)
+    with started(tmp_path / "cp") as topology, caplog.at_level("INFO", "acktree"):
+        until(lambda: getattr(topology.handle.stats()["source"].outage, "tries", 0) >= 2)
+        topology.door._observer.forget()
+        assert main(["health", "numbers"]) == 1
+        printed = capsys.readouterr().out
+        assert re.search(
+            r"BAD  calls of spout source: tried \d+ times since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, "
+            r"for \d+\.\d s: ConnectorError: the connection\\x1b is gone \(queue 'q'\)\n"
+            r" +fix: start the server",
+            printed,
+        )
+        assert main(["health", "--json"]) == 1
+        checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
+        assert [check["name"] for check in checks if not check["is_ok"]] == ["calls of spout source"]
+        (listed,) = said(capsys, "list")["topologies"]
+        assert listed["outages"]["source"]["tries"] >= 2
+        assert main(["list"]) == 0
+        assert "numbers: spout source is tried again and again: ConnectorError" in capsys.readouterr().out
+        errors.clear()
+        until(lambda: topology.handle.stats()["source"].outage is None)
+        topology.door._observer.forget()
+        assert main(["health", "numbers"]) == 0
+        again = [record.getMessage() for record in caplog.records if "works again" in record.getMessage()]
+        assert len(again) == 1
+        assert re.match(
+            r"topology=numbers spout=source task=\d+ works again after \d+\.\d s; tried", again[0]
+        )
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_component_that_there_is_not_is_hinted_at_and_is_no_error(with_letters, capsys):
+    assert main(["dead-letters", "list", "numbers", "--component", "duble"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "0 match\n"
+    assert "did you mean 'double'?" in printed.err
+    assert main(["dead-letters", "list", "numbers", "--component", "double"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_bytes_of_a_letter_are_shown_as_python_shows_them():
+    assert _value({"base64": "bm90IGpzb24gMTcb"}) == "b'not json 17\\x1b'"
+    assert _value({"base64": "no base64!"}) == "{'base64': 'no base64!'}"
+    assert _value({"base64": "AAAA", "more": 1}) == "{'base64': 'AAAA', 'more': 1}"
+    assert "characters left out" in _value({"base64": "AAAA" * 5000})

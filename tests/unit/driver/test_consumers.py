@@ -98,7 +98,9 @@ def test_a_latency_and_the_capacity_are_of_the_time_since_the_last_report(before
     before.add_latency("split", 2, "lines:default", "execute_ms", before_n * 7.0, before_n)
     now.merge(before)
     now.add_latency("split", 2, "lines:default", "execute_ms", more * each_ms, more)
+    halved = shown(data_points(now, before, {}, 10.0, {"split": 2}))["split", 2]["__capacity"]
     found = shown(data_points(now, before, {}, 10.0))["split", 2]
+    assert 2 * halved == pytest.approx(found["__capacity"])
     assert found["__execute-latency-lines:default"] == pytest.approx(each_ms, rel=0.01)
     assert found["__capacity"] == pytest.approx(more * each_ms / 10_000, rel=0.01)
     again = shown(data_points(now, now, {}, 10.0))["split", 2]

@@ -144,3 +144,20 @@ def test_each_spout_may_have_a_message_timeout_of_its_own():
             f"no verdict within message_timeout_secs={secs}: "
             "bolt 'forget' neither acked, failed nor kept a tuple"
         )
+
+
+def test_stats_say_what_a_spout_waits_for():
+    spout = Queue()
+    builder = TopologyBuilder("away")
+    builder.set_spout("queue", spout)
+    builder.set_bolt("swallow", Swallow()).shuffle_grouping("queue")
+    with LocalCluster() as cluster:
+        spout.clock, spout.errors = (lambda: 0), [GONE, GONE]
+        running = cluster.submit(builder.create_topology())
+        cluster.advance()
+        outage = running.stats()["queue"].outage
+        assert (outage.tries, outage.fix) == (1, "see whether the server runs")
+        assert "away component=queue since=" in running.stats().table()
+        assert "away component=queue" in running.stats()._repr_html_()
+        cluster.advance(60)
+        assert running.stats()["queue"].outage is None

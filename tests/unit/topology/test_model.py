@@ -132,6 +132,7 @@ def test_a_description_is_plain_data():
         "remembers": ["counts"],
         "tick_secs": 5,
         "execute_timeout_secs": 2.5,
+        "at_once": 1,
         "retry": None,
     }
     late = {"source": "split", "stream": "late", "subscriber": "audit", "grouping": "all"}

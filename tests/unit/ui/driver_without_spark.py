@@ -100,7 +100,12 @@ class Started:
             described=numbered.describe(2), log=RunLog(name), traces=traces,
         )  # fmt: skip
         host = SpoutHost(
-            inbox, recorder.record, lambda *_: None, self.held.reserve, note_emitted=traces.emitted
+            inbox,
+            recorder.record,
+            lambda *_: None,
+            self.held.reserve,
+            note_emitted=traces.emitted,
+            note_recovered=self.run.log.recovered,
         )
         for spout in numbered.spouts:
             for task_id in spout.task_ids:

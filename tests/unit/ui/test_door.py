@@ -202,7 +202,7 @@ def test_letters_are_redriven_and_purged_by_the_count_that_was_seen(running):
     assert door.get("dead-letters", {"limit": 2})["after"] == 2
     for order in ("dead-letters/redrive", "dead-letters/purge"):
         with pytest.raises(DoorError, match="3 dead letters match now, and not 2") as changed:
-            door.order(order, {"expected_count": 2})
+            door.order(order, {"all": True, "expected_count": 2})
         assert changed.value.status == 409
         with pytest.raises(DoorError, match="without a count"):
             door.order(order, {"spout": "source"})
@@ -431,3 +431,13 @@ def _listening(pid: int) -> set[str]:
     """The listening Unix sockets that a process has."""
     states = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return {f"socket:[{each[6]}]" for each in states if each[3] == "00010000"} & descriptors_of(pid)
+
+
+def test_percentiles_are_of_the_whole_run_and_a_window_has_none(running):
+    thread = next(iter(running.run.threads.by_task.values()))
+    thread.task.complete_ms.add(5, 1)
+    snapshot = find("numbers").door.snapshot(0)
+    assert snapshot.stats["source"].complete_ms.count == 1
+    assert {name for name, window in snapshot.windows.items() if window.stats["source"].complete_ms} == {
+        ":all-time"
+    }

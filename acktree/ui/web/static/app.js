@@ -203,7 +203,7 @@ function lettersView(found, page) {
     if (event.target.value) letters.query[name] = event.target.value; else delete letters.query[name];
     letters.after = [0]; letters.chosen.clear(); refresh();
   } }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
-  const all = { ...letters.query, expected_count: page.count };
+  const all = { ...(Object.keys(letters.query).length ? letters.query : { all: true }), expected_count: page.count };
   const can = found.is_running && !state.about.read_only;
   return [
     h("h1", {}, "Dead letters"),

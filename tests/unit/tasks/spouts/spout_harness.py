@@ -108,13 +108,17 @@ class Inbox:
 class Harness:
     """One spout task, and everything around it."""
 
-    def __init__(self, spout, retry=None, config=None, build=None, first_sequence=0):
+    def __init__(self, spout, retry=None, config=None, build=None, first_sequence=0, **host):
         self.spout, self.inbox, self.reports, self.reserved = spout, Inbox(), [], []
         self.letters, self.broken_store = [], None
         self.topology = in_a_row(spout, Calls(print), retry=retry, build=build)
         self.plan = Plan.of(self.topology, config or Config(), 1, 5)
         spout_host = SpoutHost(
-            self.inbox, self.record, lambda *delivered: self.reports.append(delivered), self.reserve
+            self.inbox,
+            self.record,
+            lambda *delivered: self.reports.append(delivered),
+            self.reserve,
+            **host,
         )
         component = self.plan.topology.components["source"]
         self.number = component.task_ids[0]

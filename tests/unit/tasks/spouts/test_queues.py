@@ -526,3 +526,76 @@ def test_the_lag_is_asked_for_every_few_seconds():
     assert harness.task.lag == 7
     harness.task.step(10_000)
     assert harness.task.lag is None
+
+
+# ---- outages ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_tried_again_is_an_outage_until_it_works():
+    recovered = []
+    harness = Harness(
+        Source(raises(GONE), raises(GONE), emits(("x", "a"))),
+        note_recovered=lambda *said: recovered.append(said),
+    )
+    harness.now_ms = 1_000
+    harness.run()
+    first = harness.task.outage
+    assert (first.since_ms, first.tries, first.fix) == (1_000, 1, "see whether the server runs")
+    assert first.reason == "ConnectorError: the connection is gone (queue 'q')"
+    harness.now_ms = 1_100
+    harness.run()
+    second = harness.task.outage
+    assert (second.since_ms, second.tries) == (1_000, 2)
+    assert recovered == []
+    harness.now_ms = 1_300
+    harness.run(2)
+    assert harness.task.outage is None
+    assert recovered == [("source", harness.number, second, 1_300)]
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+def test_an_ack_that_is_tried_again_is_an_outage_too(is_bulk):
+    class Acks(Source):
+        errors = 2
+
+        def ack(self, message_id):
+            if self.errors:
+                self.errors -= 1
+                raise GONE
+            super().ack(message_id)
+
+        if is_bulk:
+
+            def ack_batch(self, message_ids):
+                for message_id in message_ids:
+                    self.ack(message_id)
+
+    recovered = []
+    harness = Harness(Acks(emits(("x", "a"))), note_recovered=lambda *said: recovered.append(said))
+    harness.run()
+    harness.verdict(acked=[0])
+    assert harness.task.outage.tries == 1
+    harness.now_ms = 10_000
+    harness.run()
+    assert harness.task.outage.tries == 2
+    harness.now_ms = 20_000
+    harness.run(2)
+    assert harness.task.outage is None
+    assert [outage.tries for _, _, outage, _ in recovered] == [2]
+
+
+def test_a_store_of_dead_letters_that_is_away_is_an_outage():
+    recovered = []
+    harness = Harness(
+        Source(emits(("x", "a"))), retry=Retry(max_attempts=1),
+        note_recovered=lambda *said: recovered.append(said),
+    )  # fmt: skip
+    harness.run()
+    harness.broken_store = OSError("the disk\x1b is full")
+    harness.verdict(failed=[0])
+    assert harness.task.outage.reason == "OSError: the disk\\x1b is full"
+    harness.broken_store = None
+    harness.now_ms = 60_000
+    harness.run()
+    assert harness.task.outage is None
+    assert [(outage.tries, at) for _, _, outage, at in recovered] == [(1, 60_000)]

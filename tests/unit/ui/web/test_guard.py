@@ -186,7 +186,9 @@ def test_the_pages_files_parse_no_markup_and_load_nothing_from_elsewhere(page):
         assert said.count("http://") == said.count("http://www.w3.org/2000/svg")
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b"\x80\x04.", b'{"ids": "x"}', b'{"expected_count": "many"}'])
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", b"\x80\x04.", b'{"ids": "x"}', b'{"all": true, "expected_count": "many"}']
+)
 def test_a_body_that_is_no_order_is_refused(page, running, topology_id, body):
     path = f"/api/acktree/v1/topologies/{topology_id}/dead-letters/purge"
     assert page.ask(path, "POST", body)[0] == 400

@@ -16,7 +16,7 @@ from acktree.cli.main import main
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
 from acktree.topology.layout import layout
-from acktree.ui.client import find
+from acktree.ui.client import DoorError, find
 
 DECIMAL = re.compile(r"\d+\.\d{3}")
 
@@ -265,11 +265,94 @@ def test_a_redrive_names_the_count_that_was_seen(page, running, topology_id):
     path = f"/api/acktree/v1/topologies/{topology_id}/dead-letters"
     assert page.json(path)["count"] == 4
     assert page.json(f"{path}/1")["traceback"]
-    order = json.dumps({"expected_count": 3})
+    order = json.dumps({"all": True, "expected_count": 3})
     assert page.ask(f"{path}/redrive", "POST", order)[0] == 409
     assert running.sent == []
     assert json.loads(page.ask(f"{path}/redrive", "POST", json.dumps({"ids": [2]}))[2])["redriven"] == 1
     assert [letter.id for letter in running.sent] == [2]
+
+
+OURS = "/api/acktree/v1/topologies/{id}"
+STORMS = "/api/v1/topology/{id}"
+
+
+@pytest.mark.parametrize("order", ["redrive", "purge"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"componet": "store", "expected_count": 4}, "did you mean 'component'?"),
+        ({"component": "parse", "setled": True, "expected_count": 4}, "did you mean 'settled'?"),
+        ({"expected_count": 4}, '"all": true'),
+        ({"topology": "numbers", "expected_count": 4}, '"all": true'),
+        ({"component": "", "expected_count": 4}, '"all": true'),
+        ({"component": None, "all": False, "expected_count": 4}, '"all": true'),
+        ({"all": "yes", "expected_count": 4}, "true or false"),
+        ({"all": True}, "expected_count"),
+        ({"all": True, "component": "parse", "expected_count": 4}, "ids, or filters, or all"),
+        ({"ids": [1], "component": "store"}, "ids, or filters, or all"),
+    ],
+)
+def test_an_order_over_letters_that_could_mean_more_than_it_names_is_refused(
+    page, running, topology_id, order, body, said
+):
+    path = f"{OURS}/dead-letters/{order}".format(id=topology_id)
+    running.sent.clear()
+    status, _, answer = page.ask(path, "POST", json.dumps(body))
+    assert (status, json.loads(answer)["fix"].count(said)) == (400, 1)
+    door = find("numbers").door
+    with pytest.raises(DoorError) as refused:  # whoever asks the driver itself
+        door.order(f"dead-letters/{order}", body)
+    assert refused.value.status == 400
+    assert len(running.letters) == 4
+    assert running.sent == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (f"{OURS}/dead-letters?componet=store", None, "did you mean 'component'?"),
+        (f"{OURS}/dead-letters?component=a&component=b", None, "give it once"),
+        (f"{OURS}/dead-letters/1?values=true", None, "leave it out"),
+        (f"{OURS}/dead-letters/purge?component=store", {"all": True, "expected_count": 4}, "leave it out"),
+        (f"{OURS}?window=600", None, "leave it out"),
+        (f"{OURS}/components/double?windw=600", None, "did you mean 'window'?"),
+        (f"{OURS}/open?limt=1", None, "did you mean 'limit'?"),
+        (f"{OURS}/events?limt=1", None, "did you mean 'limit'?"),
+        (f"{OURS}/traces?verdit=acked", None, "did you mean 'verdict'?"),
+        (f"{OURS}/traces/1?egde=1", None, "did you mean 'edge'?"),
+        (f"{OURS}/trace", {"rat": 0.1}, "did you mean 'rate'?"),
+        (f"{OURS}/debug", {"on": True, "componet": "double"}, "did you mean 'component'?"),
+        (f"{OURS}/debug", {"on": "false"}, "true or false"),
+        (f"{OURS}/kill", {"wait_sec": 60}, "did you mean 'wait_secs'?"),
+        (f"{OURS}/activate", {"component": "double"}, "leave it out"),
+        ("/api/acktree/v1/snapshot?topolgy=numbers", None, "topology"),
+        (f"{STORMS}/kill/30?wait=5", {}, "there are"),
+        (f"{STORMS}/deactivate", {"wait_secs": 5}, "leave it out"),
+        (f"{STORMS}/debug/enable/10", {"component": "double"}, "leave it out"),
+        (f"{STORMS}/logconfig", {"namedLoggerLevels": {"a": {"targetLevel": "INFO"}}}, "did you mean"),
+        (f"{STORMS}/logconfig", {"namedLoggerLevels": {}, "ROOT": {}}, "namedLoggerLevels"),
+    ],
+)
+def test_a_name_that_a_route_does_not_take_is_refused(page, topology_id, running, path, body, said):
+    method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+    status, _, answer = page.ask(path.format(id=topology_id), method, sent)
+    assert status == 400, answer
+    assert said in json.loads(answer)["fix"]
+    assert not running.run.kill_waits.is_set()
+
+
+def test_what_storms_clients_add_is_not_refused(page, topology_id):
+    assert page.json(f"{STORMS}?sys=false&windw=600".format(id=topology_id))["id"] == topology_id
+    order = f"{STORMS}/activate?doAsUser=me".format(id=topology_id)
+    assert page.json(order, method="POST", body=b"")["status"] == "success"
+
+
+def test_all_letters_are_ordered_by_name(page, running, topology_id):
+    running.sent.clear()
+    order = json.dumps({"all": True, "expected_count": 4})
+    done = page.json(f"{OURS}/dead-letters/redrive".format(id=topology_id), method="POST", body=order)
+    assert done["redriven"] == 4
+    assert [letter.id for letter in running.sent] == [1, 2, 3, 4]
 
 
 def test_the_stream_sends_the_newest_numbers(page, topology_id):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from acktree.errors import MisuseError
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.web.asking import page_at
 
 
 def test_a_checkpoint_that_is_not_there_hides_no_other_and_is_said_once(running, tmp_path, caplog):
@@ -47,3 +49,18 @@ def test_a_driver_that_does_not_answer_is_not_said_to_have_died(running, tmp_pat
         monkeypatch.setattr(other.door._observer, "latest", lambda *_: time.sleep(1))
         assert Sources().one("silent").status == "UNKNOWN"
     assert Sources().one("silent").status == "STOPPED"
+
+
+def test_a_rebalance_of_what_nobody_runs_names_the_command(tmp_path):
+    serve = pytest.importorskip("acktree.ui.web.serve")
+    place = tmp_path / "cp"
+    with started(place, "stopped"):
+        pass
+    serving = serve.serve(serve.Options())
+    page = page_at(next(serving))
+    status, _, said = page.ask("/api/v1/topology/stopped/rebalance/0", "POST", b"")
+    serving.close()
+    told = json.loads(said)
+    assert status == 409
+    assert told["errorMessage"].startswith("nobody runs the topology")
+    assert told["fix"].startswith(f"acktree rebalance {place}")

@@ -1,0 +1,54 @@
+"""The names that questions and orders take. Others are refused: what ignores a filter is about too much."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from acktree.errors import ConfigError, nearest
+
+__all__ = ["FILTERS", "ORDERS", "QUESTIONS", "refuse_unknown"]
+
+FILTERS: Final = (
+    "ids", "topology", "spout", "component", "kind", "cause", "redriven", "settled", "before", "since",
+)  # fmt: skip
+"""What chooses dead letters."""
+_LETTER_ORDER: Final = (*FILTERS, "expected_count", "all")
+
+QUESTIONS: Final = {
+    "snapshot": ("most_age_secs",),
+    "open": ("limit",),
+    "log-levels": (),
+    "events": ("limit", "component"),
+    "traces": (
+        "message_id", "root", "verdict", "component", "reason", "since", "before", "limit", "after",
+    ),
+    "trace-of": ("edge", "first"),
+    "dead-letters": (*FILTERS, "limit", "after"),
+    "dead-letter": (),
+}  # fmt: skip
+"""By question: the names of its query."""
+
+ORDERS: Final = {
+    "activate": (),
+    "deactivate": (),
+    "kill": ("wait_secs",),
+    "log-levels": ("set", "reset"),
+    "debug": ("on", "component", "percent"),
+    "trace": ("rate",),
+    "dead-letters/redrive": _LETTER_ORDER,
+    "dead-letters/purge": _LETTER_ORDER,
+}
+"""By order: the names in its body."""
+
+
+def refuse_unknown(given: Iterable[str], known: Collection[str], where: str) -> None:
+    """Refuse names that nothing here takes.
+
+    Raises:
+        ConfigError: A name is unknown; the fix has the nearest known one.
+    """
+    for name in given:
+        if name not in known:
+            fix = nearest(name, known) if known else "leave it out: nothing can be given here"
+            raise ConfigError(f"there is no {name!r:.60}", where, fix)
