@@ -335,6 +335,16 @@ def test_a_folder_that_holds_other_files_is_warned_of_before_its_first_run(
     assert "holiday.jpg" in warned[0]
 
 
+def test_what_a_driver_leaves_that_was_killed_while_it_started_is_no_reason_for_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("driver.log", "lock", "control.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "spark").mkdir()
+    begun(tmp_path).close()
+    assert "other files" not in caplog.text
+
+
 def test_a_new_folder_is_no_reason_for_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     begun(tmp_path / "new").close()
     assert "other files" not in caplog.text
