@@ -206,6 +206,8 @@ def test_what_is_admitted_and_committed_is_read_from_sparks_logs(tmp_path: Path)
         lines = ["v1", '{"batchTimestampMs":1}', frame, f'{{"chunk": {end}}}']
         (offsets / str(batch_id)).write_text("\n".join(lines))
     (offsets / ".11.tmp").write_text("half of")
+    (offsets / "٦٦").write_text("another program's: digits, and no name that Spark writes")
+    (commits / "66²").touch()
     (commits / "8").touch()
     (commits / "9").touch()
     assert (held.admitted(), held.last_committed()) == (57, 9)
