@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
+from acktree.errors import name_keywords_of_connector
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     import pyarrow as pa
@@ -63,6 +64,11 @@ class AnyBolt:
     """Attributes that are kept between micro-batches, crashes and restarts. They are saved with the
     micro-batch, so a restart restores exactly the committed values. Of a ``KeyValueState`` and a
     ``ColumnState`` only what changed is saved, any other attribute as a whole."""
+
+    def __init_subclass__(cls, **more: object) -> None:
+        """Let a connector of acktree's name a misspelt argument."""
+        super().__init_subclass__(**more)
+        name_keywords_of_connector(cls)
 
     def cleanup(self) -> None:
         """Release the resources that ``prepare`` acquired.

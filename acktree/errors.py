@@ -40,6 +40,7 @@ __all__ = [
     "ProtocolError",
     "SpoutError",
     "TopologyError",
+    "name_keywords_of_connector",
     "naming_keywords",
     "nearest",
 ]
@@ -198,10 +199,12 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def naming_keywords(call: _Call) -> _Call:
-    """Let a call refuse an unknown keyword with the nearest known one. For set-up; it costs a microsecond.
+    """Let a call refuse an unknown keyword with the nearest known one, and name an argument that is missing.
+
+    For set-up; it costs a microsecond.
 
     Raises:
-        ConfigError: A keyword is unknown.
+        ConfigError: A keyword is unknown, or an argument without a default is not given.
 
     >>> @naming_keywords
     ... def set_bolt(id, parallelism=1): ...
@@ -210,10 +213,18 @@ def naming_keywords(call: _Call) -> _Call:
     acktree.errors.ConfigError: set_bolt has no argument 'paralelism'
       where: set_bolt(..., paralelism=...)
       fix:   did you mean 'parallelism'?
+    >>> set_bolt(parallelism=2)
+    Traceback (most recent call last):
+    acktree.errors.ConfigError: set_bolt needs the argument 'id'
+      where: set_bolt(parallelism=...)
+      fix:   write set_bolt(id=..., ...)
     """
     parameters = inspect.signature(call).parameters.values()
     by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    by_position = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     known = {each.name for each in parameters if each.kind in by_keyword} - {"self", "cls"}
+    places = [each.name for each in parameters if each.kind in by_position]
+    needed = [each.name for each in parameters if each.name in known and each.default is each.empty]
     shown = call.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
     @functools.wraps(call)
@@ -222,6 +233,19 @@ def naming_keywords(call: _Call) -> _Call:
             if name not in known:
                 what = f"{shown} has no argument {name!r}"
                 raise ConfigError(what, f"{shown}(..., {name}=...)", nearest(name, known))
+        for name in needed:
+            if name not in keywords and name not in places[: len(arguments)]:
+                given = ["..."] * any(each in known for each in places[: len(arguments)])
+                where = ", ".join([*given, *(f"{each}=..." for each in keywords)])
+                what, fix = f"{shown} needs the argument {name!r}", f"write {shown}({name}=..., ...)"
+                raise ConfigError(what, f"{shown}({where})", fix)
         return call(*arguments, **keywords)
 
     return cast("_Call", checked)
+
+
+def name_keywords_of_connector(made: type) -> None:
+    """Let the ``__init__`` of a class of ``acktree.connectors`` do so. Classes of users keep theirs."""
+    init = vars(made).get("__init__")
+    if init is not None and made.__module__.startswith("acktree.connectors."):
+        made.__init__ = naming_keywords(init)  # type: ignore[misc]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from acktree.bolt import BasicBolt, BasicOutputCollector
 from acktree.core.data.fields import Outputs
-from acktree.errors import MisuseError, TopologyError
+from acktree.errors import MisuseError, TopologyError, naming_keywords
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     from acktree.core.data.tuples import Tuple
@@ -84,6 +84,7 @@ class _AsyncFunctionBolt(FunctionBolt):
             self._emit_all(await returned, collector)
 
 
+@naming_keywords
 def bolt(
     function: None = None,
     /,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
+from acktree.errors import name_keywords_of_connector
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     import pyarrow as pa
@@ -78,6 +79,11 @@ class Spout(ABC):
 
     keep_alive_secs: float | None = None
     """``keep_alive`` is called at least once in this number of seconds. None: never. ``open`` may set it."""
+
+    def __init_subclass__(cls, **more: object) -> None:
+        """Let a connector of acktree's name a misspelt argument."""
+        super().__init_subclass__(**more)
+        name_keywords_of_connector(cls)
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         """Prepare the task: keep the collector, connect.

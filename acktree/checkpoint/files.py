@@ -102,7 +102,7 @@ class Files:
         """The names in one of Spark's logs; none where it is not there."""
         if not self.disk.exists(folder):
             return []
-        return [name for name in self.disk.names(folder) if name[:1].isdigit()]
+        return [name for name in self.disk.names(folder) if name.isascii() and name[:1].isdigit()]
 
     def read_log(self, file: Path) -> str:
         """An entry of one of Spark's logs."""

@@ -343,7 +343,8 @@ class Checkpoint(Facts):
 
     def _last_logged(self, log: str) -> int:
         """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
-        return max(map(int, filter(str.isdigit, self.files.logged(self.spark / log))), default=-1)
+        names = self.files.logged(self.spark / log)
+        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=-1)
 
     def close(self) -> None:
         """Release it for the next driver. A second call does nothing."""

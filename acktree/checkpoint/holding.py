@@ -16,8 +16,9 @@ from acktree.private_files import Disk
 
 log = logger("acktree")
 
-_BEFORE_A_RUN: Final = frozenset({"lock", "driver.log", "control.json"})
-"""What may be in a checkpoint before its first run: `acktree submit` opens the log first."""
+_BEFORE_A_RUN: Final = frozenset({"lock", "driver.log", "control.json", "spark"})
+"""What may be in a checkpoint before its first run: `acktree submit` opens the log first, and a driver that
+was killed while it started may have made Spark's folder."""
 
 
 def sign_lock(lock: int, disk: Disk) -> None:

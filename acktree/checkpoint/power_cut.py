@@ -78,8 +78,8 @@ def _operators_logs(state: Path, disk: Disk) -> list[Path]:
 
 def _cut(log: Path, last: int, disk: Disk) -> bool:
     """Delete a log's entries after ``last``, the newest first, with checksums. True if there were any."""
-    numbers = sorted((int(name) for name in disk.names(log) if name.isdigit()), reverse=True)
-    later = [number for number in numbers if number > last]
+    numbers = [int(name) for name in disk.names(log) if name.isascii() and name.isdigit()]
+    later = sorted((number for number in numbers if number > last), reverse=True)
     for number in later:
         disk.remove(log / f".{number}.crc")
         disk.remove(log / str(number))

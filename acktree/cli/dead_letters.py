@@ -70,7 +70,7 @@ def _filtered(parser: ArgumentParser) -> ArgumentParser:
 
 def _time(text: str) -> int:
     """Milliseconds since 1970. ValueError, which argparse reports, where the text is no time."""
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:

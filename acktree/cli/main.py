@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from acktree.cli import answers, control, dead_letters, events, health, offline, run, trace, watch, web
 from acktree.cli.answers import Answer, Answers
+from acktree.cli.parser import NamingParser
 from acktree.driver.signals import signals_raise
 from acktree.errors import AcktreeError
 from acktree.stopped_by import StoppedBySignal
@@ -85,8 +85,8 @@ def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
     return code
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
+def _parser() -> NamingParser:
+    parser = NamingParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for family in _FAMILIES:
         family.add_to(commands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -77,8 +78,7 @@ def _topology_of(target: str) -> Topology:
     module = _module(place, target)
     name = name or "topology"
     if not hasattr(module, name):
-        usable = (Topology, TopologyBuilder)
-        known = [each for each, value in vars(module).items() if isinstance(value, usable)]
+        known = [each for each, value in vars(module).items() if _is_usable(value, module.__name__)]
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
     found = getattr(module, name)
     if callable(found):
@@ -94,6 +94,13 @@ def _topology_of(target: str) -> Topology:
             "that returns one",
         )
     return found
+
+
+def _is_usable(value: object, module: str) -> bool:
+    """Whether a value of a module may be meant: a topology, or a function of its own without arguments."""
+    if inspect.isfunction(value) and value.__module__ == module:
+        return not any(each.default is each.empty for each in inspect.signature(value).parameters.values())
+    return isinstance(value, (Topology, TopologyBuilder))
 
 
 def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module

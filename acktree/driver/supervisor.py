@@ -28,6 +28,8 @@ _COMMIT_LOOK_SECS: Final = 0.002
 """How often the commit log is read after the sink has returned: Spark commits some 5 ms later."""
 _STOP_SECS: Final = 60.0
 """Longest wait for the running micro-batch, and then for the spouts, when a run stops."""
+_SAID_AFTER_SECS: Final = 1.0
+"""The wait for the spouts is said after this time: a usual call returns earlier."""
 _HURRIED_SPOUT_SECS: Final = 2.0
 """Longest wait for the spouts after a second signal."""
 
@@ -209,14 +211,15 @@ class Supervisor:
         self.run.threads.stop()
         most_secs = _HURRIED_SPOUT_SECS if self._must_hurry.is_set() else _STOP_SECS
         deadline = time.monotonic() + most_secs
-        busy = [task for task, thread in threads.items() if not thread.join(_LOOK_SECS)]
+        told_at = min(deadline, time.monotonic() + _SAID_AFTER_SECS)
+        busy = [task for task, thread in threads.items() if not thread.join(_left(told_at))]
         if busy:
             log.warning(
                 "topology=%s tasks=%s: a call of the spout has not returned; waiting up to %s s",
                 self.run.name, busy, most_secs,
             )  # fmt: skip
         for task, thread in threads.items():
-            if not thread.join(max(0.0, deadline - time.monotonic())):
+            if not thread.join(_left(deadline)):
                 log.error(
                     "topology=%s task=%s spout did not return within %s s; its thread is left running, and "
                     "nothing it emits from now on is accepted",
@@ -245,3 +248,7 @@ class Supervisor:
             if self._must_hurry.wait(_LOOK_SECS / 5):
                 break
         self._query.stop(at_once=self._must_hurry.is_set())
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

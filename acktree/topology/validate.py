@@ -27,6 +27,7 @@ from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import TopologyError, nearest
 from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
+from acktree.topology.misspelt import refuse_misspelt
 from acktree.topology.travel import check_travels
 from acktree.topology.user_objects import (
     checked_concurrency,
@@ -121,6 +122,8 @@ def _component(each_id: str, each: Declared) -> Component:
         what = f"retry of {each.owner} is {shown(retry)}"
         raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
     max_concurrency, threads = checked_concurrency(each, user_object)
+    streams, remembers = checked_streams(each, user_object), checked_remembers(each, user_object)
+    refuse_misspelt(each, user_object)
     return Component(
         id=each_id,
         kind=each.kind,
@@ -128,8 +131,8 @@ def _component(each_id: str, each: Declared) -> Component:
         user_object=user_object,
         parallelism=tasks,
         task_ids=(),
-        streams=checked_streams(each, user_object),
-        remembers=checked_remembers(each, user_object),
+        streams=streams,
+        remembers=remembers,
         tick_secs=checked_tick_secs(each, user_object),
         execute_timeout_secs=_checked_execute_timeout(each),
         retry=retry,

@@ -6,6 +6,7 @@ on loopback, each with a folder and a port of its own; no service of the system 
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,4 +47,8 @@ def servers(*, with_docker: bool = False) -> Iterator[tuple[str, str]]:
 if __name__ == "__main__":
     with servers(with_docker="--docker" in sys.argv) as (queue, database):
         print(f"RabbitMQ:   {queue}\nPostgreSQL: {database}\nEnter ends both.", flush=True)
-        sys.stdin.readline()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leaves the block, which ends both
+        signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # a shell lets what is behind & ignore it
+        if not sys.stdin.readline():  # started with & or by a script: nobody can press Enter
+            print("There is no input: SIGINT or SIGTERM ends both.", flush=True)
+            signal.pause()

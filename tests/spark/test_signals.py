@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -93,6 +94,26 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_a_checkpoint_that_can_be_us
     assert line.startswith("topology=counted signal=SIGINT arrived while it was started: it is not started.")
     run_to_the_end(spark, "position", tmp_path)
     assert sorted(noted(tmp_path, "acked")) == list(range(COUNT))
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the JVM in /proc")
+def test_a_killed_jvm_ends_the_run_with_an_error_that_says_so_and_nothing_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with driver("position", tmp_path) as process:
+        wait_until(lambda: process.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=200)
+        (jvm,) = jvms_of(process)
+        os.kill(jvm, signal.SIGKILL)
+        assert process.wait(timeout=120) == 1, complaint(tmp_path)
+    log = (tmp_path / "driver.log").read_text()
+    said_last = log[log.rindex("acktree.errors.AcktreeError: ") :].splitlines()
+    assert said_last[0].endswith(
+        f"Spark's Java process {jvm} was ended by signal 9, and the topology with it"
+    )
+    assert said_last[2].endswith("it goes on where it was, nothing is lost")
+    assert "could not be stopped in order" not in log
+    run_to_the_end(spark, "position", tmp_path)
+    assert set(noted(tmp_path, "acked")) == set(range(COUNT))
 
 
 def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.query import lost_records
-from acktree.spark.session.gateway import mute_stderr
+from acktree.spark.session.gateway import java_that_ended, mute_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["SparkQuery"]
+
+_JAVA_ENDS_SECS: Final = 2.0
+"""How long a JVM may take to end after it has closed its connections."""
 
 
 class SparkQuery(Query):
@@ -25,11 +31,17 @@ class SparkQuery(Query):
 
     def __init__(self, query: StreamingQuery, checkpoint: Checkpoint) -> None:
         self._query, self._checkpoint = query, checkpoint
+        self._gateway = SparkContext._gateway  # noqa: SLF001
 
     @property
     def is_active(self) -> bool:
         """Whether it has neither failed nor been stopped."""
-        return bool(self._query.isActive)
+        try:
+            return bool(self._query.isActive)
+        except Exception:
+            if self._lost_java() is None:
+                raise
+            return False
 
     @property
     def is_between_batches(self) -> bool:
@@ -39,7 +51,7 @@ class SparkQuery(Query):
 
     def failure(self) -> BaseException | None:
         """What stopped the query; None if it was stopped without an error."""
-        return self._query.exception()
+        return self._lost_java() or self._query.exception()
 
     def last_batch_secs(self) -> float | None:
         """How long the last micro-batch took; None before the first."""
@@ -56,7 +68,12 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
-        """The cause: a stopped session, a full disk, lost records or a lost checkpoint, or the error."""
+        """The cause: a lost JVM, a stopped session, a full disk, lost records or checkpoint, or the error."""
+        if not isinstance(error, AcktreeError):
+            is_of_java = isinstance(error, (ConnectionError, Py4JError))
+            lost = self._lost_java(_JAVA_ENDS_SECS if is_of_java else 0.0)
+            if lost is not None:
+                return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return MisuseError(
                 "its Spark session was stopped while the topology ran",
@@ -65,6 +82,19 @@ class SparkQuery(Query):
             )
         error = full_disk.explained(lost_records.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
+
+    def _lost_java(self, secs: float = 0.0) -> AcktreeError | None:
+        """The error to raise if Spark's JVM has ended; None while it runs."""
+        what = java_that_ended(self._gateway, secs)
+        if what is None:
+            return None
+        return AcktreeError(
+            f"{what}, and the topology with it",
+            f"checkpoint {self._checkpoint.place}",
+            "see what Java printed: in this process's stderr, or in driver.log after `acktree submit`; "
+            "signal 9 is often the kernel's, for want of memory. Start this program again and submit "
+            "on the same checkpoint: it goes on where it was, nothing is lost",
+        )
 
     def _is_session_stopped(self) -> bool:
         with suppress(Exception):  # a JVM that is gone does not answer
@@ -83,6 +113,8 @@ class SparkQuery(Query):
 
     def stop(self, *, at_once: bool) -> None:
         """Stop the query; with ``at_once`` without Spark's output about the interrupted micro-batch."""
+        if self._lost_java() is not None:
+            return
         if at_once:
             mute_stderr()
         self._query.stop()

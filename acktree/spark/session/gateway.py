@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -77,6 +78,24 @@ def end_with_driver(gateway: Any) -> None:  # noqa: ANN401  # py4j has no types
     process = getattr(gateway, "proc", None)  # None: another program started the JVM
     if process is not None and process.stdin is not None:
         close_file_in_children(process.stdin)
+
+
+def java_that_ended(gateway: Any, secs: float = 0.0) -> str | None:  # noqa: ANN401  # py4j has no types
+    """What to say of a JVM that has ended, without being asked to; None if it runs or is another program's.
+
+    Args:
+        gateway: Of its session; None if there is none.
+        secs: How long to wait for its end: its connections are closed a moment earlier.
+    """
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(secs)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"Spark's Java process {process.pid} {how}"
 
 
 def _with_archive_or_without(conf: SparkConf, home: Path | None) -> Any:  # noqa: ANN401  # py4j has no types

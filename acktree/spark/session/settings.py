@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acktree.spark.session.gateway import end_with_driver, launch, mute_stderr
+from acktree.spark.session.gateway import end_with_driver, java_that_ended, launch, mute_stderr
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
@@ -135,6 +135,7 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
     An active session is used, since a process has one Spark. A session that was started here is stopped when
     the last topology in it gives it back.
     """
+    from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -159,7 +160,11 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
             _lent[key] -= 1
             if not _lent[key]:
                 del _lent[key]
-                session.stop()
+                try:
+                    session.stop()
+                except Exception:
+                    if java_that_ended(SparkContext._gateway) is None:  # noqa: SLF001
+                        raise
 
     return session, give_back
 

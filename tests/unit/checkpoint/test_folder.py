@@ -206,6 +206,8 @@ def test_what_is_admitted_and_committed_is_read_from_sparks_logs(tmp_path: Path)
         lines = ["v1", '{"batchTimestampMs":1}', frame, f'{{"chunk": {end}}}']
         (offsets / str(batch_id)).write_text("\n".join(lines))
     (offsets / ".11.tmp").write_text("half of")
+    (offsets / "٦٦").write_text("another program's: digits, and no name that Spark writes")
+    (commits / "66²").touch()
     (commits / "8").touch()
     (commits / "9").touch()
     assert (held.admitted(), held.last_committed()) == (57, 9)
@@ -333,6 +335,16 @@ def test_a_folder_that_holds_other_files_is_warned_of_before_its_first_run(
     warned = [each for each in caplog.messages if "holds other files" in each]
     assert len(warned) == 1, "a checkpoint of our own is not warned of"
     assert "holiday.jpg" in warned[0]
+
+
+def test_what_a_driver_leaves_that_was_killed_while_it_started_is_no_reason_for_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("driver.log", "lock", "control.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "spark").mkdir()
+    begun(tmp_path).close()
+    assert "other files" not in caplog.text
 
 
 def test_a_new_folder_is_no_reason_for_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,41 @@ def test_what_is_no_command_is_answered_with_the_usage(command, capsys) -> None:
     assert "usage: acktree" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "usage", "said"),
+    [
+        (["statz", "own"], "usage: acktree [-h] COMMAND", "; did you mean 'stats'?"),
+        (["stats", "own", "--windw", "600"], "usage: acktree stats", "--windw 600; did you mean '--window'?"),
+        (["stats", "own", "--windw=600"], "usage: acktree stats", "--windw=600; did you mean '--window'?"),
+        (["debug", "own", "onn"], "usage: acktree debug", "; did you mean 'on'?"),
+        (["stats", "own", "other"], "usage: acktree stats", "unrecognized arguments: other"),
+        (["qqqqqq"], "usage: acktree [-h] COMMAND", ")"),
+    ],
+)
+def test_a_misspelt_command_or_option_is_answered_with_the_nearest(command, usage, said, capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(usage)
+    assert printed.rstrip().endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "fix"),
+    [("mod_f:topologi", "did you mean 'topology'?"), ("mod_f:x", "there is only 'topology'")],
+)
+def test_a_misspelt_name_is_answered_with_a_function_of_the_module(
+    target, fix, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    (tmp_path / "mod_f.py").write_text(
+        "from shutil import which\ndef topology(partitions=2): ...\ndef of(parts): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["run", target, "--dry-run"]) == 1
+    assert f"fix:   {fix}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["rebalance", "reset-state"])
 def test_an_error_of_ours_is_three_lines_and_exit_code_1(command, tmp_path: Path, capsys) -> None:
     pytest.importorskip("pyspark")

@@ -1,0 +1,45 @@
+"""The parser of the command line: it names the nearest command or option, and the usage of the command."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+__all__ = ["NamingParser"]
+
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<known>.*)\)$")
+
+
+class NamingParser(ArgumentParser):
+    """An ``ArgumentParser`` whose errors name what was probably meant. Its commands have parsers like it."""
+
+    def parse_known_args(  # type: ignore[override]  # two overloads there
+        self,
+        args: Sequence[str] | None = None,
+        namespace: Any = None,  # noqa: ANN401  # as argparse has it
+    ) -> tuple[Namespace, list[str]]:
+        """Refuse what is left over here, and not in the parser above, whose usage has no options.
+
+        Raises:
+            SystemExit: Something is left over.
+        """
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            known = re.findall(r"(?<![\w-])--?[\w-]+", self.format_usage())
+            near = [_meant(each.partition("=")[0], known) for each in rest if each.startswith("-")]
+            self.error(f"unrecognized arguments: {' '.join(rest)}{''.join(near[:1])}")
+        return parsed, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with the usage; an invalid choice is answered with the nearest one."""
+        if found := _INVALID_CHOICE.search(message):
+            message += _meant(found["given"], re.findall(r"[\w-]+", found["known"]))
+        super().error(message)
+
+
+def _meant(given: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

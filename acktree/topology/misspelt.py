@@ -1,0 +1,75 @@
+"""Refuses an attribute of a class whose name is nearly that of a setting: it would have no effect."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+from types import CodeType
+from typing import Final
+
+from acktree.bolt import AnyBolt, ArrowBolt, BasicBolt, Bolt
+from acktree.spout import Spout
+from acktree.topology.declared import Declared
+
+__all__ = ["refuse_misspelt"]
+
+_BASES: Final = (Spout, Bolt, BasicBolt, ArrowBolt)
+_SIMILAR: Final = 0.85
+"""The similarity of two names, from 0 to 1, from which one is taken for the other: one letter in seven."""
+
+
+def refuse_misspelt(declared: Declared, user_object: Spout | AnyBolt) -> None:
+    """Refuse ``max_concurency = 5`` in the body of a class.
+
+    It is refused only if nothing suggests that it is the user's own attribute: the setting itself is not set,
+    the value is of the setting's kind, the object does not remember it, and no method of the class names it.
+    """
+    base = next(each for each in _BASES if isinstance(user_object, each))
+    settings = {
+        name: value
+        for each in base.__mro__
+        for name, value in vars(each).items()
+        if each is not object and not name.startswith("_") and not callable(value)
+    }
+    users = [
+        each
+        for each in type(user_object).__mro__
+        if each not in base.__mro__ and not each.__module__.startswith("acktree.")
+    ]
+    is_set = {*vars(user_object), *(name for each in users for name in vars(each))}
+    used = {*user_object.remembers, *(name for each in users for name in _names_in_methods(each))}
+    unset = [name for name in settings if name not in is_set]
+    for each in users:
+        for name, value in vars(each).items():
+            if name.startswith("_") or name in settings or name in used:
+                continue
+            for meant in difflib.get_close_matches(name, unset, n=1, cutoff=_SIMILAR):
+                if _is_of_kind(value, settings[meant]):
+                    what = f"{declared.owner} sets {name}, and has no such setting"
+                    fix = f"did you mean {meant!r}? If it is an attribute of your own, call it otherwise"
+                    raise declared.mistake(what, fix)
+
+
+def _is_of_kind(value: object, default: object) -> bool:
+    """Whether a value may be meant for the setting with this default."""
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if isinstance(default, tuple):  # outputs, remembers; a pyarrow.Schema has names
+        return isinstance(value, (list, tuple, Mapping)) or hasattr(value, "names")
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _names_in_methods(user_class: type) -> Iterator[str]:
+    """The names that the methods of a class use: attributes, and globals too."""
+    for value in vars(user_class).values():
+        for call in (value, getattr(value, "fget", None), getattr(value, "__func__", None)):
+            if inspect.isfunction(call):
+                yield from _names_in(inspect.unwrap(call).__code__)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
