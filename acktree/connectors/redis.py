@@ -39,7 +39,7 @@ _CONNECT_SECS: Final = 5.0
 _PAGE: Final = 1000
 _IDLE_SECS: Final = 0.05
 """The shortest time between two reads of an empty stream."""
-_AT_REST_SECS: Final = 0.2
+_AT_REST_SECS: Final = 0.5
 """The time between two reads of a stream at rest: a read takes 0.3 ms of CPU."""
 _RESTS_AFTER: Final = 40
 """After this number of empty reads in a row a stream is read less often."""

@@ -122,7 +122,7 @@ class Supervisor:
         # While an entry waits in the inbox, its micro-batch will also serve the deadline: no beat is needed.
         deadline_ms = progress.next_deadline_ms if self.run.inbox.is_drained else None
         due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
-        return min([_LOOK_SECS * 10, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
+        return min([_LOOK_SECS * 20, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _warm_up(self) -> None:
         """Wait for the first micro-batch: it compiles for seconds, and messages should not wait for that."""

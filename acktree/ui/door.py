@@ -53,7 +53,7 @@ __all__ = ["Door"]
 
 log = logger("acktree")
 
-_LOOK_SECS: Final = 0.1
+_LOOK_SECS: Final = 0.25
 """How often it is looked whether the topology stops, which waits for that."""
 
 

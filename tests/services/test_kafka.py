@@ -40,7 +40,9 @@ class Topic(ProxiedBroker):
         super().__init__(server, server.proxy)
         self.name = self.group = ""
         self.admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-        self.producer = confluent.Producer({"bootstrap.servers": server.bootstrap, "log_level": 0})
+        # One request at a time: a second one would overtake the first if that is refused by a fresh topic.
+        ordered = {"max.in.flight.requests.per.connection": 1}
+        self.producer = confluent.Producer(ordered | {"bootstrap.servers": server.bootstrap, "log_level": 0})
 
     def make_spout(self, **settings) -> KafkaSpout:
         config = self.CONFIG | settings.pop("config", {})
