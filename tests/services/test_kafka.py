@@ -40,9 +40,7 @@ class Topic(ProxiedBroker):
         super().__init__(server, server.proxy)
         self.name = self.group = ""
         self.admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-        # One request at a time: a second one would overtake the first if that is refused by a fresh topic.
-        ordered = {"max.in.flight.requests.per.connection": 1}
-        self.producer = confluent.Producer(ordered | {"bootstrap.servers": server.bootstrap, "log_level": 0})
+        self.producer = confluent.Producer({"bootstrap.servers": server.bootstrap, "log_level": 0})
 
     def make_spout(self, **settings) -> KafkaSpout:
         config = self.CONFIG | settings.pop("config", {})
@@ -339,7 +337,8 @@ def test_a_failed_record_is_tried_again_although_the_topic_no_longer_has_it(orde
         harness.fail(first[:1])
         harness.ack(first[1:])
         harness.until(lambda: len(harness.arrived) == 4, 15, "what failed comes again")
-        assert harness.arrived[3].values[4] == b"0"
+        # Not always b"0": the client may put messages into a fresh topic in another order.
+        assert harness.arrived[3].values == first[0].values
         harness.ack(harness.arrived[3:])
         harness.until(lambda: len(harness.arrived) >= 4 + len(fresh), 30, "reading goes on")
         assert [each.values[4] for each in harness.arrived[4:]] == fresh
