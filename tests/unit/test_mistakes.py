@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
-
 import pytest
 
-import acktree.connectors
 from acktree import (
     AcktreeError,
     BasicBolt,
@@ -16,14 +11,11 @@ from acktree import (
     DeadLetters,
     IterableSpout,
     Retry,
-    Spout,
     TopologyBuilder,
     bolt,
 )
-from acktree.bolt import AnyBolt
 from acktree.connectors.files import FolderSpout
 from acktree.connectors.parquet_files import ParquetSink
-from acktree.connectors.redis import RedisStreamSink
 from acktree.spark.session.java import refuse_missing_java
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -44,9 +36,6 @@ MISTAKES = {
     "FolderSpout has no argument 'patern'|pattern": lambda: FolderSpout("/", patern="*"),
     "ParquetSink has no argument 'shema'|schema": lambda: ParquetSink("/", shema=None),
     "ParquetSink needs the argument 'path'|write ParquetSink(path=..., ...)": ParquetSink,
-    "RedisStreamSink has no argument 'maxlength'|maxlen": (
-        lambda: RedisStreamSink("redis://localhost", "s", maxlength=5)
-    ),
     "set_bolt has no argument 'paralelism'|parallelism": lambda: builder().set_bolt("b", 1, paralelism=2),
     "set_spout has no argument 'retires'|retry": lambda: builder().set_spout("b", 1, retires=2),
     "fields_grouping has no argument 'field'|fields": (
@@ -132,30 +121,3 @@ def test_an_ack_by_a_basic_bolt_fails_its_tuple_and_says_what_acks_it():
         cluster.advance()
     [(_, failure)] = feeder.failed
     assert "no 'ack': its tuple is acked when execute returns" in failure.reason
-
-
-CONNECTORS = [
-    pytest.param(made, id=made.__name__)
-    for module in pkgutil.walk_packages(acktree.connectors.__path__, "acktree.connectors.")
-    for made in vars(importlib.import_module(module.name)).values()
-    if isinstance(made, type) and issubclass(made, (Spout, AnyBolt)) and made.__module__ == module.name
-]
-
-
-@pytest.mark.parametrize("made", CONNECTORS)
-def test_every_connector_names_an_argument_that_it_does_not_have(made):
-    if made.__init__ is AnyBolt.__init__:  # a base class without arguments
-        return
-    first = next(name for name in list(inspect.signature(made).parameters))
-    with pytest.raises(ConfigError, match=f"{made.__name__} has no argument") as caught:
-        made(**{f"{first}z": 1})
-    assert caught.value.fix == f"did you mean {first!r}?"
-
-
-def test_a_class_of_the_users_raises_what_python_raises():
-    class Mine(FolderSpout):
-        def __init__(self, path):
-            super().__init__(path)
-
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        Mine(pth="/")
