@@ -28,12 +28,20 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["MOST_DEPTH", "array_of", "depth_of", "holds", "is_same", "typed_array"]
+__all__ = ["FAITHFUL", "MOST_DEPTH", "array_of", "depth_of", "holds", "is_same", "kinds_of", "typed_array"]
 
 MOST_DEPTH: Final = 64
 """Arrow reads no type that is deeper, though it writes it (``kMaxNestingDepth`` of its IPC format)."""
+FAITHFUL: Final[Mapping[type, pa.DataType]] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+}
+"""The types that Arrow returns unchanged; exactly these, no subclasses."""
 _MOST_PLACES: Final = 100_000
-"""So many fields a type may have at one depth."""
+"""The most fields that a type may have at one depth."""
 _CONTAINERS: Final[tuple[type, ...]] = (list, tuple, dict, ValuesView, set, frozenset, np.ndarray)
 _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 """Beside each other Arrow takes values of these types as they are, or raises; all but texts beside bytes."""
@@ -84,7 +92,20 @@ def typed_array(values: Sequence[object], kind: pa.DataType) -> pa.Array | pa.Ch
 
 def holds(array: pa.Array | pa.ChunkedArray, values: Sequence[object]) -> bool:
     """Whether an array has the values that were given, as :func:`is_same` has it."""
+    kinds = kinds_of(values)
+    if kinds == {int} and pa.types.is_integer(array.type):
+        return True  # Arrow refuses an int that is too large for the width
+    if len(kinds) == 1 and FAITHFUL.get(*kinds) == array.type:
+        return True
     return all(map(is_same, values, _python_values(array)))
+
+
+def kinds_of(column: Sequence[object]) -> set[type]:
+    """The exact types in a column, except that of None."""
+    types = [*map(type, column)]
+    if types and types.count(types[0]) == len(types):  # nearly always true, and faster than a set
+        del types[1:]
+    return {*types} - {type(None)}
 
 
 def depth_of(kind: pa.DataType) -> int:
@@ -215,7 +236,7 @@ def _may_change(values: Collection[object]) -> bool:
         if not below:
             return may_change
         if len(below) > _MOST_PLACES:
-            raise ValueError(f"dicts with {len(below):,} fields in all; {_MOST_PLACES:,} are taken")
+            raise ValueError(f"dicts with {len(below):,} fields in all; at most {_MOST_PLACES:,} are allowed")
         places = below
     raise ValueError(
         f"a value is nested more than {MOST_DEPTH} deep, which Arrow cannot read, or contains itself"
@@ -320,7 +341,7 @@ def is_same(given: Any, back: Any) -> bool:  # noqa: ANN401
     if isinstance(back, datetime) and isinstance(given, datetime) and None not in (given.tzinfo, back.tzinfo):
         return given.astimezone(UTC) == back.astimezone(UTC)  # in an hour that comes twice, == is False
     if isinstance(given, np.timedelta64) and not isinstance(back, timedelta):
-        return False  # one month == 1
+        return False  # for numpy a timedelta64 of one month equals the number 1
     return bool(given == back)
 
 

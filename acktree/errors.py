@@ -40,6 +40,7 @@ __all__ = [
     "ProtocolError",
     "SpoutError",
     "TopologyError",
+    "closest",
     "name_keywords_of_connector",
     "naming_keywords",
     "nearest",
@@ -179,6 +180,15 @@ class ProtocolError(AcktreeError):
     """The engine's state is inconsistent: a bug in acktree, not in user code. Stops the topology."""
 
 
+def closest(name: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
+    """The most similar known name; None where none is as similar as that, from 0 to 1.
+
+    >>> closest("ordres", ["orders", "count"])
+    'orders'
+    """
+    return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=similarity)), None)
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """The text of a fix for an unknown name: the most similar known name, or all known names.
 
@@ -190,9 +200,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     'there are none'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(str(name), names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if (close := closest(str(name), names)) is not None:
+        return f"did you mean {close!r}?"
     if len(names) < 2:  # noqa: PLR2004  # one or none: no "and"
         return f"there is only {names[0]!r}" if names else "there are none"
     return f"there are {', '.join(map(repr, names[:-1]))} and {names[-1]!r}"

@@ -67,6 +67,15 @@ def error_text(error: BaseException) -> str:
     return bounded(f"{name}: {text}" if text else name, MOST_REASON)
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number in the digits 0 to 9; ``isdigit`` takes those of all scripts.
+
+    >>> is_number("12"), is_number("\u0663"), is_number("")
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit()
+
+
 def short_repr(value: object) -> str:
     """A short ``repr`` of a user's value, on one line; its type if its ``repr`` raises."""
     try:

@@ -6,15 +6,28 @@ The file is replaced as a whole, durably. Its facts outlive the runs; each run a
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from acktree.checkpoint.files import UNPUBLISHED, Files
 from acktree.checkpoint.layout import check_version
 from acktree.errors import CheckpointError
 from acktree.topology.shape import Shape
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "redrives_ordered_in"]
+
+_NAME: Final = "acktree.json"
+
+
+def redrives_ordered_in(folder: Path) -> int:
+    """How many dead letters the next run on a checkpoint sends again; 0 where its facts cannot be read.
+
+    It takes no lock: for display, while nobody runs the topology.
+    """
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        return len(json.loads((folder / _NAME).read_bytes()).get("redrive", ()))
+    return 0
 
 
 class Facts:
@@ -101,7 +114,7 @@ class Facts:
         return int(self._facts.get("generation", 1)) + 1
 
     def _read(self) -> dict[str, Any]:
-        file = self.folder / "acktree.json"
+        file = self.folder / _NAME
         if not self._disk.exists(file):
             return {}
         try:
@@ -116,9 +129,9 @@ class Facts:
         return dict(facts)
 
     def _write(self, facts: dict[str, Any]) -> None:
-        new = self.folder / f"{UNPUBLISHED}acktree.json"
+        new = self.folder / f"{UNPUBLISHED}{_NAME}"
         # File and name are synced: a reservation that a power cut undoes would give out ids twice.
         self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
-        self.files.publish(new, self.folder / "acktree.json")
+        self.files.publish(new, self.folder / _NAME)
         self._disk.sync_folder(self.folder)
         self._facts = facts  # only now: a reservation that was not written must not be used

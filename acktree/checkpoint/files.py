@@ -15,6 +15,7 @@ from typing import Final
 from acktree.checkpoint.location import hadoop_path
 from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
+from acktree.texts import is_number
 
 UNPUBLISHED: Final = "new-"
 """The prefix of the temporary name of a file that is not published yet."""
@@ -102,7 +103,7 @@ class Files:
         """The names in one of Spark's logs; none where it is not there."""
         if not self.disk.exists(folder):
             return []
-        return [name for name in self.disk.names(folder) if name.isascii() and name[:1].isdigit()]
+        return [name for name in self.disk.names(folder) if is_number(name[:1])]
 
     def read_log(self, file: Path) -> str:
         """An entry of one of Spark's logs."""

@@ -53,6 +53,7 @@ from acktree.config import Config
 from acktree.errors import CheckpointError
 from acktree.logs import logger
 from acktree.private_files import make_private_folder
+from acktree.texts import is_number
 from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
@@ -344,7 +345,7 @@ class Checkpoint(Facts):
     def _last_logged(self, log: str) -> int:
         """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
         names = self.files.logged(self.spark / log)
-        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=-1)
+        return max((int(name) for name in names if is_number(name)), default=-1)
 
     def close(self) -> None:
         """Release it for the next driver. A second call does nothing."""

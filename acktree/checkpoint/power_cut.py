@@ -19,6 +19,7 @@ from typing import Final
 
 from acktree.checkpoint.files import UNPUBLISHED
 from acktree.private_files import Disk
+from acktree.texts import is_number
 
 _SYNCED: Final = "synced"
 SYNC_NOTES: Final = (_SYNCED, f"{UNPUBLISHED}{_SYNCED}")
@@ -78,7 +79,7 @@ def _operators_logs(state: Path, disk: Disk) -> list[Path]:
 
 def _cut(log: Path, last: int, disk: Disk) -> bool:
     """Delete a log's entries after ``last``, the newest first, with checksums. True if there were any."""
-    numbers = [int(name) for name in disk.names(log) if name.isascii() and name.isdigit()]
+    numbers = [int(name) for name in disk.names(log) if is_number(name)]
     later = sorted((number for number in numbers if number > last), reverse=True)
     for number in later:
         disk.remove(log / f".{number}.crc")

@@ -8,7 +8,6 @@ refused where it has changed.
 from __future__ import annotations
 
 import base64
-import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -18,11 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from acktree.checkpoint.facts import redrives_ordered_in
 from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
-from acktree.texts import bounded, printable
+from acktree.texts import bounded, is_number, printable
 from acktree.ui import letters
 from acktree.ui.client import Found, find
 from acktree.ui.stopped import letters_of
@@ -70,7 +70,7 @@ def _filtered(parser: ArgumentParser) -> ArgumentParser:
 
 def _time(text: str) -> int:
     """Milliseconds since 1970. ValueError, which argparse reports, where the text is no time."""
-    if text.isascii() and text.isdigit():
+    if is_number(text):
         return int(text)
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
@@ -113,10 +113,8 @@ def _list(given: Namespace) -> Answer:
 
 def _ordered_line(given: Namespace) -> str:
     """How many letters are ordered for the next run of a topology that nobody runs; empty for none."""
-    found, count = find(given.topology), 0
-    if not found.is_running and found.folder is not None:
-        with suppress(OSError, ValueError, AttributeError, TypeError):
-            count = len(json.loads((found.folder / "acktree.json").read_bytes()).get("redrive") or ())
+    found = find(given.topology)
+    count = 0 if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
     return f"\n{count:,} redrive{'s wait' if count != 1 else ' waits'} for the next run" if count else ""
 
 

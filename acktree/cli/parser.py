@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
+
+from acktree.errors import closest
 
 __all__ = ["NamingParser"]
 
@@ -41,5 +42,5 @@ class NamingParser(ArgumentParser):
 
 
 def _meant(given: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(given, known)
+    return "" if close is None else f"; did you mean {close!r}?"

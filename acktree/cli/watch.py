@@ -63,7 +63,7 @@ def _list(given: Namespace) -> Answer:
         for line in lines
     ]  # fmt: skip
     away = [
-        f"{line['topology']}: spout {spout} is tried again and again: {outage['reason']}"
+        f"{line['topology']}: calls of spout {spout} fail and are tried again: {outage['reason']}"
         for line in lines
         for spout, outage in line["outages"].items()
     ]

@@ -33,7 +33,7 @@ LINGER_SECS: Final = 0.02
 _REST_CALLS: Final = 250
 """After this many waits of one length the next wait is twice as long."""
 _MOST_DOUBLINGS: Final = 30
-"""The largest number of such doublings: enough for a wait of a nanosecond, which it makes a second."""
+"""The largest number of such doublings: even a wait of a nanosecond grows to the longest one."""
 _LONGEST_DOUBLED_SECS: Final = 0.25
 """No wait is doubled beyond this."""
 _SHORTEST_WAIT_SECS: Final = 1e-6

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterator, Mapping
 from types import CodeType
 from typing import Final
 
 from acktree.bolt import AnyBolt, ArrowBolt, BasicBolt, Bolt
+from acktree.errors import closest
 from acktree.spout import Spout
 from acktree.topology.declared import Declared
 
@@ -44,11 +44,11 @@ def refuse_misspelt(declared: Declared, user_object: Spout | AnyBolt) -> None:
         for name, value in vars(each).items():
             if name.startswith("_") or name in settings or name in used:
                 continue
-            for meant in difflib.get_close_matches(name, unset, n=1, cutoff=_SIMILAR):
-                if _is_of_kind(value, settings[meant]):
-                    what = f"{declared.owner} sets {name}, and has no such setting"
-                    fix = f"did you mean {meant!r}? If it is an attribute of your own, call it otherwise"
-                    raise declared.mistake(what, fix)
+            meant = closest(name, unset, _SIMILAR)
+            if meant is not None and _is_of_kind(value, settings[meant]):
+                what = f"{declared.owner} sets {name}, and has no such setting"
+                fix = f"did you mean {meant!r}? If it is an attribute of your own, give it another name"
+                raise declared.mistake(what, fix)
 
 
 def _is_of_kind(value: object, default: object) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acktree.arrow_arrays import array_of, holds, typed_array
+from acktree.arrow_arrays import FAITHFUL, array_of, holds, kinds_of, typed_array
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.errors import MisuseError
@@ -55,15 +55,7 @@ _MARK: Final = b"acktree"
 _PICKLE: Final = b"pickle"
 _HIDDEN: Final = b"rows"
 _NO_FIELDS: Final = pa.schema([pa.field("__rows", pa.null(), metadata={_MARK: _HIDDEN})])
-_FAITHFUL: Final[Mapping[type, pa.DataType]] = {
-    str: pa.string(),
-    int: pa.int64(),
-    float: pa.float64(),
-    bool: pa.bool_(),
-    bytes: pa.binary(),
-}
-"""The types that Arrow returns unchanged; exactly these, no subclasses."""
-ANYWHERE: Final = frozenset({*_FAITHFUL, type(None)})
+ANYWHERE: Final = frozenset({*FAITHFUL, type(None)})
 """Types whose values can always be encoded without a schema."""
 LOOKED_AT: Final = 8 << 10
 """The longest text or bytes value that a quick look accepts; the size of a longer one must be counted."""
@@ -292,8 +284,8 @@ def _mark_of(field: pa.Field) -> bytes | None:
 
 
 def _untyped_column(name: str, column: Sequence[object]) -> tuple[pa.Field, pa.Array]:
-    kinds = _kinds(column)
-    native = _FAITHFUL.get(*kinds) if len(kinds) == 1 else None if kinds else pa.null()
+    kinds = kinds_of(column)
+    native = FAITHFUL.get(*kinds) if len(kinds) == 1 else None if kinds else pa.null()
     if native is not None:
         with suppress(OverflowError, UnicodeEncodeError):  # an int beyond 64 bits, a lone surrogate
             return pa.field(name, native), _whole(name, column, native)
@@ -314,14 +306,6 @@ def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
         f"field {name!r}",
         "write large values to a file or a store, and emit their location",
     )
-
-
-def _kinds(column: Sequence[object]) -> set[type]:
-    """The exact types in a column, except that of None."""
-    types = [*map(type, column)]
-    if types and types.count(types[0]) == len(types):  # nearly always true, and faster than a set
-        del types[1:]
-    return {*types} - {type(None)}
 
 
 def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
@@ -401,9 +385,4 @@ def _is_kept(field: pa.Field, column: Sequence[object], array: pa.Array) -> bool
         return False  # Arrow makes chunks of more than 2 GiB, and a wider dictionary for more than 128 texts
     if array.null_count and not field.nullable:
         return False
-    kinds = _kinds(column)
-    if kinds == {int} and pa.types.is_integer(field.type):
-        return True  # Arrow refuses an int that is too large for the width
-    if len(kinds) == 1 and _FAITHFUL.get(*kinds) == field.type:
-        return True
     return holds(array, column)

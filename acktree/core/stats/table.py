@@ -96,7 +96,7 @@ def _outage_lines(stats: _Shown) -> list[str]:
     """A line for each spout whose calls are made again and again."""
     found = {name: each.outage for name, each in stats.components.items() if each.outage is not None}
     return [
-        f"away component={name} since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
+        f"outage component={name} since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
         for name, each in found.items()
     ]
 

@@ -443,7 +443,10 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         (listed,) = said(capsys, "list")["topologies"]
         assert listed["outages"]["source"]["tries"] >= 2
         assert main(["list"]) == 0
-        assert "numbers: spout source is tried again and again: ConnectorError" in capsys.readouterr().out
+        assert (
+            "numbers: calls of spout source fail and are tried again: ConnectorError"
+            in capsys.readouterr().out
+        )
         errors.clear()
         until(lambda: topology.handle.stats()["source"].outage is None)
         topology.door._observer.forget()

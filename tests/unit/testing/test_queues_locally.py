@@ -157,7 +157,7 @@ def test_stats_say_what_a_spout_waits_for():
         cluster.advance()
         outage = running.stats()["queue"].outage
         assert (outage.tries, outage.fix) == (1, "see whether the server runs")
-        assert "away component=queue since=" in running.stats().table()
-        assert "away component=queue" in running.stats()._repr_html_()
+        assert "outage component=queue since=" in running.stats().table()
+        assert "outage component=queue" in running.stats()._repr_html_()
         cluster.advance(60)
         assert running.stats()["queue"].outage is None
