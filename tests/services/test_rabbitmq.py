@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import select
 import socket
 import threading
 from contextlib import suppress
@@ -191,6 +192,26 @@ def test_a_server_that_stops_answering_is_an_outage_also_without_heartbeats(rabb
     try:
         check_that_a_hang_is_reported(made, lambda: RabbitMQSpout(url, QUEUE))
     finally:
+        made.connection.close()
+        made.proxy.remove()
+
+
+def test_a_message_that_pika_read_while_it_acknowledged_another_is_emitted_at_the_next_call(rabbitmq) -> None:
+    made = Queue(rabbitmq, "classic")
+    made.clear()
+    try:
+        with SpoutHarness(made.make_spout()) as harness:
+            spout = harness.spout
+            made.put([b"first"])
+            harness.until(lambda: len(harness.arrived) == 1, 10, "the first message")
+            made.put([b"second"])
+            assert select.select([spout._connection._impl._transport._sock], [], [], 10)[0]  # it has come
+            spout.ack_batch([harness.arrived[0].message_id])
+            assert not spout._can_read()  # pika holds it
+            spout.next_tuple()
+            assert harness.task.buffered_count == 1
+    finally:
+        made.drop_queue()
         made.connection.close()
         made.proxy.remove()
 
