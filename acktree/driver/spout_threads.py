@@ -30,8 +30,8 @@ RUN_MESSAGES: Final = 8192
 """Buffered messages are handed over when there are this many."""
 LINGER_SECS: Final = 0.02
 """The longest time that messages stay buffered while the spout emits or a micro-batch runs."""
-_REST_CALLS: Final = 250
-"""After this many waits of one length the next wait is twice as long."""
+_REST_CALLS: Final = 100
+"""After this many waits of one length the next wait is twice as long: a wait is about a hundredth of the rest."""
 _MOST_DOUBLINGS: Final = 30
 """The largest number of such doublings: even a wait of a nanosecond grows to the longest one."""
 _LONGEST_DOUBLED_SECS: Final = 0.25

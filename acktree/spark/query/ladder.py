@@ -15,7 +15,7 @@ from acktree.dataframe_spout import DataFrameSpout
 from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
 from acktree.spark.query.keys import partition_keys
 from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
-from acktree.spark.query.source import FORMAT, InboxSource
+from acktree.spark.query.source import FORMAT, PATIENCE_BESIDE_ROWS_SECS, PATIENCE_SECS, InboxSource
 from acktree.spark.query.wire import WIRE_DDL
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.plan import Plan
@@ -49,6 +49,7 @@ def ladder(
             interval_secs=plan.config.batch_interval_secs,
             after=after,
             carries=not places.is_seen,
+            patience_secs=PATIENCE_BESIDE_ROWS_SECS if spouts else PATIENCE_SECS,
         )
         .load()
     )

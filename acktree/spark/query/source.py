@@ -7,8 +7,8 @@ Rules of this file
    that runs again after a crash runs again as a whole.
 2. The source reads no messages. A row names a slice of a chunk, and the source level reads it in the worker.
    If executors do not see the inbox, a row carries its slice, and micro-batches are bounded in bytes.
-3. ``latestOffset`` waits for new entries, up to :data:`PATIENCE_SECS`, so an idle query is called once a
-   second.
+3. ``latestOffset`` waits for new entries, up to :data:`PATIENCE_SECS`: each call costs Spark's JVM more than
+   the wait costs here.
 
 Storm has no counterpart: its spouts push. The order of calls and their threads are documented in Spark 4's
 ``DataSourceStreamReader``.
@@ -48,8 +48,13 @@ from acktree.spark.query.wire import WIRE_DDL, batch_of
 from acktree.tasks.chunk import Chunk
 
 FORMAT: Final = "acktree"
-PATIENCE_SECS: Final = 1.0
+PATIENCE_SECS: Final = 4.0
 """How long the source waits for new entries before it returns the old offset."""
+PATIENCE_BESIDE_ROWS_SECS: Final = 1.0
+"""... if rows of DataFrames are messages too: Spark asks one source after the other, so they wait for this."""
+_LOOK_SECS: Final = 1.0
+"""A waiting source looks for entries this often without being woken: the reader of a query that was stopped may
+have taken the wake."""
 CARRIED_BYTES: Final = 32 << 20
 """If rows carry their messages, the most bytes of a micro-batch; a single chunk may be larger. Spark sends
 each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
@@ -89,7 +94,8 @@ class InboxReader(DataSourceStreamReader):
     """Reads one inbox; runs in a Python process of its own beside the driver.
 
     Options: ``inbox``, its folder; ``partitions``; ``interval_secs``; ``after``, the inbox number after which
-    a new checkpoint of Spark begins; ``carries``, whether rows carry their messages.
+    a new checkpoint of Spark begins; ``carries``, whether rows carry their messages; ``patience_secs``, as
+    :data:`PATIENCE_SECS`.
     """
 
     def __init__(self, options: dict[str, str], disk: Disk = DISK) -> None:
@@ -97,6 +103,8 @@ class InboxReader(DataSourceStreamReader):
         self._partitions = int(options["partitions"])
         self._after = int(options.get("after", -1))
         self._carries = options.get("carries") == "true"
+        self._patience_secs = float(options.get("patience_secs", PATIENCE_SECS))
+        self._java = os.getppid()
         self._pace = Pace(float(options["interval_secs"]))
         self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
 
@@ -105,24 +113,26 @@ class InboxReader(DataSourceStreamReader):
         return {"chunk": self._after}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
-        """The end of the next micro-batch; waits up to :data:`PATIENCE_SECS` for an entry after ``start``."""
+        """The end of the next micro-batch; waits up to ``patience_secs`` for an entry after ``start``."""
         if self._running is not None:
             messages, began = self._running
             self._pace.ran(messages, time.monotonic() - began)
             self._running = None
-        news = self._news(start["chunk"])
-        if not news:
-            self._wait()
-            news = self._news(start["chunk"])
-        if not news:
-            return start
+        until = time.monotonic() + self._patience_secs
+        while not (news := self._news(start["chunk"])):
+            left = until - time.monotonic()
+            if left <= 0:
+                return start
+            self._wait(min(left, _LOOK_SECS))
+            if self._is_held() or os.getppid() != self._java:  # the query stops, or its JVM has ended
+                return start
         self._running = sum(entry.rows for entry in news), time.monotonic()
         Taken(news[-1].number, self._pace.allowance).write(self._folder, self._disk)
         return {"chunk": news[-1].number}
 
     def _news(self, start: int) -> list[Entry]:
         """The entries after ``start`` for the next micro-batch: as many as the pace allows, at least one."""
-        if self._disk.exists(self._folder / HOLD):
+        if self._is_held():
             return []
         following = entries_after(self._folder, start, self._disk)
         before = accumulate((entry.rows for entry in following), initial=0)
@@ -133,15 +143,18 @@ class InboxReader(DataSourceStreamReader):
         fit = sum(size <= CARRIED_BYTES for size in through)
         return news[: max(1, fit)]
 
-    def _wait(self) -> None:
-        """Wait for a byte in the wake pipe, at most :data:`PATIENCE_SECS`."""
+    def _is_held(self) -> bool:
+        return self._disk.exists(self._folder / HOLD)
+
+    def _wait(self, secs: float) -> None:
+        """Wait for a byte in the wake pipe, at most ``secs``."""
         try:
             pipe = os.open(self._folder / WAKE, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
             time.sleep(0.01)  # this file system has no pipes: poll
             return
         try:
-            if select.select([pipe], [], [], PATIENCE_SECS)[0] and not os.read(pipe, 65536):
+            if select.select([pipe], [], [], secs)[0] and not os.read(pipe, 65536):
                 time.sleep(0.01)  # the pipe has no writer and would be readable again at once
         except BlockingIOError:
             pass  # another reader took the byte

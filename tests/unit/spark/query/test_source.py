@@ -31,12 +31,12 @@ def inbox(tmp_path: Path):
 
 @pytest.fixture
 def reader(tmp_path: Path) -> InboxReader:
-    return InboxReader({"inbox": str(tmp_path), "partitions": "2", "interval_secs": "2"})
+    return reader_of(tmp_path)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "PATIENCE_SECS", 0.01)
+def reader_of(folder: Path, patience_secs: float = 0.01) -> InboxReader:
+    options = {"inbox": str(folder), "partitions": "2", "interval_secs": "2"}
+    return InboxReader({**options, "patience_secs": str(patience_secs)})
 
 
 def rows(reader: InboxReader, start: int, end: int) -> list[WireRow]:
@@ -78,12 +78,41 @@ def test_while_it_is_held_the_source_does_not_advance(
 
 
 def test_a_waiting_source_is_woken_by_what_is_appended(
-    inbox: FileInbox, reader: InboxReader, monkeypatch: pytest.MonkeyPatch
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "PATIENCE_SECS", 60)
+    monkeypatch.setattr(source, "_LOOK_SECS", 60)
     later = threading.Timer(0.05, lambda: inbox.append([chunk_of(1)]))
     later.start()
-    assert latest(reader, -1) == 0
+    assert latest(reader_of(tmp_path, patience_secs=60), -1) == 0
+    later.join()
+
+
+def test_a_waiting_source_sees_an_entry_whose_wake_another_reader_took(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_LOOK_SECS", 0.02)
+    monkeypatch.setattr(inbox, "wake", lambda: None)
+    later = threading.Timer(0.05, lambda: inbox.append([chunk_of(1)]))
+    later.start()
+    assert latest(reader_of(tmp_path, patience_secs=60), -1) == 0
+    later.join()
+
+
+def test_a_waiting_source_returns_when_the_query_stops(inbox: FileInbox, tmp_path: Path) -> None:
+    later = threading.Timer(0.05, inbox.hold)
+    later.start()
+    assert latest(reader_of(tmp_path, patience_secs=60), -1) == -1
+    later.join()
+
+
+def test_a_waiting_source_returns_when_its_jvm_has_ended(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = reader_of(tmp_path, patience_secs=60)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    later = threading.Timer(0.05, inbox.wake)
+    later.start()
+    assert latest(waiting, -1) == -1
     later.join()
 
 
