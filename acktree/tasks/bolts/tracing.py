@@ -9,39 +9,36 @@ Rules of this file
 ------------------
 1. Only tuples of sampled roots cost anything per tuple; see ``core/tracking/sampling.py``.
 2. A second run writes facts with the same keys.
-3. Nothing is unpickled for a preview: a pickled value is shown by its size.
-4. Facts are bounded: for each message, and for the level. What is left out is counted by message and bolt.
+3. Facts are bounded: for each message, and for the level. What is left out is counted by message and bolt.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from math import isfinite
 from time import perf_counter
 from typing import Any, Final, NamedTuple, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
-from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.tracking.sampling import sampled_pairs
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
+from acktree.tasks.bolts.previews import previews
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
 from acktree.tasks.bolts.traced_rows import Pairs, TracedRows
 from acktree.tasks.watch_order import WatchOrder
-from acktree.texts import bounded, error_text, short_repr
+from acktree.texts import bounded, error_text
 
-__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "previews", "recording"]
+__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "recording"]
 
 log = logger("acktree")
 
@@ -51,13 +48,7 @@ _MOST_FACTS: Final = 20_000
 """The most links, and the most executions, of one level, partition and micro-batch."""
 _MOST_FAILED: Final = 100
 """How many failed tuples of a message are recorded beyond these limits, by each level and partition."""
-_MOST_FIELDS: Final = 20
-_MOST_TEXT: Final = 80
 _MOST_REASON: Final = 500
-_EXACT_BITS: Final = 53
-_EXACT: Final = 1 << _EXACT_BITS
-"""Larger integers are shown as text: JSON's readers in browsers round them."""
-
 
 Given = ParamSpec("Given")
 Bools = npt.NDArray[np.bool_]
@@ -388,61 +379,6 @@ def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> No
         for row in which:
             if traced.mask[row]:
                 traced.reasons.setdefault(row, words)
-
-
-def previews(
-    values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT
-) -> Iterator[list[object]]:
-    """The values of some rows for display, as JSON has them; long texts are shortened.
-
-    Pickled values are shown by their size.
-    """
-    if not rows:
-        return
-    taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
-    columns = [
-        _plain_values(column, most_text)
-        or [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
-        for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
-    ]
-    for row in zip(*columns, strict=True):
-        yield list(row)
-
-
-def _plain_values(column: pa.Array, most_text: int) -> list[Any] | None:
-    """The values of a column that are all shown as they are; None if each has to be looked at."""
-    if pa.types.is_string(column.type):
-        try:
-            lengths = pc.max(pc.utf8_length(column)).as_py()
-            return column.to_pylist() if lengths is None or lengths <= most_text else None
-        except Exception:  # noqa: BLE001  # a text that is not UTF-8
-            return None
-    if pa.types.is_integer(column.type) and column.type.bit_width < _EXACT_BITS:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return None
-
-
-def _python_values(column: pa.Array) -> Sequence[Any]:
-    """The values of a column; a text in the place of each that Python cannot represent."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
-        if len(column) > 1:
-            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
-        return [f"<{column.type}, not representable>"]
-    return values
-
-
-def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < _EXACT):
-        return value
-    if is_hidden:
-        return f"<pickled, {len(value)} bytes>"
-    if isinstance(value, str):
-        return bounded(value, most_text).encode("utf-8", "replace").decode()
-    if isinstance(value, float) and isfinite(value):
-        return value
-    return short_repr(value)
 
 
 def _listed(pairs: Pairs) -> Iterable[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.attempts import NAMED
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
-from acktree.tasks.bolts.tracing import previews
+from acktree.tasks.bolts.previews import previews
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
