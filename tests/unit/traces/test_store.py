@@ -88,6 +88,16 @@ def test_a_held_tuple_is_executed_in_one_micro_batch_and_acked_in_a_later_one():
     )
 
 
+def test_a_message_that_is_processed_in_two_micro_batches_keeps_what_both_recorded():
+    store = TraceStore(IN_MEMORY)
+    for _ in range(2):
+        store.add_facts(3, 7, [facts(11, [20])])
+        store.add_facts(4, 8, [facts(11, [30])])
+    trace = Traces(store).get(11)
+    assert {each.edge for each in trace.tuples} == {11, 20, 30}
+    assert [each.root for each in Traces(store).find(component="bolt")] == [11]
+
+
 def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
     file = tmp_path / "traces.sqlite"
     file.write_bytes(b"something else" * 100)
