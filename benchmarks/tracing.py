@@ -1,10 +1,13 @@
 """What the message trace costs: the tracked word count's levels in this process, with it and without.
 
     python -m benchmarks tracing --bolts basic --pairs 30
+    python -m benchmarks tracing --messages 10000000 --rate 0.02
 
 Runs micro-batches with and without tracing in turns, so that a busy neighbour disturbs both alike, and
 compares the CPU time of each pair: the levels and the acker, and the recorder's thread, whose work is done at
 the end of each micro-batch here.
+
+``--messages``: this many messages with tracing alone; what is stored in the end, on disk and in memory.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from tempfile import TemporaryDirectory
 from time import process_time
 
@@ -23,6 +27,7 @@ from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
 from benchmarks.python_side import MicroBatch
 from benchmarks.word_count import add_variant_arguments, variant_of
+from benchmarks.work import Variant
 
 
 def cpu_secs(micro_batch: MicroBatch, recorder: TraceRecorder, number: int) -> tuple[float, float]:
@@ -46,9 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_variant_arguments(parser)
     parser.add_argument("--rate", type=float, default=0.001, help="the share of messages that is traced")
     parser.add_argument("--pairs", type=int, default=30, help="pairs of micro-batches")
+    parser.add_argument("--messages", type=int, default=0, help="trace this many, and say what is stored")
     parser.add_argument("--sentences", type=int, default=20_000, help="sentences of a micro-batch")
     args = parser.parse_args(arguments)
     variant = variant_of(args)
+    if args.messages:
+        print(_bounds(variant, args.rate, args.messages, args.sentences))
+        return
     with TemporaryDirectory() as folder:
         store = TraceStore(Path(folder) / "traces.sqlite")
         sides: list[tuple[MicroBatch, TraceRecorder]] = []
@@ -66,6 +75,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     times[side].append(levels + written)
                     writes += [written] * side
         print(_said(times, writes, store.count(), args.sentences))
+
+
+def _bounds(variant: Variant, rate: float, messages: int, sentences: int) -> str:
+    """Trace many messages, and say what is stored."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        store = TraceStore(folder / "traces.sqlite")
+        micro_batch, recorder = (
+            MicroBatch(variant, sentences),
+            TraceRecorder(store, rate, 7, is_threaded=False),
+        )
+        config = replace(micro_batch.plan.config, trace_sample_rate=rate)
+        micro_batch.plan = replace(micro_batch.plan, config=config)
+        most_bytes = 0
+        sizes: list[str] = []
+        for number in range(max(1, messages // sentences)):
+            cpu_secs(micro_batch, recorder, number)
+            most_bytes = max(most_bytes, sum(file.stat().st_size for file in folder.iterdir()))
+            if number % max(1, messages // sentences // 10) == 0:
+                sizes.append(f"{getrusage(RUSAGE_SELF).ru_maxrss / 1024:.0f}")
+        return (
+            f"{messages:,} messages, {store.recorded:,} traced: {store.count():,} are stored in at most "
+            f"{most_bytes / 1e6:.0f} MB on disk; the process had {', '.join(sizes)} MB at most"
+        )
 
 
 def _said(times: tuple[list[float], list[float]], writes: list[float], stored: int, sentences: int) -> str:

@@ -8,7 +8,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -213,8 +212,7 @@ class TraceRecorder:
     def _add_facts(
         self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
     ) -> None:
-        parts = [(f"{level}/{partition}", json.loads(body)) for level, partition, body in told]
-        store.add_facts(batch.batch_id, batch.clock_ms, parts)
+        store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
 
     def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
         groups: list[tuple[Int64s, Failure | None]] = []

@@ -2,7 +2,8 @@
 
 Rules of this file
 ------------------
-1. A fact is stored by (root, edge), so a second run of a micro-batch adds nothing.
+1. The facts of a micro-batch are one row, in columns: see ``packs.py``. A second run of the micro-batch
+   writes this row again, and adds nothing.
 2. The store is bounded: :data:`MOST_MESSAGES`, :data:`MOST_BYTES`, and a number of tuples for each message.
    The oldest acked messages are deleted first; failed ones go only when they take half of it.
 3. Readers of other processes are not waited for: the file is in WAL mode.
@@ -14,16 +15,19 @@ import json
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from acktree.core.tracking.trace_facts import Facts
 from acktree.errors import CheckpointError
 from acktree.private_files import make_private_file
 from acktree.sqlite_files import is_damage, is_passing, transaction
-from acktree.tasks.bolts.tracing import MOST_TUPLES
-from acktree.traces.tables import EXECUTION, LINK, MESSAGE, MORE, TABLES, VERDICT, VERSION
+from acktree.traces.packs import Messages, left_out, packed, unpacked
+from acktree.traces.tables import FACTS, LATER, MESSAGE, TABLES, VERDICT, VERSION
 
 __all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
 
@@ -112,25 +116,22 @@ class TraceStore:
                 "use the acktree that wrote them, or delete the file; messages are not in it",
             )
         if read_only:
-            if self._is_old:
-                self._connection.execute(
-                    "CREATE TEMP VIEW messages AS SELECT *, NULL AS traceparent FROM main.messages"
+            if 0 < version < VERSION:
+                raise CheckpointError(
+                    f"the traces have version {version}, and this acktree reads version {VERSION}",
+                    self.place,
+                    "use the acktree that wrote them, or submit the topology: new traces begin then",
                 )
             return
         self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         with transaction(self._connection) as connection:
-            if self._is_old:
-                connection.execute("ALTER TABLE messages ADD COLUMN traceparent TEXT")
+            if 0 < version < VERSION:  # what is not of this run is not worth a second way of reading it
+                for table in ("messages", "tuples", "more"):
+                    connection.execute(f"DROP TABLE IF EXISTS {table}")
             for statement in TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
-
-    @property
-    def _is_old(self) -> bool:
-        """Whether the file has version 1. Some have the column of version 2 already: it is looked for."""
-        columns = {name for _, name, *_ in self._connection.execute("PRAGMA table_info (messages)")}
-        return self._value(self._connection, "PRAGMA user_version") == 1 and "traceparent" not in columns
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -167,107 +168,73 @@ class TraceStore:
     def add_verdicts(self, rows: Iterable[Row]) -> None:
         """Store the verdicts of known messages: verdict, at (ms), reason, component, traceback, root."""
         with self._writing() as connection:
-            connection.executemany(VERDICT, map(_clean, rows))
+            self._execute(connection, VERDICT, [*rows])
 
-    def add_facts(self, batch_id: int, clock_ms: int, parts: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def add_facts(self, batch_id: int, clock_ms: int, bodies: Sequence[bytes]) -> None:
         """Store what levels recorded in a micro-batch.
 
         Args:
-            parts: The name of each level and partition, and its links, executions and further counts; lower
-                levels first.
+            bodies: Of :class:`~acktree.core.tracking.trace_facts.Facts`, lower levels first.
         """
+        parts = [Facts.of_bytes(body) for body in bodies]
         with self._writing() as connection:
-            known: dict[int, set[int]] = {}
-            for part, facts in parts:
-                more = {(int(root), str(name)): int(n) for root, name, n in facts["more"]}
-                self._add_links(connection, known, batch_id, clock_ms, facts["links"])
-                self._add_executions(connection, known, batch_id, facts["executions"], more)
-                self._add_more(connection, [(*whose, batch_id, part, n) for whose, n in more.items()])
-            connection.executemany(
-                "UPDATE messages SET tuples = ? WHERE root = ?",
-                [(len(edges), root) for root, edges in known.items()],
+            query = "SELECT pack, body FROM packs WHERE batch_id = ? AND clock_ms = ?"
+            pack, before = connection.execute(query, (batch_id, clock_ms)).fetchone() or (None, None)
+            if pack is None:
+                pack = self._value(connection, "SELECT coalesce(max(pack), 0) + 1 FROM packs")
+            messages = Messages.of(parts)
+            emitted = [(*each, 1, None, clock_ms, None) for each in messages.emitted()]
+            self._insert_messages(connection, emitted)
+            roots = messages.roots.tolist()
+            known, elsewhere = self._stored_among(connection, roots), self._elsewhere(connection, roots, pack)
+            messages = Messages.of(parts, elsewhere)
+            earlier = self._tuples_before(connection, messages.later_roots, pack)
+            parts = messages.bounded(parts, known, earlier)
+            messages = Messages.of(parts, elsewhere)
+            if not len(messages.roots):
+                return
+            self._execute(connection, FACTS, messages.rows(pack))
+            self._execute(connection, LATER, messages.later_rows(pack))
+            self._left_out_now += left_out(parts) - (0 if before is None else left_out(unpacked(before)))
+            connection.execute(
+                "INSERT OR REPLACE INTO packs VALUES (?, ?, ?, ?)", (pack, batch_id, clock_ms, packed(parts))
             )
-
-    def _add_links(
-        self,
-        connection: sqlite3.Connection,
-        known: dict[int, set[int]],
-        batch_id: int,
-        clock_ms: int,
-        links: Sequence[Sequence[Any]],
-    ) -> None:
-        messages = [link for link in links if link[0] == link[1]]
-        self._insert_messages(
-            connection,
-            [(each[0], each[3], each[4], each[5], None, 1, None, clock_ms, None) for each in messages],
-        )
-        rows: list[Row] = []
-        stored = self._stored_among(connection, (each[0] for each in links))
-        for root, edge, parents, source, source_task, stream, component, task, shown in links:
-            if root not in stored:
-                continue
-            edges = self._edges(connection, known, root)
-            if edge not in edges and len(edges) >= MOST_TUPLES:
-                continue
-            edges.add(edge)
-            rows.append((
-                root, edge, json.dumps(parents), source, source_task, stream, component, task,
-                json.dumps(shown), batch_id,
-            ))  # fmt: skip
-        connection.executemany(LINK, map(_clean, rows))
-
-    def _add_executions(
-        self,
-        connection: sqlite3.Connection,
-        known: dict[int, set[int]],
-        batch_id: int,
-        executions: Sequence[Sequence[Any]],
-        more: dict[tuple[int, str], int],
-    ) -> None:
-        rows: list[Row] = []
-        roots = (*(each[0] for each in executions), *(root for root, _ in more))
-        stored = self._stored_among(connection, roots)
-        for root, component in [*more]:
-            if root not in stored:
-                del more[root, component]
-        for root, edge, component, task, began_ms, took_ms, together, fate, reason in executions:
-            if root not in stored:
-                continue
-            edges = self._edges(connection, known, root)
-            if edge not in edges and len(edges) >= MOST_TUPLES and fate != "failed":
-                more[root, component] = more.get((root, component), 0) + 1
-                continue
-            edges.add(edge)
-            decided = batch_id if fate in {"acked", "failed"} else None
-            rows.append(
-                (root, edge, component, task, began_ms, took_ms, together, fate, reason, batch_id, decided)
-            )
-        connection.executemany(EXECUTION, map(_clean, rows))
-
-    def _add_more(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
-        query = "SELECT count FROM more WHERE root = ? AND component = ? AND batch_id = ? AND part = ?"
-        for *key, count in rows:
-            before = connection.execute(query, key).fetchone() or (0,)  # of another run of the micro-batch
-            self._left_out_now += count - before[0]
-        connection.executemany(MORE, rows)
-
-    def _edges(self, connection: sqlite3.Connection, known: dict[int, set[int]], root: int) -> set[int]:
-        """The edges that are stored of a message."""
-        if root not in known:
-            found = connection.execute("SELECT edge FROM tuples WHERE root = ?", (root,))
-            known[root] = {edge for (edge,) in found}
-        return known[root]
 
     @staticmethod
-    def _stored_among(connection: sqlite3.Connection, roots: Iterable[int]) -> set[int]:
+    def _elsewhere(connection: sqlite3.Connection, roots: Sequence[int], pack: int) -> set[int]:
+        """Which of these messages have another pack as their first."""
+        query = "SELECT root FROM messages WHERE root IN (SELECT value FROM json_each(?)) AND pack <> ?"
+        return {root for (root,) in connection.execute(query, (json.dumps(roots), pack))}
+
+    def _tuples_before(
+        self, connection: sqlite3.Connection, roots: Iterable[int], pack: int
+    ) -> dict[int, int]:
+        """How many tuples of some messages are in other packs."""
+        query = (
+            "SELECT iif(pack = ?2, 0, tuples) + (SELECT coalesce(sum(tuples), 0) FROM later l"
+            " WHERE l.root = m.root AND l.pack <> ?2) FROM messages m WHERE root = ?1"
+        )
+        found = {root: connection.execute(query, (root, pack)).fetchone() for root in roots}
+        return {root: row[0] for root, row in found.items() if row is not None}
+
+    @staticmethod
+    def _execute(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
+        """Execute a statement for all rows. A lone surrogate in a text is no UTF-8: it is stored escaped."""
+        try:
+            connection.executemany(statement, rows)
+        except UnicodeEncodeError:
+            connection.executemany(statement, map(_clean, rows))
+
+    @staticmethod
+    def _stored_among(connection: sqlite3.Connection, roots: Sequence[int]) -> set[int]:
         """Which of these messages are stored. Facts of others are left out: they could never be trimmed."""
-        query = "SELECT 1 FROM messages WHERE root = ?"
-        return {root for root in {*roots} if connection.execute(query, (root,)).fetchone() is not None}
+        query = "SELECT value FROM json_each(?) WHERE value IN (SELECT root FROM messages)"
+        return {root for (root,) in connection.execute(query, (json.dumps(roots),))}
 
     def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         roots = {row[0] for row in rows}
-        self._recorded_now += len(roots - self._stored_among(connection, roots))
-        connection.executemany(MESSAGE, map(_clean, rows))
+        self._recorded_now += len(roots - self._stored_among(connection, [*roots]))
+        self._execute(connection, MESSAGE, rows)
 
     def trim(self) -> int:
         """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""
@@ -281,13 +248,35 @@ class TraceStore:
             acked = self._value(connection, "SELECT count(*) FROM messages WHERE verdict = 'ACKED'")
             target = count - surplus
             others = max(0, count - acked - max(target // 2, target - acked))
+            packs: set[int] = set()
             for condition, most in (("verdict = 'ACKED'", surplus - others), (_NOT_ACKED, others)):
                 roots = f"SELECT root FROM messages WHERE {condition} ORDER BY emitted_ms, root LIMIT ?"  # noqa: S608
-                for table in ("tuples", "more", "messages"):
-                    connection.execute(f"DELETE FROM {table} WHERE root IN ({roots})", (most,))  # noqa: S608
+                for query in (
+                    f"SELECT pack FROM messages WHERE pack IS NOT NULL AND root IN ({roots})",  # noqa: S608
+                    f"DELETE FROM later WHERE root IN ({roots}) RETURNING pack",  # noqa: S608
+                    f"DELETE FROM messages WHERE root IN ({roots}) RETURNING coalesce(pack, 0)",  # noqa: S608
+                ):
+                    packs.update(pack for (pack,) in connection.execute(query, (most,)))
+            for pack in packs:
+                self._trim_pack(connection, pack)
         with self._lock:
             self._connection.execute("PRAGMA incremental_vacuum").fetchall()
         return surplus
+
+    def _trim_pack(self, connection: sqlite3.Connection, pack: int) -> None:
+        """Delete from a pack the facts of messages that are not stored any more."""
+        found = connection.execute("SELECT body FROM packs WHERE pack = ?", (pack,)).fetchone()
+        if found is None:
+            return
+        parts = unpacked(found[0])
+        roots = Messages.of(parts).roots
+        left = self._stored_among(connection, roots.tolist())
+        if not left:
+            connection.execute("DELETE FROM packs WHERE pack = ?", (pack,))
+        elif len(left) < len(roots):
+            kept = np.array([*left], np.int64)
+            body = packed([part.only(kept) for part in parts])
+            connection.execute("UPDATE packs SET body = ? WHERE pack = ?", (body, pack))
 
     @property
     def used_bytes(self) -> int:

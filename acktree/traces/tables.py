@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXECUTION", "LINK", "MESSAGE", "MORE", "TABLES", "VERDICT", "VERSION"]
+__all__ = ["FACTS", "LATER", "MESSAGE", "TABLES", "VERDICT", "VERSION"]
 
-VERSION: Final = 2
-"""2: with traceparents."""
+VERSION: Final = 3
+"""2: with traceparents; 3: the facts of a micro-batch in one row."""
 
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS messages (
@@ -29,38 +29,32 @@ CREATE TABLE IF NOT EXISTS messages (
     reason      TEXT,
     component   TEXT,
     traceback   TEXT,
+    traceparent TEXT,
+    pack        INTEGER,
     tuples      INTEGER NOT NULL DEFAULT 0,
-    traceparent TEXT
+    components  TEXT NOT NULL DEFAULT '[]',
+    shown       TEXT
 );
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (emitted_ms, root);
 CREATE INDEX IF NOT EXISTS messages_by_id ON messages (message_id);
 CREATE INDEX IF NOT EXISTS messages_by_verdict ON messages (verdict, emitted_ms);
-CREATE TABLE IF NOT EXISTS tuples (
-    root          INTEGER NOT NULL,
-    edge          INTEGER NOT NULL,
-    parents       TEXT,
-    component     TEXT NOT NULL,
-    task_id       INTEGER,
-    source        TEXT,
-    source_task   INTEGER,
-    stream        TEXT,
-    batch_id      INTEGER NOT NULL,
-    began_ms      INTEGER,
-    took_ms       REAL,
-    together      INTEGER NOT NULL DEFAULT 1,
-    fate          TEXT,
-    fate_batch_id INTEGER,
-    reason        TEXT NOT NULL DEFAULT '',
-    shown         TEXT,
-    PRIMARY KEY (root, edge)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS more (
-    root INTEGER NOT NULL, component TEXT NOT NULL, batch_id INTEGER NOT NULL, part TEXT NOT NULL,
-    count INTEGER NOT NULL,
-    PRIMARY KEY (root, component, batch_id, part)
+CREATE TABLE IF NOT EXISTS packs (
+    pack     INTEGER PRIMARY KEY,
+    batch_id INTEGER NOT NULL,
+    clock_ms INTEGER NOT NULL,
+    body     BLOB NOT NULL,
+    UNIQUE (batch_id, clock_ms)
+);
+CREATE TABLE IF NOT EXISTS later (
+    root       INTEGER NOT NULL,
+    pack       INTEGER NOT NULL,
+    tuples     INTEGER NOT NULL,
+    components TEXT NOT NULL,
+    PRIMARY KEY (root, pack)
 ) WITHOUT ROWID;
 PRAGMA user_version = {VERSION};
 """
+"""A pack has the facts of a micro-batch. A message has most of them in one; ``later`` names its others."""
 
 MESSAGE: Final = (
     "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms,"
@@ -74,23 +68,5 @@ MESSAGE: Final = (
 VERDICT: Final = (
     "UPDATE messages SET verdict = ?, verdict_ms = ?, reason = ?, component = ?, traceback = ? WHERE root = ?"
 )
-LINK: Final = (
-    "INSERT INTO tuples (root, edge, parents, source, source_task, stream, component, task_id, shown,"
-    " batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
-    " parents = excluded.parents, source = excluded.source, source_task = excluded.source_task,"
-    " stream = excluded.stream, shown = excluded.shown"
-)
-EXECUTION: Final = (
-    "INSERT INTO tuples (root, edge, component, task_id, began_ms, took_ms, together, fate, reason, batch_id,"
-    " fate_batch_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (root, edge) DO UPDATE SET"
-    # A tuple that was held is executed in one micro-batch and acked in a later one.
-    " batch_id = iif(excluded.took_ms IS NULL, batch_id, excluded.batch_id),"
-    " began_ms = iif(excluded.took_ms IS NULL, coalesce(began_ms, excluded.began_ms), excluded.began_ms),"
-    " took_ms = coalesce(excluded.took_ms, took_ms), together = max(together, excluded.together),"
-    " fate = excluded.fate, reason = iif(excluded.reason = '', reason, excluded.reason),"
-    " fate_batch_id = excluded.fate_batch_id"
-)
-MORE: Final = (
-    "INSERT INTO more VALUES (?, ?, ?, ?, ?) ON CONFLICT (root, component, batch_id, part) DO UPDATE SET"
-    " count = excluded.count"
-)
+FACTS: Final = "UPDATE messages SET pack = ?, tuples = ?, components = ?, shown = ? WHERE root = ?"
+LATER: Final = "INSERT OR REPLACE INTO later (pack, tuples, components, root) VALUES (?, ?, ?, ?)"

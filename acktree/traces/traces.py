@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from acktree.core.tracking.verdicts import Verdict
-from acktree.errors import MisuseError
+from acktree.errors import CheckpointError, MisuseError
+from acktree.traces.packs import tuples_of
 from acktree.traces.recorder import searched_id
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple
@@ -19,9 +20,17 @@ FILE: Final = "traces.sqlite"
 """The name of the store in a checkpoint."""
 _MOST_FOUND: Final = 1000
 _COLUMNS: Final = (
-    "m.root, spout, m.task_id, m.stream, message_id, attempt, retry_of, emitted_ms, verdict, verdict_ms,"
-    " m.reason, m.component, traceback, tuples, traceparent,"
-    " (SELECT shown FROM tuples t WHERE t.root = m.root AND t.edge = m.root) AS shown"
+    "root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms, verdict, verdict_ms, reason,"
+    " component, traceback, traceparent, shown,"
+    " tuples + (SELECT coalesce(sum(l.tuples), 0) FROM later l WHERE l.root = m.root) AS tuples"
+)
+_IS_ON_THE_WAY: Final = (
+    "(component = ? OR spout = ? OR EXISTS (SELECT 1 FROM json_each(m.components) WHERE value = ?)"
+    " OR EXISTS (SELECT 1 FROM later l, json_each(l.components) c WHERE l.root = m.root AND c.value = ?))"
+)
+_PACKS: Final = (
+    "SELECT batch_id, body FROM packs WHERE pack IN (SELECT pack FROM messages WHERE root = ?1"
+    " UNION SELECT pack FROM later WHERE root = ?1) ORDER BY pack"
 )
 
 
@@ -124,15 +133,16 @@ class Traces:
         found = self.find(root=root)
         if not found or self._store is None:
             return None
-        rows = self._store.select("SELECT * FROM tuples WHERE root = ?", (root,))
-        more = self._store.select(
-            "SELECT component, sum(count) AS n FROM more WHERE root = ? GROUP BY 1", (root,)
-        )
-        return Trace(
-            found[0],
-            _in_order(root, [_tuple(row) for row in rows]),
-            {each["component"]: each["n"] for each in more},
-        )
+        rows = self._store.select(_PACKS, (root,))
+        try:
+            tuples, more = tuples_of(root, [(row["batch_id"], row["body"]) for row in rows])
+        except ValueError as error:
+            raise CheckpointError(
+                f"the traces cannot be read: {error}",
+                self._store.place,
+                "delete the file; messages are not in it",
+            ) from error
+        return Trace(found[0], _in_order(root, [TracedTuple(**each) for each in tuples]), more)
 
     def attempts(self, message: TracedMessage) -> list[TracedMessage]:
         """All traced attempts of the same message, by number."""
@@ -174,8 +184,7 @@ def _tests(
         is_open = str(verdict) == "OPEN"
         found.append(("verdict IS NULL", []) if is_open else ("verdict = ?", [str(verdict)]))
     if component is not None:
-        received = "EXISTS (SELECT 1 FROM tuples t WHERE t.root = m.root AND t.component = ?)"
-        found.append((f"(m.component = ? OR spout = ? OR {received})", [component] * 3))
+        found.append((_IS_ON_THE_WAY, [component] * 4))
     if reason is not None:
         found.append(("instr(lower(m.reason), lower(?)) > 0", [reason]))
     if since_ms is not None:
@@ -208,20 +217,6 @@ def _message(row: Mapping[str, Any]) -> TracedMessage:
         row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
         row["traceparent"],
     )  # fmt: skip
-
-
-def _tuple(row: Mapping[str, Any]) -> TracedTuple:
-    is_message = row["edge"] == row["root"]
-    fate = "emitted" if is_message else _FATES.get(row["fate"], row["fate"])
-    return TracedTuple(
-        row["edge"], json.loads(row["parents"] or "[]"), row["component"], row["task_id"],
-        row["source"] or "", row["source_task"], row["stream"] or "", row["batch_id"],
-        row["began_ms"], row["took_ms"], row["together"], fate, row["fate_batch_id"],
-        row["reason"], json.loads(row["shown"] or "[]"),
-    )  # fmt: skip
-
-
-_FATES: Final[Mapping[str | None, str]] = {None: "waiting"}
 
 
 def _in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:

@@ -17,8 +17,9 @@ from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.core.tracking.lineage import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.emission import Emission
+from acktree.tasks.bolts.previews import previews
 from acktree.tasks.bolts.rows import InboundRows, account_of
-from acktree.tasks.bolts.tracing import previews, recording
+from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.watch_order import WatchOrder
 
 __all__ = ["EmittedEvents"]

@@ -10,15 +10,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TracedRow", "TracedRows"]
+from acktree.core.ids import Int64s
+
+__all__ = ["Pairs", "TracedRows"]
 
 
-class TracedRow(NamedTuple):
-    """A tuple under one of its roots."""
+class Pairs(NamedTuple):
+    """Tuples, each under one of its roots: three arrays, shape (m,), by row."""
 
-    row: int
-    root: int
-    edge: int
+    rows: Int64s
+    roots: Int64s
+    edges: Int64s
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Pairs:
+        """Those where a mask is true."""
+        return Pairs(*(each[mask] for each in self))
 
 
 class TracedRows:
@@ -28,20 +34,22 @@ class TracedRows:
         pairs: Each traced row under each of its traced roots, by row.
         surplus: The same, of messages that have too many tuples: only failed ones are recorded.
         mask: Whether each row is traced, shape (n + 1,); the last item is for row -1, which is none.
-        began: Row -> when it was executed, in seconds of a stopwatch.
+        began: Row -> when it was executed, in seconds of a stopwatch; of rows that were timed alone.
         took_ms: Row -> how long it was executed.
+        call: When the call for all other rows began, and how long it took; None for none.
         together: How many rows were executed in one call; 1 for rows that were timed alone.
         reasons: Row -> why it was failed.
     """
 
-    __slots__ = ("began", "mask", "pairs", "reasons", "surplus", "together", "took_ms")
+    __slots__ = ("began", "call", "mask", "pairs", "reasons", "surplus", "together", "took_ms")
 
-    def __init__(self, pairs: list[TracedRow], surplus: list[TracedRow], count: int) -> None:
+    def __init__(self, pairs: Pairs, surplus: Pairs, count: int) -> None:
         self.pairs, self.surplus = pairs, surplus
         self.mask: npt.NDArray[np.bool_] = np.zeros(count + 1, dtype=np.bool_)
-        self.mask[[pair.row for pair in pairs]] = True
+        self.mask[pairs.rows] = True
         self.began: dict[int, float] = {}
         self.took_ms: dict[int, float] = {}
+        self.call: tuple[float, float] | None = None
         self.reasons: dict[int, str] = {}
         self.together = 1
 
@@ -69,7 +77,6 @@ class TracedRows:
 
     def note_batch(self, began: float, spent_ms: float) -> None:
         """Note the time of a call for all rows; of rows that were timed alone nothing is noted."""
-        for pair in self.pairs:
-            if pair.row not in self.took_ms:
-                self.began[pair.row], self.took_ms[pair.row] = began, spent_ms
-                self.together = len(self.mask) - 1
+        if len(self.took_ms) < np.count_nonzero(self.mask):
+            self.call = began, spent_ms
+            self.together = len(self.mask) - 1

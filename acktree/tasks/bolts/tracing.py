@@ -9,35 +9,36 @@ Rules of this file
 ------------------
 1. Only tuples of sampled roots cost anything per tuple; see ``core/tracking/sampling.py``.
 2. A second run writes facts with the same keys.
-3. Nothing is unpickled for a preview: a pickled value is shown by its size.
-4. Facts are bounded: for each message, and for the level. What is left out is counted by message and bolt.
+3. Facts are bounded: for each message, and for the level. What is left out is counted by message and bolt.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from math import isfinite
 from time import perf_counter
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, NamedTuple, ParamSpec
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
-from acktree.core.data.values import pickled_fields
-from acktree.core.ids import Int64s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.tracking.sampling import sampled_pairs
+from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
-from acktree.tasks.bolts.rows import FATES, InboundRows, account_of
-from acktree.tasks.bolts.traced_rows import TracedRow, TracedRows
+from acktree.tasks.bolts.previews import previews
+from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
+from acktree.tasks.bolts.traced_rows import Pairs, TracedRows
 from acktree.tasks.watch_order import WatchOrder
-from acktree.texts import bounded, error_text, short_repr
+from acktree.texts import bounded, error_text
 
-__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "previews", "recording"]
+__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "recording"]
 
 log = logger("acktree")
 
@@ -47,14 +48,12 @@ _MOST_FACTS: Final = 20_000
 """The most links, and the most executions, of one level, partition and micro-batch."""
 _MOST_FAILED: Final = 100
 """How many failed tuples of a message are recorded beyond these limits, by each level and partition."""
-_MOST_FIELDS: Final = 20
-_MOST_TEXT: Final = 80
 _MOST_REASON: Final = 500
-_EXACT: Final = 1 << 53
-"""Larger integers are shown as text: JSON's readers in browsers round them."""
-
 
 Given = ParamSpec("Given")
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.void]
 
 
 def recording(method: Callable[Given, None]) -> Callable[Given, None]:
@@ -68,6 +67,33 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
             log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
 
     return guarded
+
+
+class _Quota:
+    """How many tuples of each message are recorded, and how many of all."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._kept = 0
+
+    def kept(self, roots: Int64s) -> Bools | None:
+        """Which of these tuples are recorded, given by their roots, shape (n,); None for all."""
+        found, at, counts = np.unique(roots, return_inverse=True, return_counts=True)
+        keys = found.tolist()
+        before = np.array([self._seen.get(key, 0) for key in keys], np.int64)
+        after = before + counts
+        self._seen.update(zip(keys, after.tolist(), strict=True))
+        if after.max() <= MOST_TUPLES and self._kept + len(roots) <= _MOST_FACTS:
+            self._kept += len(roots)
+            return None
+        order = np.argsort(at, kind="stable")
+        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))
+        nth = np.empty(len(roots), np.int64)
+        nth[order] = np.arange(len(roots)) - np.repeat(starts, counts)
+        fits: Bools = nth + before[at] < MOST_TUPLES
+        fits &= self._kept + np.cumsum(fits) <= _MOST_FACTS
+        self._kept += int(np.count_nonzero(fits))
+        return fits
 
 
 class Tracer:
@@ -88,12 +114,15 @@ class Tracer:
         self._now_ms = now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: list[tuple[str, int, InboundRows]] = []
-        # As JSON: the garbage collector looks at containers, and beside thousands of young values often.
-        self._links: list[str] = []
-        self._executions: list[str] = []
-        self._linked: Counter[int] = Counter()
-        self._watched: Counter[int] = Counter()
-        self._watched_count = 0
+        self._links: list[Rows] = []
+        self._parents: list[Int64s] = []
+        self._shown: list[list[object]] = []
+        self._places: dict[Place, int] = {}
+        self._executions: list[Rows] = []
+        self._executed = 0
+        self._reasons: dict[int, str] = {}
+        self._bolts: dict[Bolt, int] = {}
+        self._linked, self._watched = _Quota(), _Quota()
         self._more: Counter[tuple[int, str]] = Counter()
 
     def obey(self, order: WatchOrder) -> None:
@@ -106,17 +135,12 @@ class Tracer:
         """Note which rows of a frame are traced, before its tuples are executed."""
         if self.rate <= 0:
             return
-        rows_at, roots, edges = sampled_pairs(rows.lineage, self.rate)
-        if not len(rows_at):
+        pairs = Pairs(*sampled_pairs(rows.lineage, self.rate))
+        if not len(pairs.rows):
             return
-        pairs: list[TracedRow] = []
-        surplus: list[TracedRow] = []
-        for pair in map(TracedRow, rows_at.tolist(), roots.tolist(), edges.tolist()):
-            self._watched[pair.root] += 1
-            self._watched_count += 1
-            fits = self._watched[pair.root] <= MOST_TUPLES and self._watched_count <= _MOST_FACTS
-            (pairs if fits else surplus).append(pair)
-        rows.traced = TracedRows(pairs, surplus, len(rows.lineage))
+        kept = self._watched.kept(pairs.roots)
+        surplus = pairs.where(np.zeros(len(pairs.rows), np.bool_) if kept is None else ~kept)
+        rows.traced = TracedRows(pairs if kept is None else pairs.where(kept), surplus, len(rows.lineage))
         self._accounts.append((component, task, rows))
 
     @recording
@@ -126,12 +150,10 @@ class Tracer:
         self._accounts.clear()  # they are not executed here
         if rows.traced is None:
             return
-        shown = previews(values, [pair.row for pair in rows.traced.pairs])
-        for (row, root, edge), each in zip(rows.traced.pairs, shown, strict=True):
-            task = rows.task_of(row)
-            self._links.append(
-                json.dumps((root, edge, [], component, task, rows.stream, component, task, each))
-            )
+        pairs = rows.traced.pairs
+        tasks = np.broadcast_to(np.asarray(rows.task_ids), len(rows.lineage))[pairs.rows]
+        shown = list(previews(values, pairs.rows.tolist()))
+        self._add_links(pairs, (component, rows.stream, component), (tasks, tasks), None, shown)
 
     @recording
     def link(
@@ -153,23 +175,60 @@ class Tracer:
         """
         if self.rate <= 0:
             return
-        found: list[int] = []
-        facts: list[str] = []
-        above = _edges_by_row(rows.traced)
-        for row, root, edge in _listed(sampled_pairs(frame.lineage, self.rate)):
-            anchors = joins.get(row if emitted is None else int(emitted[row]), ())
-            if anchors:
-                over = [under[root] for under in map(_anchors_of, anchors) if root in under]
-            else:
-                over = [above[at] for at in [(int(parents[row]), root)] if at in above]
-            if not over:  # another root of a row that has several
-                continue
-            self._linked[root] += 1
-            if self._linked[root] <= MOST_TUPLES and len(self._links) + len(found) < _MOST_FACTS:
-                found.append(row)
-                facts.append(json.dumps((root, edge, over, *_places(frame, row))))
-        shown = map(json.dumps, previews(frame.values, found))
-        self._links += [f"{fact[:-1]}, {values}]" for fact, values in zip(facts, shown, strict=True)]
+        pairs = Pairs(*sampled_pairs(frame.lineage, self.rate))
+        if not len(pairs.rows):
+            return
+        over = _edges_above(pairs, parents, emitted, joins, rows.traced)
+        anchored = over.counts > 0  # else another root of a row that has several
+        if not anchored.all():
+            pairs, over = pairs.where(anchored), over.where(anchored)
+        if not len(pairs.rows):
+            return
+        kept = self._linked.kept(pairs.roots)
+        if kept is not None:
+            pairs, over = pairs.where(kept), over.where(kept)
+        shown = list(previews(frame.values, pairs.rows.tolist()))
+        sources, tasks = (
+            np.broadcast_to(np.asarray(each), len(frame.lineage))[pairs.rows]
+            for each in (frame.source_tasks, frame.tasks)
+        )
+        self._add_links(
+            pairs, (frame.component, frame.stream, frame.subscriber), (sources, tasks), over, shown
+        )
+
+    def _add_links(
+        self,
+        pairs: Pairs,
+        names: tuple[str, str, str],
+        tasks: tuple[Int32s, Int32s],
+        over: _Above | None,
+        shown: list[list[object]],
+    ) -> None:
+        """Add the links of tuples, all of one source, stream and receiver.
+
+        Args:
+            tasks: Who emitted and who receives each.
+            over: Their parents; None for messages.
+        """
+        source, stream, component = names
+        both = np.stack(tasks, axis=1)
+        at = np.zeros(len(both), np.int64)
+        if (both == both[:1]).all():
+            found = both[:1]
+        else:
+            found, at = np.unique(both, axis=0, return_inverse=True)
+        places = [
+            self._places.setdefault(Place(source, one, stream, component, other), len(self._places))
+            for one, other in found.tolist()
+        ]
+        links = np.empty(len(pairs.rows), LINK)
+        links["root"], links["edge"] = pairs.roots, pairs.edges
+        links["place"] = np.array(places, np.int32)[at.reshape(-1)]
+        links["parents"] = 0 if over is None else over.counts
+        self._links.append(links)
+        if over is not None:
+            self._parents.append(over.edges)
+        self._shown += shown
 
     @recording
     def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:
@@ -182,49 +241,72 @@ class Tracer:
         for component, task, rows in accounts:
             traced = rows.traced
             assert traced is not None, "only these are noted"
-            for pair in traced.pairs:
-                self._execution(component, task, rows, traced, pair)
-            self._count_surplus(component, task, rows, traced)
+            began_ms, took_ms = self._times(traced)
+            self._add_executions((component, task, rows), traced.pairs, began_ms, took_ms, traced.together)
+            if len(traced.surplus.rows):
+                self._count_surplus(component, task, rows, traced)
         if self.rate <= 0:
             return
+        of_rows: dict[int, Pairs] = {}
         for component, task, rows, row in held:
-            for each, root, edge in _listed(sampled_pairs(rows.lineage, self.rate)):
-                if each == row:
-                    execution = (
-                        root,
-                        edge,
-                        component,
-                        task,
-                        self._start_ms,
-                        None,
-                        1,
-                        _fate_of(rows, row),
-                        "",
-                    )
-                    self._executions.append(json.dumps(execution))
+            if id(rows) not in of_rows:
+                of_rows[id(rows)] = Pairs(*sampled_pairs(rows.lineage, self.rate))
+            pairs = of_rows[id(rows)]
+            mine = pairs.where(pairs.rows == row)
+            if len(mine.rows):
+                self._add_executions((component, task, rows), mine, self._start_ms, np.nan, 1)
 
-    def _execution(
-        self, component: str, task: int, rows: InboundRows, traced: TracedRows, pair: TracedRow
+    def _times(self, traced: TracedRows) -> tuple[Int64s | int, Floats | float]:
+        """When the traced rows were executed, and how long."""
+        call = traced.call or (self._start, 0.0)
+        if not traced.took_ms:
+            return self._at_ms(call[0]), round(call[1], 3)
+        rows = traced.pairs.rows.tolist()
+        began = [self._at_ms(traced.began.get(row, call[0])) for row in rows]
+        took = [traced.took_ms.get(row, call[1]) for row in rows]
+        return np.array(began, np.int64), np.round(took, 3)
+
+    def _add_executions(
+        self,
+        where: tuple[str, int, InboundRows],
+        pairs: Pairs,
+        began_ms: Int64s | int,
+        took_ms: Floats | float,
+        together: int,
     ) -> None:
-        row = pair.row
-        began = traced.began.get(row)
-        took_ms = traced.took_ms.get(row)
-        execution = (
-                pair.root, pair.edge, component, task,
-                self._start_ms if began is None else self._at_ms(began),
-                0 if took_ms is None else round(took_ms, 3),
-                traced.together, _fate_of(rows, row), traced.reasons.get(row, ""),
-        )  # fmt: skip
-        self._executions.append(json.dumps(execution))
+        component, task, rows = where
+        executions = np.empty(len(pairs.rows), EXECUTION)
+        executions["root"], executions["edge"] = pairs.roots, pairs.edges
+        executions["began_ms"], executions["took_ms"] = began_ms, took_ms
+        executions["bolt"] = self._bolts.setdefault(Bolt(component, task, together), len(self._bolts))
+        executions["fate"] = _fates_of(rows, pairs.rows)
+        reasons = {} if rows.traced is None else rows.traced.reasons
+        if reasons:
+            self._reasons |= {
+                self._executed + at: reasons[row]
+                for at, row in enumerate(pairs.rows.tolist())
+                if row in reasons
+            }
+        self._executions.append(executions)
+        self._executed += len(executions)
 
     def _count_surplus(self, component: str, task: int, rows: InboundRows, traced: TracedRows) -> None:
-        failed: Counter[int] = Counter()
-        for pair in traced.surplus:
-            if _fate_of(rows, pair.row) == "failed" and failed[pair.root] < _MOST_FAILED:
-                failed[pair.root] += 1
-                self._execution(component, task, rows, traced, pair)
-            elif len(self._more) < _MOST_FACTS or (pair.root, component) in self._more:
-                self._more[pair.root, component] += 1
+        """Record what failed of the surplus, and count the others."""
+        surplus, failed = traced.surplus, Counter[int]()
+        recorded = np.zeros(len(surplus.rows), np.bool_)
+        fates = _fates_of(rows, surplus.rows)
+        for at, root in enumerate(surplus.roots.tolist()):
+            if fates[at] == FAILED and failed[root] < _MOST_FAILED:
+                failed[root] += 1
+                recorded[at] = True
+            elif len(self._more) < _MOST_FACTS or (root, component) in self._more:
+                self._more[root, component] += 1
+        if recorded.any():
+            pairs = surplus.where(recorded)
+            alone = TracedRows(pairs, surplus, len(rows.lineage))
+            alone.began, alone.took_ms, alone.call = traced.began, traced.took_ms, traced.call
+            began_ms, took_ms = self._times(alone)
+            self._add_executions((component, task, rows), pairs, began_ms, took_ms, traced.together)
 
     def _at_ms(self, moment: float) -> int:
         """A moment of the stopwatch as a time; always the start where the clock is fixed, as in a test."""
@@ -236,9 +318,57 @@ class Tracer:
         """All facts, for the driver; empty for none."""
         if not (self._links or self._executions or self._more):
             return b""
-        more = json.dumps([(root, component, count) for (root, component), count in self._more.items()])
-        links, executions = ", ".join(self._links), ", ".join(self._executions)
-        return f'{{"links": [{links}], "executions": [{executions}], "more": {more}}}'.encode()
+        return Facts(
+            [*self._places],
+            _joined(self._links, LINK),
+            _joined(self._parents, np.dtype(np.int64)),
+            [*self._bolts],
+            _joined(self._executions, EXECUTION),
+            self._reasons,
+            [(root, component, count) for (root, component), count in self._more.items()],
+            json.dumps(self._shown).encode(),
+        ).to_bytes()
+
+
+class _Above(NamedTuple):
+    """The parents of tuples: how many each has, shape (n,), and their edges, one tuple after the other."""
+
+    counts: Int32s
+    edges: Int64s
+
+    def where(self, mask: Bools) -> _Above:
+        """Those of the tuples where a mask is true."""
+        return _Above(self.counts[mask], self.edges[np.repeat(mask, self.counts)])
+
+
+def _edges_above(
+    pairs: Pairs,
+    parents: Int64s,
+    emitted: Int64s | None,
+    joins: Mapping[int, Sequence[Tuple]],
+    traced: TracedRows | None,
+) -> _Above:
+    """The edges of the tuples that some tuples are anchored to; see :meth:`Tracer.link`."""
+    if traced is not None and not joins and len(traced.pairs.rows) == np.count_nonzero(traced.mask):
+        above = traced.pairs  # by row, and each row once
+        at = np.searchsorted(above.rows, parents[pairs.rows])
+        at[at == len(above.rows)] = 0
+        is_anchored = (above.rows[at] == parents[pairs.rows]) & (above.roots[at] == pairs.roots)
+        return _Above(is_anchored.astype(np.int32), above.edges[at[is_anchored]])
+    by_row = {} if traced is None else {(row, root): edge for row, root, edge in _listed(traced.pairs)}
+    over: list[list[int]] = []
+    for row, root, _ in _listed(pairs):
+        anchors = joins.get(row if emitted is None else int(emitted[row]), ())
+        if anchors:
+            over.append([under[root] for under in map(_anchors_of, anchors) if root in under])
+        else:
+            over.append([by_row[at] for at in [(int(parents[row]), root)] if at in by_row])
+    edges = [edge for each in over for edge in each]
+    return _Above(np.array([len(each) for each in over], np.int32), np.array(edges, np.int64))
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> None:
@@ -251,68 +381,19 @@ def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> No
                 traced.reasons.setdefault(row, words)
 
 
-def previews(
-    values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT
-) -> Iterator[list[object]]:
-    """The values of some rows for display, as JSON has them; long texts are shortened.
-
-    Pickled values are shown by their size.
-    """
-    if not rows:
-        return
-    taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
-    columns = [
-        [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
-        for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
-    ]
-    for row in zip(*columns, strict=True):
-        yield list(row)
-
-
-def _python_values(column: pa.Array) -> Sequence[Any]:
-    """The values of a column; a text in the place of each that Python cannot represent."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
-        if len(column) > 1:
-            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
-        return [f"<{column.type}, not representable>"]
-    return values
-
-
-def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < _EXACT):
-        return value
-    if is_hidden:
-        return f"<pickled, {len(value)} bytes>"
-    if isinstance(value, str):
-        return bounded(value, most_text).encode("utf-8", "replace").decode()
-    if isinstance(value, float) and isfinite(value):
-        return value
-    return short_repr(value)
-
-
-def _listed(pairs: tuple[Int64s, Int64s, Int64s]) -> Iterable[tuple[int, int, int]]:
+def _listed(pairs: Pairs) -> Iterable[tuple[int, int, int]]:
     """(row, root, edge) of each pair, as Python's integers."""
     return zip(*(each.tolist() for each in pairs), strict=True)
 
 
-def _places(frame: Frame, row: int) -> tuple[str, int, str, str, int]:
-    """Who emitted a tuple, on which stream, and who receives it: component and task."""
-    sources, tasks = frame.source_tasks, frame.tasks
-    source = sources if isinstance(sources, int) else int(sources[row])
-    task = tasks if isinstance(tasks, int) else int(tasks[row])
-    return frame.component, source, frame.stream, frame.subscriber, task
-
-
-def _fate_of(rows: InboundRows, row: int) -> str:
-    fate = FATES[rows.fate[row]]
-    return "held" if fate == "open" and row in rows.held_id else fate
-
-
-def _edges_by_row(traced: TracedRows | None) -> dict[tuple[int, int], int]:
-    """(row, root) -> edge of traced rows."""
-    return {} if traced is None else {(row, root): edge for row, root, edge in traced.pairs}
+def _fates_of(rows: InboundRows, which: Int64s) -> npt.NDArray[np.uint8]:
+    """The fates of some rows, as indexes of ``trace_facts.FATES``."""
+    fates = np.frombuffer(bytes(rows.fate), np.uint8)[which]
+    fates[fates == REPORTED] = ACKED
+    if rows.held_id:
+        is_held = np.array([row in rows.held_id for row in which.tolist()], np.bool_)
+        fates[is_held & (fates == OPEN)] = HELD
+    return fates
 
 
 def _anchors_of(anchor: Tuple) -> dict[int, int]:

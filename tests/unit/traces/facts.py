@@ -5,13 +5,45 @@ from __future__ import annotations
 import json
 import time
 
+import numpy as np
+
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
+from acktree.core.tracking.trace_facts import EXECUTION, FATES, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.traces.recorder import TraceRecorder
 
 NASTY = "<img src=x onerror=alert(1)>\x1b[31m"
+
+
+def body_of(links=(), executions=(), more=()) -> bytes:
+    """Facts as a level sends them.
+
+    Args:
+        links: (root, edge, parents, source, its task, stream, component, task, values) of each.
+        executions: (root, edge, component, task, began, took or None, together, fate, reason) of each.
+        more: (root, component, count) of each.
+    """
+    places = [*dict.fromkeys(Place(*each[3:8]) for each in links)]
+    bolts = [*dict.fromkeys(Bolt(each[2], each[3], each[6]) for each in executions)]
+    return Facts(
+        places,
+        np.array([(each[0], each[1], places.index(tuple(each[3:8])), len(each[2])) for each in links], LINK),
+        np.array([parent for each in links for parent in each[2]], np.int64),
+        bolts,
+        np.array(
+            [
+                (root, edge, began, np.nan if took is None else took, bolts.index((name, task, together)),
+                 FATES.index(fate))
+                for root, edge, name, task, began, took, together, fate, _ in executions
+            ],
+            EXECUTION,
+        ),
+        {at: each[8] for at, each in enumerate(executions) if each[8]},
+        [*map(tuple, more)],
+        json.dumps([each[8] for each in links]).encode(),
+    ).to_bytes()  # fmt: skip
 
 
 def record(recorder: TraceRecorder) -> int:
@@ -40,7 +72,7 @@ def record(recorder: TraceRecorder) -> int:
         ]
         for edge, fate in edges.items()
     ]
-    body = json.dumps({"links": links, "executions": executions, "more": []}).encode()
+    body = body_of(links, executions)
     batch = MicroBatch(1, message["emitted_ms"] + 4)
     recorder.add(batch, [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body)])
     failure = Failure(

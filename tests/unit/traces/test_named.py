@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +13,6 @@ from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.trace_parent import TraceParent
 from acktree.testing import LocalCluster
 from acktree.traces.spans import span_id_of, spans_of
-from acktree.traces.store import IN_MEMORY, TraceStore
-from acktree.traces.traces import Traces
 
 OUTSIDE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UNSAMPLED = OUTSIDE[:-1] + "0"
@@ -201,20 +197,3 @@ def test_any_other_text_is_no_traceparent(text):
 )
 def test_wrong_headers_are_none(text):
     assert TraceParent.of(text) is None
-
-
-def test_a_store_without_traceparents_is_read_and_goes_on(tmp_path):
-    file = tmp_path / "traces.sqlite"
-    store = TraceStore(file)
-    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
-    store.close()
-    connection = sqlite3.connect(file)
-    connection.executescript("ALTER TABLE messages DROP COLUMN traceparent; PRAGMA user_version = 1")
-    connection.close()
-    old = TraceStore(file, read_only=True)
-    assert Traces(old).find()[0].traceparent is None
-    old.close()
-    store = TraceStore(file)
-    store.add_messages([(2, "s", 1, "default", None, 1, None, 2, OUTSIDE)])
-    assert [each.traceparent for each in Traces(store).find()] == [OUTSIDE, None]
-    assert TraceStore(IN_MEMORY).count() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import numpy as np
@@ -17,6 +16,7 @@ from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.ui.snapshot import ALL_TIME, Snapshot, Window
+from tests.unit.traces.facts import body_of
 from tests.unit.traces.test_recorder import CHUNK
 
 EVENTS = EventLog(None, "numbers", is_threaded=False)
@@ -26,8 +26,7 @@ NONE = {"queue_full": 0, "store_failed": 0, "bounds": 0, "not_exported": 0}
 def fact_row(root, more):
     links = [[root, edge, [root], "s", 1, "default", "b", 2, []] for edge in (7, 8)]
     executions = [[root, edge, "b", 2, 1, 1.0, 1, "acked", ""] for edge in (7, 8)]
-    body = json.dumps({"links": links, "executions": executions, "more": [[root, "b", more]]}).encode()
-    return WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body)
+    return WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body_of(links, executions, [[root, "b", more]]))
 
 
 def test_messages_count_once_and_tuples_beyond_the_bounds_are_counted():

@@ -13,7 +13,7 @@ from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.attempts import NAMED
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
-from acktree.tasks.bolts.tracing import previews
+from acktree.tasks.bolts.previews import previews
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
@@ -23,6 +23,7 @@ from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.traces import Traces
 from acktree.traces.writer import Writer
 from tests.generated.hostile import COLUMNS
+from tests.unit.traces.facts import body_of
 
 CHUNK = Chunk("spout", 1, "default", True, 0, 1, pa.record_batch({"n": [1, 2, 3]}))  # noqa: FBT003
 BEYOND = {
@@ -106,13 +107,9 @@ def test_a_lone_surrogate_hides_no_neighbour():
 
 def test_facts_of_messages_that_are_not_stored_are_left_out():
     store = TraceStore(IN_MEMORY)
-    facts = {
-        "links": [[7, 8, [7], "s", 1, "default", "b", 2, []]],
-        "executions": [[7, 8, "b", 2, 1, 1.0, 1, "acked", ""]],
-        "more": [[7, "b", 5]],
-    }
-    store.add_facts(1, 1, [("0/0", facts)])
-    for table in ("messages", "tuples", "more"):
+    links = [[7, 8, [7], "s", 1, "default", "b", 2, []]]
+    store.add_facts(1, 1, [body_of(links, [[7, 8, "b", 2, 1, 1.0, 1, "acked", ""]], [[7, "b", 5]])])
+    for table in ("messages", "packs", "later"):
         assert store.select(f"SELECT * FROM {table}") == []
 
 

@@ -14,20 +14,23 @@ from acktree.tasks.bolts.tracing import MOST_TUPLES
 from acktree.traces import store as store_module
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.traces import FILE, Traces
+from tests.unit.traces.facts import body_of
 
 
-def facts(root, edges, fate="acked", more=()):
+def facts(root, edges, fate="acked", more=(), last_fate=None):
     links = [[root, root, [], "spout", 1, "default", "spout", 1, ["x"]]]
     links += [[root, edge, [root], "spout", 1, "default", "bolt", 2, [edge]] for edge in edges]
     executions = [[root, edge, "bolt", 2, 5, 0.5, 1, fate, ""] for edge in edges]
-    return {"links": links, "executions": executions, "more": list(more)}
+    if last_fate is not None:
+        executions[-1][7] = last_fate
+    return body_of(links, executions, more)
 
 
 def test_a_second_run_of_a_micro_batch_adds_nothing():
     store = TraceStore(IN_MEMORY)
     seen = []
     for _ in range(2):
-        store.add_facts(3, 7, [("0/0", facts(11, range(100, 120), more=[[11, "bolt", 5]]))])
+        store.add_facts(3, 7, [facts(11, range(100, 120), more=[[11, "bolt", 5]])])
         store.add_verdicts([("ACKED", 9, None, None, None, 11)])
         trace = Traces(store).get(11)
         seen.append((store.count(), trace))
@@ -37,10 +40,9 @@ def test_a_second_run_of_a_micro_batch_adds_nothing():
 
 def test_a_message_keeps_its_first_tuples_all_that_failed_and_the_number_of_the_others():
     store = TraceStore(IN_MEMORY)
-    told = facts(1, range(10, 10 + MOST_TUPLES + 50))
-    told["executions"][-1][7] = "failed"
+    told = facts(1, range(10, 10 + MOST_TUPLES + 50), last_fate="failed")
     for _ in range(2):
-        store.add_facts(1, 1, [("0/0", told)])
+        store.add_facts(1, 1, [told])
         trace = Traces(store).get(1)
         assert [each.edge for each in trace.failed] == [10 + MOST_TUPLES + 49]
         assert sum(trace.more.values()) + len(trace.tuples) == MOST_TUPLES + 50 + 1
@@ -64,7 +66,7 @@ def test_the_oldest_acked_messages_go_first_and_failed_ones_have_at_most_half(fa
 def test_a_store_that_is_too_large_in_bytes_is_cut():
     store = TraceStore(IN_MEMORY, most_bytes=1 << 20)
     for root in range(400):
-        store.add_facts(root, root, [("0/0", facts(root, range(1000, 1040)))])
+        store.add_facts(root, root, [facts(root, range(1000, 1040))])
     assert store.used_bytes > 1 << 20
     for _ in range(10):
         store.trim()
@@ -74,12 +76,8 @@ def test_a_store_that_is_too_large_in_bytes_is_cut():
 
 def test_a_held_tuple_is_executed_in_one_micro_batch_and_acked_in_a_later_one():
     store = TraceStore(IN_MEMORY)
-    store.add_facts(1, 1, [("0/0", facts(1, [50], fate="held"))])
-    store.add_facts(
-        4,
-        9,
-        [("0/0", {"links": [], "executions": [[1, 50, "bolt", 2, 99, None, 1, "acked", ""]], "more": []})],
-    )
+    store.add_facts(1, 1, [facts(1, [50], fate="held")])
+    store.add_facts(4, 9, [body_of(executions=[(1, 50, "bolt", 2, 99, None, 1, "acked", "")])])
     held = Traces(store).get(1).tuples[1]
     assert (held.fate, held.batch_id, held.fate_batch_id, held.began_ms, held.took_ms) == (
         "acked",
@@ -88,6 +86,16 @@ def test_a_held_tuple_is_executed_in_one_micro_batch_and_acked_in_a_later_one():
         5,
         0.5,
     )
+
+
+def test_a_message_that_is_processed_in_two_micro_batches_keeps_what_both_recorded():
+    store = TraceStore(IN_MEMORY)
+    for _ in range(2):
+        store.add_facts(3, 7, [facts(11, [20])])
+        store.add_facts(4, 8, [facts(11, [30])])
+    trace = Traces(store).get(11)
+    assert {each.edge for each in trace.tuples} == {11, 20, 30}
+    assert [each.root for each in Traces(store).find(component="bolt")] == [11]
 
 
 def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
@@ -184,42 +192,22 @@ def test_only_a_file_that_is_damaged_or_no_store_is_to_be_deleted(code, raised, 
         raise error
 
 
-def of_version_1(file, then=""):
-    TraceStore(file).close()
-    connection = sqlite3.connect(file)
-    connection.executescript(f"ALTER TABLE messages DROP COLUMN traceparent; PRAGMA user_version = 1; {then}")
-    connection.close()
-
-
-def schema_of(file):
-    connection = sqlite3.connect(file)
-    found = connection.execute("SELECT sql FROM sqlite_schema").fetchall()
-    version = connection.execute("PRAGMA user_version").fetchone()
-    connection.close()
-    return version, found
-
-
-def test_a_store_of_version_1_is_upgraded_as_a_whole_or_not_at_all(tmp_path):
+def test_what_an_older_version_wrote_is_refused_by_readers_and_given_up_by_a_driver(tmp_path):
     file = tmp_path / FILE
-    of_version_1(file, "DROP INDEX messages_by_id; CREATE TABLE messages_by_id (a)")  # the name is taken
-    before = schema_of(file)
-    with pytest.raises(CheckpointError, match="messages_by_id"):
-        TraceStore(file)
-    assert schema_of(file) == before
-    connection = sqlite3.connect(file)
-    connection.execute("DROP TABLE messages_by_id")
-    connection.close()
-    TraceStore(file).close()
-    assert schema_of(file)[0] == (2,)
-
-
-@pytest.mark.parametrize("read_only", [True, False])
-def test_a_store_that_was_upgraded_in_part_is_read(tmp_path, read_only):
-    file = tmp_path / FILE
-    of_version_1(file, "ALTER TABLE messages ADD COLUMN traceparent TEXT; ")
-    store = TraceStore(file, read_only=read_only)
-    assert Traces(store).find() == []
+    store = TraceStore(file)
+    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
     store.close()
+    connection = sqlite3.connect(file)
+    connection.executescript("CREATE TABLE tuples (root); PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(CheckpointError, match="version 2, and this acktree reads version 3"):
+        TraceStore(file, read_only=True)
+    TraceStore(file).close()
+    assert Traces.of_checkpoint(tmp_path).find() == []
+    connection = sqlite3.connect(file)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    connection.close()
+    assert tables == {"messages", "packs", "later"}
 
 
 def test_what_was_stored_is_counted_once_and_after_it_is_committed(monkeypatch):
@@ -231,13 +219,13 @@ def test_what_was_stored_is_counted_once_and_after_it_is_committed(monkeypatch):
 
     store = TraceStore(IN_MEMORY)
     told = facts(11, range(100, 120), more=[[11, "bolt", 5]])
-    with pytest.raises(ValueError, match="not enough values"):
-        store.add_facts(3, 7, [("0/0", told), ("1/0", told | {"executions": [[11]]})])
+    with pytest.raises(ValueError, match="bytes instead of"):
+        store.add_facts(3, 7, [told, told[:40]])
     assert (store.count(), store.recorded, store.left_out) == (0, 0, 0)
     for _ in range(2):  # a micro-batch may run twice
-        store.add_facts(3, 7, [("0/0", told)])
+        store.add_facts(3, 7, [told])
         assert (store.count(), store.recorded, store.left_out) == (1, 1, 5)
-    store.add_facts(4, 7, [("0/0", told)])
+    store.add_facts(4, 7, [told])
     assert (store.recorded, store.left_out) == (1, 10)
     monkeypatch.setattr(store_module, "transaction", full)
     with pytest.raises(sqlite3.OperationalError, match="full"):

@@ -1,0 +1,167 @@
+"""What is recorded of the tuples of traced messages, in columns and as bytes.
+
+A *link* is recorded when a tuple is emitted, an *execution* when its task is done with it; both name the
+tuple by its root and its edge. A level records some hundreds at once, so they are rows of numpy's arrays: no
+Python object is made for one until somebody reads it.
+
+The bytes are the lengths of the parts, a head in JSON, the three arrays, and the values in JSON, which only
+the reader of a tree decodes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from acktree.core.ids import Int64s
+
+__all__ = ["EXECUTION", "FATES", "HELD", "LINK", "Bolt", "Facts", "Place"]
+
+LINK: Final = np.dtype([("root", "<i8"), ("edge", "<i8"), ("place", "<i4"), ("parents", "<i4")])
+"""A tuple: its root and edge, the index of its place, and how many parents it has."""
+EXECUTION: Final = np.dtype(
+    [
+        ("root", "<i8"),
+        ("edge", "<i8"),
+        ("began_ms", "<i8"),
+        ("took_ms", "<f8"),
+        ("bolt", "<i4"),
+        ("fate", "u1"),
+    ]
+)
+"""An execution: when and how long (NaN: it was executed in an earlier micro-batch), where, and the fate."""
+FATES: Final = ("open", "acked", "failed", "held")
+"""The fates of a tuple; stored by their index."""
+HELD: Final = FATES.index("held")
+_LENGTHS: Final = struct.Struct("<4I")
+
+Rows = npt.NDArray[np.void]
+Bools = npt.NDArray[np.bool_]
+
+
+class Place(NamedTuple):
+    """Who emitted a tuple, on which stream, and who receives it."""
+
+    source: str
+    source_task: int
+    stream: str
+    component: str
+    task: int
+
+
+class Bolt(NamedTuple):
+    """Who executed a tuple, and how many tuples in one call."""
+
+    component: str
+    task: int
+    together: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one level, partition and micro-batch.
+
+    Attributes:
+        places: The places of links.
+        links: Of :data:`LINK`, shape (n,).
+        parents: The edges of the parents of each link, one link after the other.
+        bolts: The bolts of executions.
+        executions: Of :data:`EXECUTION`, shape (m,).
+        reasons: Index of an execution -> why the tuple was failed.
+        more: (root, component, how many tuples of it are not recorded).
+        shown_json: The values of each link, as a JSON list of lists.
+    """
+
+    places: Sequence[Place] = ()
+    links: Rows = field(default_factory=lambda: np.zeros(0, LINK))
+    parents: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    bolts: Sequence[Bolt] = ()
+    executions: Rows = field(default_factory=lambda: np.zeros(0, EXECUTION))
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    more: Sequence[tuple[int, str, int]] = ()
+    shown_json: bytes = b"[]"
+
+    @cached_property
+    def shown(self) -> list[list[Any]]:
+        """The values of each link."""
+        found: list[list[Any]] = json.loads(self.shown_json)
+        return found
+
+    @property
+    def roots(self) -> Int64s:
+        """The roots of all facts, each once, ascending."""
+        more = np.array([root for root, _, _ in self.more], np.int64)
+        return np.unique(np.concatenate((self.links["root"], self.executions["root"], more)))
+
+    def to_bytes(self) -> bytes:
+        """All facts as bytes."""
+        head = json.dumps(
+            {"places": self.places, "bolts": self.bolts, "reasons": self.reasons, "more": self.more}
+        ).encode()
+        parts = (head, self.links.tobytes(), self.parents.astype("<i8").tobytes(), self.executions.tobytes())
+        return b"".join((_LENGTHS.pack(*map(len, parts)), *parts, self.shown_json))
+
+    @classmethod
+    def of_bytes(cls, body: bytes) -> Self:
+        """The facts that bytes hold.
+
+        Raises:
+            ValueError: They are no facts.
+        """
+        try:
+            lengths = _LENGTHS.unpack_from(body)
+            ends = np.cumsum((_LENGTHS.size, *lengths)).tolist()
+            if ends[-1] > len(body):
+                raise ValueError(f"{len(body)} bytes instead of {ends[-1]}")
+            head, links, parents, executions = (body[a:b] for a, b in pairwise(ends))
+            told = json.loads(head)
+            return cls(
+                [Place(*each) for each in told["places"]],
+                np.frombuffer(links, LINK),
+                np.frombuffer(parents, "<i8").astype(np.int64),
+                [Bolt(*each) for each in told["bolts"]],
+                np.frombuffer(executions, EXECUTION),
+                {int(at): reason for at, reason in told["reasons"].items()},
+                [(root, component, count) for root, component, count in told["more"]],
+                body[ends[-1] :],
+            )
+        except (struct.error, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no facts of traced messages: {error}") from error
+
+    def parents_of_links(self) -> list[list[int]]:
+        """The parents of each link."""
+        ends = np.cumsum(self.links["parents"]).tolist()
+        edges = self.parents.tolist()
+        return [edges[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def only(self, roots: Int64s) -> Facts:
+        """The facts of some messages."""
+        wanted = set(roots.tolist())
+        more = [each for each in self.more if each[0] in wanted]
+        return self.taken(np.isin(self.links["root"], roots), np.isin(self.executions["root"], roots), more)
+
+    def taken(self, links: Bools, executions: Bools, more: Sequence[tuple[int, str, int]]) -> Facts:
+        """The facts where the masks are true, shapes (n,) and (m,), with another ``more``."""
+        at = np.flatnonzero(executions)
+        reasons = {new: self.reasons[old] for new, old in enumerate(at.tolist()) if old in self.reasons}
+        shown = self.shown_json
+        if not links.all():
+            shown = json.dumps([self.shown[row] for row in np.flatnonzero(links).tolist()]).encode()
+        return Facts(
+            self.places,
+            self.links[links],
+            self.parents[np.repeat(links, self.links["parents"])],
+            self.bolts,
+            self.executions[at],
+            reasons,
+            more,
+            shown,
+        )

@@ -1,0 +1,79 @@
+"""The values of tuples for display, as JSON has them.
+
+Nothing is unpickled for a preview: a pickled value is shown by its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acktree.core.data.values import pickled_fields
+from acktree.texts import bounded, short_repr
+
+__all__ = ["previews"]
+
+_MOST_FIELDS: Final = 20
+_MOST_TEXT: Final = 80
+_EXACT_BITS: Final = 53
+_EXACT: Final = 1 << _EXACT_BITS
+"""Larger integers are shown as text: JSON's readers in browsers round them."""
+
+
+def previews(
+    values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT
+) -> Iterator[list[object]]:
+    """The values of some rows for display, as JSON has them; long texts are shortened.
+
+    Pickled values are shown by their size.
+    """
+    if not rows:
+        return
+    taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
+    columns = [
+        _plain_values(column, most_text)
+        or [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
+        for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
+    ]
+    for row in zip(*columns, strict=True):
+        yield list(row)
+
+
+def _plain_values(column: pa.Array, most_text: int) -> list[Any] | None:
+    """The values of a column that are all shown as they are; None if each has to be looked at."""
+    if pa.types.is_string(column.type):
+        try:
+            lengths = pc.max(pc.utf8_length(column)).as_py()
+            return column.to_pylist() if lengths is None or lengths <= most_text else None
+        except Exception:  # noqa: BLE001  # a text that is not UTF-8
+            return None
+    if pa.types.is_integer(column.type) and column.type.bit_width < _EXACT_BITS:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return None
+
+
+def _python_values(column: pa.Array) -> Sequence[Any]:
+    """The values of a column; a text in the place of each that Python cannot represent."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
+        if len(column) > 1:
+            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
+        return [f"<{column.type}, not representable>"]
+    return values
+
+
+def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < _EXACT):
+        return value
+    if is_hidden:
+        return f"<pickled, {len(value)} bytes>"
+    if isinstance(value, str):
+        return bounded(value, most_text).encode("utf-8", "replace").decode()
+    if isinstance(value, float) and isfinite(value):
+        return value
+    return short_repr(value)

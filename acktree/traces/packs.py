@@ -1,0 +1,268 @@
+"""The facts of one micro-batch as they are stored, and what they say of each message.
+
+A pack has the facts of all levels and partitions of a micro-batch, lower levels first: each is its length and
+its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from acktree.core.ids import Int64s
+from acktree.core.tracking.trace_facts import FATES, Facts
+from acktree.tasks.bolts.tracing import MOST_TUPLES
+
+__all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
+
+_LENGTH: Final = struct.Struct("<I")
+_FAILED: Final = FATES.index("failed")
+
+Bools = npt.NDArray[np.bool_]
+
+
+def packed(parts: Sequence[Facts]) -> bytes:
+    """The bytes of a pack."""
+    bodies = [part.to_bytes() for part in parts]
+    return b"".join(piece for body in bodies for piece in (_LENGTH.pack(len(body)), body))
+
+
+def unpacked(pack: bytes) -> list[Facts]:
+    """The facts of a pack.
+
+    Raises:
+        ValueError: The bytes are no pack.
+    """
+    found: list[Facts] = []
+    at = 0
+    while at < len(pack):
+        try:
+            (length,) = _LENGTH.unpack_from(pack, at)
+        except struct.error as error:
+            raise ValueError(f"no pack of traces: {error}") from error
+        at += _LENGTH.size + length
+        found.append(Facts.of_bytes(pack[at - length : at]))
+    return found
+
+
+def left_out(parts: Sequence[Facts]) -> int:
+    """How many tuples were counted instead of recorded."""
+    return sum(count for part in parts for _, _, count in part.more)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What the facts of a micro-batch say of each message.
+
+    Attributes:
+        roots: The messages, ascending, shape (n,).
+        tuples: How many tuples of each are recorded here, shape (n,).
+        elsewhere: Of these messages another pack is stored as the first.
+    """
+
+    parts: Sequence[Facts]
+    roots: Int64s
+    tuples: Int64s
+    elsewhere: Collection[int] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Facts], elsewhere: Collection[int] = ()) -> Messages:
+        """Those of the facts of a micro-batch."""
+        roots = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.roots for part in parts)]))
+        counts = np.zeros(len(roots), np.int64)
+        for part in parts:
+            np.add.at(counts, np.searchsorted(roots, part.links["root"]), 1)
+        return cls(parts, roots, counts, elsewhere)
+
+    def emitted(self) -> Iterator[tuple[int, str, int, str, None]]:
+        """The messages that were emitted in this micro-batch: root, spout, task, stream, and no id."""
+        for part in self.parts:
+            links = part.links[part.links["root"] == part.links["edge"]]
+            for root, at in zip(links["root"].tolist(), links["place"].tolist(), strict=True):
+                place = part.places[at]
+                yield root, place.source, place.source_task, place.stream, None
+
+    @cached_property
+    def _is_first(self) -> Bools:
+        """Whether this is the first pack of each message: it was emitted in this micro-batch."""
+        own = [part.links["root"][part.links["root"] == part.links["edge"]] for part in self.parts]
+        is_first = np.isin(self.roots, np.concatenate([np.zeros(0, np.int64), *own]))
+        if self.elsewhere:
+            is_first &= ~np.isin(self.roots, np.array([*self.elsewhere], np.int64))
+        return is_first
+
+    @property
+    def later_roots(self) -> list[int]:
+        """The messages that have an earlier pack."""
+        found: list[int] = self.roots[~self._is_first].tolist()
+        return found
+
+    def rows(self, pack: int) -> list[tuple[Any, ...]]:
+        """Of the messages whose first pack this is: pack, number of tuples, components, values, root."""
+        shown = {
+            int(part.links["root"][at]): part.shown[at]
+            for part in self.parts
+            for at in np.flatnonzero(part.links["root"] == part.links["edge"]).tolist()
+        }
+        return [
+            (pack, count, components, json.dumps(shown[root]), root)
+            for root, count, components in self._told(self._is_first)
+        ]
+
+    def later_rows(self, pack: int) -> list[tuple[Any, ...]]:
+        """Of the other messages: pack, number of tuples, components, root."""
+        return [(pack, count, components, root) for root, count, components in self._told(~self._is_first)]
+
+    def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:
+        """(root, number of tuples, components as a JSON list) of some messages."""
+        of_root = self._components
+        names: dict[frozenset[str], str] = {}
+        for root, count in zip(self.roots[which].tolist(), self.tuples[which].tolist(), strict=True):
+            found = frozenset(of_root.get(root, ()))
+            if found not in names:
+                names[found] = json.dumps(sorted(found))
+            yield root, count, names[found]
+
+    @cached_property
+    def _components(self) -> Mapping[int, set[str]]:
+        """Root -> the components that received a tuple of it."""
+        found: dict[int, set[str]] = {}
+        for part in self.parts:
+            for rows, key, who in (
+                (part.links, "place", [each.component for each in part.places]),
+                (part.executions, "bolt", [each.component for each in part.bolts]),
+            ):
+                for at, component in enumerate(who):
+                    for root in np.unique(rows["root"][rows[key] == at]).tolist():
+                        found.setdefault(root, set()).add(component)
+            for root, component, _ in part.more:
+                found.setdefault(root, set()).add(component)
+        return found
+
+    def bounded(
+        self, parts: Sequence[Facts], known: Collection[int], earlier: Mapping[int, int]
+    ) -> list[Facts]:
+        """The facts of known messages, with at most :data:`MOST_TUPLES` tuples of each, and what failed.
+
+        Args:
+            known: The roots of the messages that are stored.
+            earlier: Root -> how many tuples of it are in packs before; of messages that have some.
+        """
+        if len(known) < len(self.roots):
+            kept = np.array(sorted(known), np.int64)
+            parts = [part.only(kept) for part in parts]
+        before = np.array([earlier.get(root, 0) for root in self.roots.tolist()], np.int64)
+        large = self.roots[before + self._facts > MOST_TUPLES]
+        if not len(large):
+            return list(parts)
+        counts: Counter[int] = Counter({root: earlier.get(root, 0) for root in large.tolist()})
+        edges: dict[int, set[int]] = {root: set() for root in large.tolist()}
+        return [_cut(part, counts, edges) for part in parts]
+
+    @property
+    def _facts(self) -> Int64s:
+        """How many links and executions of each message there are at most in one part, shape (n,)."""
+        counts = self.tuples.copy()
+        for part in self.parts:
+            np.add.at(counts, np.searchsorted(self.roots, part.executions["root"]), 1)
+        return counts
+
+
+def _cut(part: Facts, counts: Counter[int], edges: Mapping[int, set[int]]) -> Facts:
+    """A part without the tuples of large messages that are too many; they are counted.
+
+    Args:
+        counts: Root of a large message -> how many of its tuples were kept so far; it is changed.
+        edges: ... and the edges of those of this micro-batch; it is changed.
+    """
+    more: Counter[tuple[int, str]] = Counter({(root, name): n for root, name, n in part.more})
+
+    def is_kept(root: int, edge: int, *, must: bool = False) -> bool:
+        if root not in edges or edge in edges[root]:
+            return True
+        if counts[root] >= MOST_TUPLES and not must:
+            return False
+        counts[root] += 1
+        edges[root].add(edge)
+        return True
+
+    links = [is_kept(root, edge) for root, edge in zip(*_keys(part.links), strict=True)]
+    executions: list[bool] = []
+    told = zip(*_keys(part.executions), part.executions["fate"].tolist(), part.executions["bolt"].tolist(),
+               np.isnan(part.executions["took_ms"]).tolist(), strict=True)  # fmt: skip
+    for root, edge, fate, bolt, is_later in told:
+        # The fate of a tuple that was executed in an earlier micro-batch: it is recorded there, or counted.
+        executions.append(is_kept(root, edge, must=fate == _FAILED or is_later))
+        if not executions[-1]:
+            more[root, part.bolts[bolt].component] += 1
+    left = [(root, name, count) for (root, name), count in more.items()]
+    return part.taken(np.array(links, np.bool_), np.array(executions, np.bool_), left)
+
+
+def _keys(rows: npt.NDArray[np.void]) -> tuple[list[int], list[int]]:
+    return rows["root"].tolist(), rows["edge"].tolist()
+
+
+def tuples_of(root: int, packs: Sequence[tuple[int, bytes]]) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """The tuples of a message as the fields of :class:`TracedTuple`, and how many more by component.
+
+    Args:
+        packs: (micro-batch, pack), in order.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    more: Counter[str] = Counter()
+    for batch_id, pack in packs:
+        for part in unpacked(pack):
+            _add_links(found, part, root, batch_id)
+            _add_executions(found, part, root, batch_id)
+            more.update({name: count for whose, name, count in part.more if whose == root})
+    return [*found.values()], more
+
+
+def _tuple_at(
+    found: dict[int, dict[str, Any]], edge: int, batch_id: int, component: str, task: int
+) -> dict[str, Any]:
+    return found.setdefault(edge, {
+        "edge": edge, "parents": [], "component": component, "task_id": task, "source": "",
+        "source_task_id": None, "stream": "", "batch_id": batch_id, "began_ms": None, "took_ms": None,
+        "together": 1, "fate": "waiting", "fate_batch_id": None, "reason": "", "values": [],
+    })  # fmt: skip
+
+
+def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
+    mine = np.flatnonzero(part.links["root"] == root).tolist()
+    if not mine:
+        return
+    parents = part.parents_of_links()
+    for at in mine:
+        place = part.places[int(part.links["place"][at])]
+        edge = int(part.links["edge"][at])
+        _tuple_at(found, edge, batch_id, place.component, place.task).update(
+            parents=parents[at], source=place.source, source_task_id=place.source_task, stream=place.stream,
+            values=part.shown[at], **({"fate": "emitted"} if edge == root else {}),
+        )  # fmt: skip
+
+
+def _add_executions(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
+    for at in np.flatnonzero(part.executions["root"] == root).tolist():
+        row = part.executions[at]
+        bolt, fate = part.bolts[int(row["bolt"])], FATES[int(row["fate"])]
+        each = _tuple_at(found, int(row["edge"]), batch_id, bolt.component, bolt.task)
+        began_ms, took_ms = int(row["began_ms"]), float(row["took_ms"])
+        if np.isnan(took_ms):  # it was held: executed in one micro-batch, acked or failed in a later one
+            began_ms = began_ms if each["began_ms"] is None else each["began_ms"]
+        else:
+            each.update(batch_id=batch_id, took_ms=took_ms)
+        each.update(
+            began_ms=began_ms, together=max(each["together"], bolt.together), fate=fate,
+            fate_batch_id=batch_id if fate in {"acked", "failed"} else None,
+            reason=part.reasons.get(at) or each["reason"],
+        )  # fmt: skip
