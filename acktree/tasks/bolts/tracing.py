@@ -75,9 +75,20 @@ class _Quota:
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
         self._kept = 0
+        self._few: list[Int64s] = []
 
     def kept(self, roots: Int64s) -> Bools | None:
         """Which of these tuples are recorded, given by their roots, shape (n,); None for all."""
+        if self._kept + len(roots) <= min(MOST_TUPLES, _MOST_FACTS):
+            self._few.append(roots)  # no message can have too many
+            self._kept += len(roots)
+            return None
+        if self._few:
+            few, self._few, self._kept = np.concatenate(self._few), [], 0
+            self._counted(few)
+        return self._counted(roots)
+
+    def _counted(self, roots: Int64s) -> Bools | None:
         found, at, counts = np.unique(roots, return_inverse=True, return_counts=True)
         keys = found.tolist()
         before = np.array([self._seen.get(key, 0) for key in keys], np.int64)
