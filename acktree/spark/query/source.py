@@ -51,10 +51,10 @@ FORMAT: Final = "acktree"
 PATIENCE_SECS: Final = 4.0
 """How long the source waits for new entries before it returns the old offset."""
 PATIENCE_BESIDE_ROWS_SECS: Final = 1.0
-"""... if rows of DataFrames are messages too: Spark asks one source after the other, so they wait for this."""
+"""... if rows of DataFrames are messages too: Spark asks one source after the other, and they wait."""
 _LOOK_SECS: Final = 1.0
-"""A waiting source looks for entries this often without being woken: the reader of a query that was stopped may
-have taken the wake."""
+"""A waiting source looks for entries this often without being woken: the reader of a stopped query may have
+taken the wake."""
 CARRIED_BYTES: Final = 32 << 20
 """If rows carry their messages, the most bytes of a micro-batch; a single chunk may be larger. Spark sends
 each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
