@@ -11,8 +11,10 @@
     payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
     verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
-    metrics/*           JSON                                                    metrics_log.py,
+    metrics/*           JSON                                                    table_log.py,
                                                                                 core/stats/user_metrics.py
+    counts/*            JSON, compressed                                        table_log.py,
+                                                                                driver/total_counts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     spark*/state        Spark's state store, and in it for each task:           spark/query/state_blobs.py
