@@ -108,7 +108,9 @@ class Totals:
                 "use the acktree that wrote them, or delete that folder: `:all-time` then begins at 0",
             )
         counts = (((str(a), int(b), str(c), str(d)), int(n)) for a, b, c, d, n in given["counts"])
-        spread = {name: Histogram({int(at): int(n) for at, n in each}) for name, each in given["spread"].items()}
+        spread = {
+            name: Histogram({int(at): int(n) for at, n in each}) for name, each in given["spread"].items()
+        }
         return cls(-1, Counters.of(counts), int(given["ran_ms"]), spread)
 
 
@@ -207,7 +209,7 @@ class TotalCounts:
         except OSError as error:
             if not self._has_failed:  # once; a full disk stops the topology by itself
                 log.warning(
-                    "topology=%s the counts of all runs cannot be stored: %s. fix: make room, and see that the "
+                    "topology=%s the counts of all runs are not stored: %s. fix: make room, and see that the "
                     "checkpoint can be written; the next micro-batch stores them. If the driver is killed "
                     "before, `:all-time` lacks what was counted meanwhile",
                     self._name, error,

@@ -134,6 +134,7 @@ class Started:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
         self.run.results.note({Kind.STATISTICS: [row]}, 0)
+        self.run.results.totals.keep(self.run.results.progress.batch_id)
 
     def measure(self, component: str, task: int, grown: Mapping[str, Increment]) -> None:
         """As a micro-batch brings what metrics of users grew by."""
