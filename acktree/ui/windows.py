@@ -73,14 +73,15 @@ class Windows:
         self._places: dict[Key, int] = {}
         self._samples: dict[int, deque[_Sample]] = {length: deque() for length in lengths_secs}
         end = begun or Earlier(now_ms, now_ms, Counters())
-        for each in earlier:
-            if _is_before(each, end):
-                self.note(each.counters, each.at_ms, each.ran_ms)
-        last = self._sample(end.counters, end.at_ms, end.ran_ms)
-        for samples in self._samples.values():
-            samples.append(last)
-            if end.at_ms < now_ms:  # nothing happened since
-                samples.append(last._replace(at_ms=now_ms))
+        known = [*(each for each in earlier if _is_before(each, end)), end]
+        if end.at_ms < now_ms:
+            known.append(end._replace(at_ms=now_ms))  # nothing happened since
+        for each in known:
+            made = self._sample(each.counters, each.at_ms, each.ran_ms)
+            for samples in self._samples.values():
+                samples.append(made)
+        for length, samples in self._samples.items():
+            _drop_before(samples, now_ms - length * 1000)
 
     def note(self, counters: Counters, now_ms: int, ran_ms: int | None = None) -> None:
         """Keep a sample where the last one is a twentieth of a window old; drop what a window left behind.
@@ -90,9 +91,8 @@ class Windows:
         """
         made: _Sample | None = None
         for length, samples in self._samples.items():
-            while len(samples) > 1 and samples[1].at_ms <= now_ms - length * 1000:
-                samples.popleft()
-            if not samples or now_ms - samples[-1].at_ms >= length * 1000 / _SAMPLES:
+            _drop_before(samples, now_ms - length * 1000)
+            if now_ms - samples[-1].at_ms >= length * 1000 / _SAMPLES:
                 made = made or self._sample(counters, now_ms, now_ms if ran_ms is None else ran_ms)
                 samples.append(made)
 
@@ -119,6 +119,12 @@ class Windows:
         for key, n in counters.items():
             values[places[key]] = n
         return values
+
+
+def _drop_before(samples: deque[_Sample], begin_ms: int) -> None:
+    """Drop samples until the oldest is the last one at the begin of a window, or before it."""
+    while len(samples) > 1 and samples[1].at_ms <= begin_ms:
+        samples.popleft()
 
 
 def _is_before(earlier: Earlier, later: Earlier) -> bool:
