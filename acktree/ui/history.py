@@ -96,9 +96,7 @@ class History:
         self._last = self._point(last_committed, wall_ms, begun.counters)
         # Where the last run ended and this one begins: windows of the next run may begin in between.
         for at_ms in (ended_ms, wall_ms):
-            self._store(
-                [self._last], Sample(at_ms, self._run, last_committed, begun.ran_ms, begun.counters)
-            )
+            self._store([self._last], Sample(at_ms, self._run, last_committed, begun.ran_ms, begun.counters))
         earlier = [Earlier(now_ms - wall_ms + each.at_ms, each.ran_ms, each.counters) for each in samples]
         end = Earlier(now_ms - wall_ms + ended_ms, begun.ran_ms, begun.counters)
         return Windows(tuple(lengths_secs), now_ms, end, earlier)

@@ -228,8 +228,8 @@ class HistoryStore:
         for age_secs, stretch_secs in POINT_TIERS:
             given = {"before": now_ms - age_secs * 1000, "stretch": stretch_secs * 1000}
             connection.execute(
-                "DELETE FROM points WHERE at_ms < :before AND (run, batch_id) NOT IN "
-                "(SELECT run, max(batch_id) FROM points WHERE at_ms < :before GROUP BY run, at_ms / :stretch)",
+                "DELETE FROM points WHERE at_ms < :before AND (run, batch_id) NOT IN (SELECT run, "
+                "max(batch_id) FROM points WHERE at_ms < :before GROUP BY run, at_ms / :stretch)",
                 given,
             )
         connection.execute(

@@ -130,9 +130,7 @@ def test_a_write_that_was_not_committed_leaves_the_one_before_it(tmp_path):
     assert opened(tmp_path, 1).now().counters.total("executed") == 2
 
 
-@pytest.mark.parametrize(
-    "blob", [b"", b"nonsense", zlib.compress(b"{}"), zlib.compress(b'{"version": 2}')]
-)
+@pytest.mark.parametrize("blob", [b"", b"nonsense", zlib.compress(b"{}"), zlib.compress(b'{"version": 2}')])
 def test_a_table_that_cannot_be_read_is_said_once_with_its_fix_and_stops_nothing(tmp_path, caplog, blob):
     totals = opened(tmp_path, -1)
     totals.note(counted(1))
@@ -179,5 +177,7 @@ def test_two_hundred_components_take_little_space():
     for component in range(200):
         for task in range(2):
             for what in ("emitted", "transferred", "executed", "acked"):
-                counters.add(f"component-{component}", 2 * component + task, "default", what, 10**9 + task * 7)
+                counters.add(
+                    f"component-{component}", 2 * component + task, "default", what, 10**9 + task * 7
+                )
     assert len(Totals(0, counters).to_bytes()) < 40_000

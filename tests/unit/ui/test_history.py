@@ -97,7 +97,9 @@ def test_a_month_of_points_is_as_many_as_the_documentation_says():
     for at in range(0, 40 * DAY, 60_000):  # a point a minute
         store._connection.execute("INSERT INTO points VALUES (1, ?, ?, ?, 1, 1, 0, 0)", (at, at, at))
     for at in range(40 * DAY - 6 * HOUR, 40 * DAY, 5000):
-        store._connection.execute("INSERT OR REPLACE INTO points VALUES (1, ?, ?, ?, 1, 1, 0, 0)", (at, at, at))
+        store._connection.execute(
+            "INSERT OR REPLACE INTO points VALUES (1, ?, ?, ?, 1, 1, 0, 0)", (at, at, at)
+        )
     store.thin(40 * DAY)
     assert 4320 <= len(store.points(limit=100_000)) < 12_000
     assert store.used_bytes < 2 << 20
@@ -334,5 +336,3 @@ def test_samples_of_another_history_are_left_out():
     windows = Windows([600], 1000, begun, [Earlier(-5000, 0, counters(acked=100))])
     grown, _ = windows.since(counters(acked=5), 600, 2000, 1000)
     assert grown.total("acked") == 2
-
-
