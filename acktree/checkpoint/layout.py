@@ -33,9 +33,9 @@ acktree, so no file names a module of acktree. The pickled columns of an Arrow b
 exception of acktree is stored under its public name (``acktree.MisuseError``).
 
 Not durable, and free to change: ``plan-*`` and ``marks/``, which exist as long as a run; ``control.json`` and
-``snapshot.json``, for operators; ``log-levels.json``; ``driver.log``. ``history.sqlite`` and ``traces.sqlite``
-have versions of their own. ``tests/golden`` has samples, as bytes, of the formats that are neither JSON, text
-nor Arrow.
+``snapshot.json``, for operators; ``log-levels.json``; ``driver.log``. ``traces.sqlite`` and
+``history.sqlite`` have own versions. ``tests/golden`` has samples, as bytes, of the formats that are neither
+JSON, text nor Arrow.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ class CountedSpout(Protocol):
 
     own: Counters
     complete_ms: Histogram
-    sent: Streams
+
+    @property
+    def sent(self) -> Streams:
+        """The streams of its messages."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path as FilePath
@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
+from acktree.ui.client import NobodyRunsError
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.stopped import history_of, letters_of, traces_of
 from acktree.ui.web import metrics, ours
@@ -131,7 +132,8 @@ class OwnRoutes(Handlers):
     def _history(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
-            return JSONResponse(seen.found.door.get("history", query))
+            with suppress(NobodyRunsError):  # it has just stopped
+                return JSONResponse(seen.found.door.get("history", query))
         with history_of(seen.found) as store:
             return JSONResponse(history.page(store, query))
 

@@ -153,7 +153,7 @@ function topologyView(found, detail) {
       h("section", {}, h("div", { class: "title" }, h("h2", {}, "Messages a second"), h("label", { class: "small" }, "Last ",
           h("select", { onchange: (event) => { state.span[id] = event.target.value; refresh(); } },
             Object.entries(SPANS).map(([value, [text]]) => h("option", { value, selected: value === spanOf(found) }, text))))),
-        chart((spanOf(found) === LIVE ? state.history[id] : state.past[id]?.series) || [], narrow ? 340 : 560, SPANS[spanOf(found)][1], found.taken_ms),
+        chart((spanOf(found) === LIVE ? state.history[id] : state.past[id]?.series) || [], narrow ? 340 : 560, SPANS[spanOf(found)][1], found.taken_ms, found.is_running),
         h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
         Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).filter(([phase]) => phase !== "triggerExecution")

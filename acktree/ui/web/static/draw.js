@@ -157,7 +157,7 @@ export function ratesOf(points) {
 }
 
 // Rates over a span of time that ends now; 0 for all of it. Series: [{t, emitted, acked, failed}].
-export function chart(given, width, span, now) {
+export function chart(given, width, span, now, isRunning) {
   const height = 130, end = span ? Math.max(now, given.length ? given[given.length - 1].t : 0) : given.length ? given[given.length - 1].t : now;
   const long = span || Math.max(1000, end - (given.length ? given[0].t : end));
   const series = given.filter((each) => each.t >= end - long);
@@ -169,8 +169,8 @@ export function chart(given, width, span, now) {
     s("line", { class: "axis", x1: 44, x2: width - 6, y1: 14, y2: 14 }),
     s("text", { class: "about", x: 40, y: 18, "text-anchor": "end" }, rate(top)),
     s("text", { class: "about", x: 40, y: height - 14, "text-anchor": "end" }, "0"),
-    s("text", { class: "about", x: 44, y: height - 3 }, `${secs(long / 1000)} ago`),
-    s("text", { class: "about", x: width - 6, y: height - 3, "text-anchor": "end" }, now - end > 60000 ? moment(end) : "now"),
+    s("text", { class: "about", x: 44, y: height - 3 }, `${secs(long / 1000)} ${isRunning ? "ago" : "before"}`),
+    s("text", { class: "about", x: width - 6, y: height - 3, "text-anchor": "end" }, isRunning ? "now" : moment(end)),
     s("polyline", { class: "line-a", points: line("emitted") }),
     s("polyline", { class: "line-b", points: line("acked") }),
     s("polyline", { class: "line-c", points: line("failed") }));
