@@ -130,11 +130,6 @@ class History:
             if is_due:
                 self._sampled_at = now
 
-    def close(self) -> None:
-        """Store what is left, and close the store."""
-        self.look(is_over=True)
-        self.store.close()
-
     def _waits_for_commit(self, batch_id: int) -> bool:
         """Whether a micro-batch is committed, at once or soon. One that is not may run again, and differ."""
         end = time.monotonic() + _COMMIT_SECS

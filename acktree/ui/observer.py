@@ -162,7 +162,7 @@ class Observer:
             self._rest(began)
         self._letters_at = -_LETTERS_SECS
         self._make(is_over=True)
-        self.history.close()
+        self.history.look(is_over=True)
 
     def _rest(self, made_at: float) -> None:
         """Wait for a question, at most half a minute; what has changed meanwhile goes into the history."""
