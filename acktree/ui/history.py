@@ -166,8 +166,7 @@ class History:
         if not self._has_failed:  # once
             log.warning("topology=%s %s", self._name, _not_stored(error))
         self._has_failed = True
-        if isinstance(error, CheckpointError):  # it does not pass
-            self.store.close()
+        if isinstance(error, CheckpointError):  # it does not pass; somebody may still read the old one
             self.store = HistoryStore(IN_MEMORY)
 
 
