@@ -15,6 +15,8 @@
     marks/           execution marks: what each level is executing, in case it kills its worker
     verdicts/        the journal, where acktree brings a spout's messages back
     dead_letters.sqlite
+    counts/          the counts of all runs
+    history.sqlite   numbers over time, for operators
     traces.sqlite    the paths of traced messages
     events/          tuples that were logged while debugging was on
     plan-*           the plan that the workers of the current run read

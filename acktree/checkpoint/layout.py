@@ -11,8 +11,10 @@
     payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
     verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
-    metrics/*           JSON                                                    metrics_log.py,
+    metrics/*           JSON                                                    table_log.py,
                                                                                 core/stats/user_metrics.py
+    counts/*            JSON, compressed                                        table_log.py,
+                                                                                driver/total_counts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     spark*/state        Spark's state store, and in it for each task:           spark/query/state_blobs.py
@@ -31,8 +33,9 @@ acktree, so no file names a module of acktree. The pickled columns of an Arrow b
 exception of acktree is stored under its public name (``acktree.MisuseError``).
 
 Not durable, and free to change: ``plan-*`` and ``marks/``, which exist as long as a run; ``control.json`` and
-``snapshot.json``, for operators; ``log-levels.json``; ``driver.log``. ``tests/golden`` has samples, as bytes,
-of the formats that are neither JSON, text nor Arrow.
+``snapshot.json``, for operators; ``log-levels.json``; ``driver.log``. ``traces.sqlite`` and
+``history.sqlite`` have own versions. ``tests/golden`` has samples, as bytes, of the formats that are neither
+JSON, text nor Arrow.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from acktree.core.stats.numbers import TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS, Snapshot, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, WINDOWS, Snapshot, plain
 
 __all__ = ["add_to"]
 
@@ -31,8 +31,8 @@ def add_to(commands: Commands) -> None:
     new_command(commands, "show", "levels, tasks, streams and settings", _show)
     to_stats = new_command(commands, "stats", "the numbers of Storm's UI; of a stopped one the last", _stats)
     to_stats.add_argument(
-        "--window", choices=(RECENT, *STORM_WINDOWS), default=ALL_TIME,
-        help="the last seconds, or :all-time (this run; the default)",
+        "--window", choices=WINDOWS, default=ALL_TIME,
+        help="the last seconds, :run (this run), or :all-time (all runs; the default)",
     )  # fmt: skip
     to_top = new_command(commands, "top", "rates and loads of the last ten seconds, live", _top)
     to_monitor = new_command(commands, "monitor", "the rate of one component, a line at a time", _monitor)

@@ -24,6 +24,7 @@ from acktree.core.stats.numbers import ReportedError
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.metrics_book import MetricsBook, MetricsLog
 from acktree.driver.progress import Progress
+from acktree.driver.total_counts import TotalCounts
 from acktree.logs import logger
 from acktree.tasks.acker import Acker, Verdicts
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
@@ -163,6 +164,7 @@ class BatchResults:
     Attributes:
         progress: The progress after the last micro-batch.
         metrics: The metrics of users.
+        totals: The counts of all runs.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class BatchResults:
         metrics_log: MetricsLog | None = None,
         traces: BatchTraces | None = None,
         events: BatchEvents | None = None,
+        totals: TotalCounts | None = None,
     ) -> None:
         """Start without results.
 
@@ -185,7 +188,9 @@ class BatchResults:
             metrics_log: Where metrics of users are stored; None for memory only.
             traces: Where traced messages are recorded; None for nowhere.
             events: Where the event log goes; None for nowhere.
+            totals: The counts of all runs; None: of this one, in memory.
         """
+        self.totals = TotalCounts() if totals is None else totals
         components = plan.topology.components.values()
         tasks = {(component.id, task) for component in components for task in component.task_ids}
         self.metrics = MetricsBook(errors, metrics_log, tasks)
@@ -232,6 +237,7 @@ class BatchResults:
             verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored, ids=stored_ids,
             timeout_of=self._plan.timeout_of, forgotten=self._forgotten,
         )  # fmt: skip
+        self.totals.note_verdicts(batches)
         for task, message_ids in row_ids.left:
             given = batches.get(task, VerdictBatch())
             batches[task] = replace(given, left=[*given.left, message_ids])
@@ -249,9 +255,11 @@ class BatchResults:
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""
-        with self._lock:
-            for row in rows.get(Kind.STATISTICS, ()):
-                self._counters.merge(Counters.from_bytes(row.body))
+        for row in rows.get(Kind.STATISTICS, ()):
+            counters = Counters.from_bytes(row.body)
+            self.totals.note(counters)
+            with self._lock:
+                self._counters.merge(counters)
         self.metrics.note(rows.get(Kind.METRICS, ()), now_ms)
         if self._events is not None:
             self._events.add(rows.get(Kind.EVENTS, ()))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from threading import Lock
 from typing import Protocol
 
-from acktree.checkpoint.metrics_log import unreadable
+from acktree.checkpoint.table_log import FileMetricsLog
 from acktree.core.data.frames import WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.numbers import ReportedError
@@ -111,4 +111,4 @@ def _table_of(stored: bytes) -> MetricTable:
     try:
         return MetricTable.from_bytes(stored) if stored else MetricTable()
     except (ValueError, TypeError) as error:
-        raise unreadable(error) from error
+        raise FileMetricsLog.unreadable(error) from error

@@ -241,6 +241,7 @@ class Supervisor:
             steps.callback(self.run.close_door, self.stopped_by)
             if self.run.consumers is not None:
                 steps.callback(self.run.consumers.close)
+            steps.callback(self.run.results.totals.close)
 
     def _stop_query(self) -> None:
         """Wait for the commit of the running micro-batch, unless in a hurry, then stop the query."""

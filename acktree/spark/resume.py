@@ -54,6 +54,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
                 task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
                 task.has_ended = held.has_ended  # then it runs for its dead letters alone
             run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
+            run.results.totals.watch(spout.id, task_id, task)
             run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
 
 

@@ -24,8 +24,8 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.location import location_of, refuse_letters_beside
-from acktree.checkpoint.metrics_log import FileMetricsLog
 from acktree.checkpoint.mirror import Mirror
+from acktree.checkpoint.table_log import FileMetricsLog
 from acktree.config import Config
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -42,6 +42,7 @@ from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.supervisor import Supervisor
+from acktree.driver.total_counts import TotalCounts
 from acktree.errors import naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
@@ -261,6 +262,7 @@ def _start(
     if plan.is_tracking:
         acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
     metrics_log = FileMetricsLog(held.folder, held.last_committed(), held.files)
+    totals = TotalCounts.of_checkpoint(held, topology.name)
     door = _door(held) if config.control else None
     traces = _traces(held, plan, config)
     events = EventLog(event_logger or _event_files(held), topology.name)
@@ -268,7 +270,7 @@ def _start(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal, metrics_log, traces, events),
+        results=BatchResults(plan, acker, errors, journal, metrics_log, traces, events, totals),
         threads=threads,
         dead_letters=letters,
         errors=errors,

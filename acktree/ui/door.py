@@ -35,6 +35,7 @@ from acktree.logs import logger
 from acktree.private_files import Disk
 from acktree.ui.door_routes import Routes
 from acktree.ui.door_server import DoorServer
+from acktree.ui.history import open_store
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.places import (
@@ -88,7 +89,8 @@ class Door:
         """
         self._folder = run.checkpoint.folder if self._disk is not None else None
         try:
-            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep)
+            store = open_store(self._folder, run.name)
+            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep, store)
             self._observer.begin()
             self._levels.begin()
             self._routes = Routes(running, run, self._observer, self._levels)
@@ -110,6 +112,8 @@ class Door:
             self._server.server_close()
         if self._socket is not None:
             _remove(self._socket)
+        if self._observer is not None:  # nobody asks any more
+            self._observer.history.store.close()
 
     def _listen(self, run: Run, routes: Routes) -> None:
         place = str(run.checkpoint.place)

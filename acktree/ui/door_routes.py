@@ -15,7 +15,7 @@ from acktree.errors import ConfigError
 from acktree.logs import logger
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
-from acktree.ui import letters, tracing
+from acktree.ui import history, letters, tracing
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
@@ -61,7 +61,7 @@ class Routes:
             return json_of({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
         if path == "/v1/log-levels":
             return json_of(self._levels.shown())
-        if path == "/v1/events" or path.startswith("/v1/traces"):
+        if path in {"/v1/events", "/v1/history"} or path.startswith("/v1/traces"):
             return json_of(self._recorded(path, query))
         if path == "/v1/dead-letters":
             return json_of(letters.page(self.run.dead_letters, query))
@@ -70,7 +70,9 @@ class Routes:
         raise _unknown(path)
 
     def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Traces and logged tuples."""
+        """The history, traces and logged tuples."""
+        if path == "/v1/history":
+            return history.page(self._observer.history.store, query)
         if path == "/v1/events":
             return tracing.events(self._running.events, query)
         traces = self._running.traces

@@ -19,6 +19,7 @@ QUESTIONS: Final = {
     "snapshot": ("most_age_secs",),
     "open": ("limit",),
     "log-levels": (),
+    "history": ("since", "before", "limit"),
     "events": ("limit", "component"),
     "traces": (
         "message_id", "root", "verdict", "component", "reason", "since", "before", "limit", "after",

@@ -23,9 +23,12 @@ from acktree.core.stats.statistics import Stats
 from acktree.driver.run import Run
 from acktree.errors import AcktreeError
 from acktree.logs import logger
+from acktree.ui.history import LOOK_SECS, History
+from acktree.ui.history_store import IN_MEMORY, HistoryStore
 from acktree.ui.snapshot import (
     ALL_TIME,
     RECENT,
+    RUN,
     STORM_WINDOWS,
     AckerNumbers,
     InboxNumbers,
@@ -34,7 +37,6 @@ from acktree.ui.snapshot import (
     Status,
     Window,
 )
-from acktree.ui.windows import Windows
 
 __all__ = ["Observer", "own_version", "user_name"]
 
@@ -64,6 +66,7 @@ class Observer:
         version: The version of acktree.
         batch_ms: Gives where the time of the last micro-batch went, in milliseconds by phase.
         keep: Called with a snapshot every half minute, and with the last one.
+        store: Where the history is kept.
     """
 
     def __init__(
@@ -73,10 +76,16 @@ class Observer:
         version: str,
         batch_ms: Callable[[], Mapping[str, int]] = dict,
         keep: Callable[[Snapshot], None] = _nothing,
+        store: HistoryStore | None = None,
     ) -> None:
         self._run, self._began_ms, self._version = run, began_ms, version
         self._batch_ms, self._keep = batch_ms, keep
-        self._windows = Windows(_LENGTHS, _steady_ms())
+        self._totals = run.results.totals
+        self.history = History(
+            store or HistoryStore(IN_MEMORY), self._totals, run.checkpoint.run, run.name,
+            [spout.id for spout in run.plan.topology.spouts], run.checkpoint.is_committed,
+        )  # fmt: skip
+        self._windows = self.history.begin(_LENGTHS, _steady_ms(), run.checkpoint.last_committed())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
         self._is_ordered = Event()
@@ -150,11 +159,19 @@ class Observer:
                 self._keep_one(self._latest[1])
             self._is_ordered.wait(rest_secs)  # the effect of an order is shown at once
             self._is_ordered.clear()
-            if not self._is_closed.is_set():
-                self._asked.wait(_IDLE_SECS)
-            self._asked.clear()
+            self._rest(began)
         self._letters_at = -_LETTERS_SECS
         self._make(is_over=True)
+        self.history.look(is_over=True)
+
+    def _rest(self, made_at: float) -> None:
+        """Wait for a question, at most half a minute; what has changed meanwhile goes into the history."""
+        self.history.look()
+        while not self._is_closed.is_set() and time.monotonic() - made_at < _IDLE_SECS:
+            if self._asked.wait(LOOK_SECS):
+                break
+            self.history.look()
+        self._asked.clear()
 
     def _make(self, *, is_over: bool = False) -> None:
         """Make a snapshot and give it to those who wait; an error is logged, and the old one stays."""
@@ -215,19 +232,27 @@ class Observer:
         )
 
     def _windows_now(self) -> dict[str, Window]:
-        run, now_ms = self._run, _steady_ms()
-        counters, spouts = run.counters(), run.open_messages()
-        components = run.plan.topology.components
-        self._windows.note(counters, now_ms)
+        run, totals, now_ms = self._run, self._totals.now(), _steady_ms()
+        spouts, components = run.open_messages(), run.plan.topology.components
+        self._windows.note(totals.counters, now_ms, totals.ran_ms)
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
         metrics = run.results.metrics.metrics(time.time_ns() // 1_000_000)
         traces = run.traces.numbers(run.events)
-        whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics, traces=traces)
-        found = {ALL_TIME: Window(age_secs, whole)}
-        # How latencies are spread is known of the whole run alone.
+        of_run = Stats.of(
+            run.counters(), components=components, spouts=spouts, metrics=metrics, traces=traces
+        )
+        spread = {
+            name: replace(each, complete_ms=totals.spread.get(name, each.complete_ms))
+            for name, each in spouts.items()
+        }
+        whole = Stats.of(
+            totals.counters, components=components, spouts=spread, metrics=metrics, traces=traces
+        )
+        found = {RUN: Window(age_secs, of_run), ALL_TIME: Window(totals.ran_ms / 1000, whole)}
+        # How latencies are spread is known of whole runs alone.
         spouts = {name: replace(each, complete_ms=None) for name, each in spouts.items()}
         for length in _LENGTHS:
-            grown, secs = self._windows.since(counters, length, now_ms)
+            grown, secs = self._windows.since(totals.counters, length, now_ms, totals.ran_ms)
             found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))
         return found
 

@@ -32,7 +32,9 @@ from acktree.core.stats.user_metrics import UserMetric
 __all__ = [
     "ALL_TIME",
     "RECENT",
+    "RUN",
     "STORM_WINDOWS",
+    "WINDOWS",
     "AckerNumbers",
     "InboxNumbers",
     "LetterNumbers",
@@ -47,9 +49,13 @@ Status = Literal["STARTING", "ACTIVE", "INACTIVE", "KILLED", "ENDED", "STOPPED",
 came to its end, was stopped, or an error stopped it."""
 
 ALL_TIME: Final = ":all-time"
+"""The counts of all runs on the checkpoint."""
+RUN: Final = ":run"
+"""What ``running.stats()`` returns: this run's numbers, a verdict counted when its spout has it."""
 RECENT: Final = "10"
 """The window for rates that are shown live."""
 STORM_WINDOWS: Final = ("600", "10800", "86400", ALL_TIME)
+WINDOWS: Final = (RECENT, *STORM_WINDOWS, RUN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,8 @@ class Window:
     """The numbers of the last seconds.
 
     Attributes:
-        secs: The time that the numbers cover: less than asked for while the run is younger, and up to a
-            twentieth more.
+        secs: The time that the numbers cover, of which a driver ran: less than asked for while the topology
+            is younger or was stopped, and up to a twentieth more.
         stats: Numbers by component, stream and task.
     """
 
@@ -130,7 +136,7 @@ class Snapshot:
         taken_ms, began_ms: Of the snapshot and of the run; milliseconds since 1970.
         config: The settings by their dotted keys, without secrets.
         graph: ``Description.data``: components, subscriptions and levels.
-        windows: By name: :data:`RECENT` and those of :data:`STORM_WINDOWS`. ``:all-time`` is this run.
+        windows: By name: those of :data:`WINDOWS`.
         errors: The last errors, the oldest first.
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
         metrics_dropped: How many intervals metrics consumers were too slow for.
@@ -163,7 +169,7 @@ class Snapshot:
     @property
     def stats(self) -> Stats:
         """The numbers of the run: what ``running.stats()`` returned at that moment."""
-        return self.windows[ALL_TIME].stats
+        return self.windows.get(RUN, self.windows[ALL_TIME]).stats  # an older driver has no window of the run
 
     @property
     def spouts(self) -> tuple[str, ...]:
@@ -200,9 +206,14 @@ class Snapshot:
         """How long the run had lasted."""
         return max(0, self.taken_ms - self.began_ms) // 1000
 
-    def total(self, what: str) -> int:
-        """The sum of one count over all spouts: ``emitted``, ``acked``, ``failed`` or ``timed_out``."""
-        found = (self.stats.components.get(spout) for spout in self.spouts)
+    def total(self, what: str, window: str | None = None) -> int:
+        """The sum of one count over all spouts: ``emitted``, ``acked``, ``failed`` or ``timed_out``.
+
+        Args:
+            window: One of :data:`WINDOWS`; None: of the run.
+        """
+        stats = self.stats if window is None else self.windows[window].stats
+        found = (stats.components.get(spout) for spout in self.spouts)
         return sum(getattr(spout.total, what) for spout in found if spout)
 
     def account(self) -> dict[str, int | None]:

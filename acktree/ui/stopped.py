@@ -1,19 +1,22 @@
-"""What can be read of a topology without its driver: dead letters, traces, whether its lock is held."""
+"""What can be read of a topology without its driver: letters, traces, history, its lock."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.errors import ConfigError
+from acktree.dead_letters.store import IN_MEMORY as LETTERS_IN_MEMORY
+from acktree.dead_letters.store import DeadLetters
+from acktree.errors import CheckpointError, ConfigError
 from acktree.traces.traces import Traces
 from acktree.ui.client import Found
+from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore
 
-__all__ = ["is_held", "letters_of", "traces_of"]
+__all__ = ["history_of", "is_held", "letters_of", "traces_of"]
 
 _LOCKS: Final = Path("/proc/locks")
 
@@ -48,6 +51,27 @@ def traces_of(found: Found) -> Traces:
 
 
 @contextmanager
+def history_of(found: Found) -> Iterator[HistoryStore]:
+    """The history of a topology, read without its driver; closed at the end of the block.
+
+    Empty where there is none: at a URL it was in the driver's memory.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    file = None if found.folder is None else found.folder / FILE
+    try:
+        is_there = file is not None and file.exists()
+        store = HistoryStore(file if file and is_there else IN_MEMORY, read_only=is_there)
+    except (OSError, sqlite3.Error) as error:
+        raise CheckpointError(
+            f"the history cannot be read: {error}", str(file), "see that the file and its folder can be read"
+        ) from error
+    with closing(store):
+        yield store
+
+
+@contextmanager
 def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
     """The store of a topology's dead letters, opened without its driver; closed at the end of the block.
 
@@ -72,5 +96,5 @@ def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
             "name it: --store URL",
         )
     file = found.folder / "dead_letters.sqlite"
-    with DeadLetters(file if file.exists() else IN_MEMORY) as store:
+    with DeadLetters(file if file.exists() else LETTERS_IN_MEMORY) as store:
         yield store

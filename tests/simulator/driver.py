@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
@@ -43,6 +43,7 @@ from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
+from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConnectorError
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
@@ -51,6 +52,7 @@ from acktree.spark.resume import recover
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, QueueSpout, World, topology_of
 
 FOLDER = Path("/simulated/checkpoint")
@@ -77,6 +79,24 @@ class _Frame:
         return [batch_of(self.rows)]
 
 
+class CountTables:
+    """The counts of all runs, as ``FileCountLog`` keeps them, on a disk of their own that never fails.
+
+    So the operations on the world's disk, and what becomes of each seed, are the same as without them.
+    """
+
+    def __init__(self, world: World, last_committed: int) -> None:
+        self.tables = world.tables
+        for batch_id in [each for each in self.tables if each > last_committed]:
+            del self.tables[batch_id]
+
+    def recover(self) -> bytes:
+        return self.tables[max(self.tables)] if self.tables else b""
+
+    def write(self, batch_id: int, table: bytes) -> None:
+        self.tables[batch_id] = table
+
+
 class Driver:
     """What ``submit`` puts together on the world's disk."""
 
@@ -98,16 +118,18 @@ class Driver:
         last_committed = self.held.last_committed()
         self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
+        self.totals = TotalCounts(CountTables(world, last_committed))
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
-            results=BatchResults(self.plan, self.acker, errors, self.journal), threads=self.threads,
+            results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
+            threads=self.threads,
             dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
             recorder=self.recorder,
         )  # fmt: skip
         self.progress = run.results.progress
         self.sink = Sink(
-            run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
+            run.results, self.inbox, self.journal, None, (), self.hold, lambda: None,
             self.held.sync, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
@@ -119,6 +141,7 @@ class Driver:
             bare = self.plan.topology.components[source.name]
             spout = (QueueSpout if source.redelivers else PositionSpout)(world, source)
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
+            self.totals.watch(source.name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
         recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
@@ -137,6 +160,18 @@ class Driver:
         if (last := self._last("operator")) >= 0:  # Spark reads it before it plans
             json.loads(self.disk.read(self.logs["operator"] / str(last)))
         self.spark = self.micro_batches()
+
+    def hold(self, batch_id: int, batches: Mapping[int, VerdictBatch]) -> None:
+        """Hold verdicts as the sink wants it, and note how many there are: a naive count by micro-batch."""
+        decided: Counter[tuple[str, str]] = Counter()
+        for task, batch in batches.items():
+            name = self.threads.by_task[task].task.component.id
+            decided[name, "acked"] += len(batch.acked)
+            for sequences, failure in batch.failed:
+                what = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
+                decided[name, what] += len(sequences)
+        self.world.decided[batch_id] = decided
+        self.threads.hold(batch_id, batches)
 
     # ---- the actors ---------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,7 +142,27 @@ def check(world: World, driver: Driver) -> None:
     again = any(len(verdicts) > 1 for verdicts in world.verdicts.values())
     if world.clean_stops and not world.deaths and again:
         raise BrokenPromiseError("a verdict was delivered again after an orderly stop")
+    if not was_cut:
+        check_counts(world, driver)
     check_files(world, driver, was_cut=was_cut)
+
+
+def check_counts(world: World, driver: Driver) -> None:
+    """Check that the counts of all runs are those of the committed micro-batches, each once."""
+    decided: Counter[tuple[str, str]] = Counter()
+    for batch_id, counts in world.decided.items():
+        if batch_id <= driver.held.last_committed():
+            decided += counts
+    counted = driver.totals.now().counters
+    for source in world.scenario.sources:
+        for what in ("acked", "failed", "timed_out"):
+            found, right = counted.total(what, component=source.name), decided[source.name, what]
+            if found != right:
+                raise BrokenPromiseError(f"{source.name} has {found} {what} of all runs, not {right}")
+        first = [world.verdicts[source.name, number][:1] for number in range(source.count)]
+        acked = sum(verdict == "acked" for verdicts in first for verdict, _ in verdicts)
+        if not source.redelivers and counted.total("acked", component=source.name) != acked:
+            raise BrokenPromiseError(f"{source.name}: {acked} messages were acked, counted otherwise")
 
 
 def _check_message(

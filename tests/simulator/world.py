@@ -110,6 +110,9 @@ class World:
     queues: dict[str, set[int]] = field(default_factory=dict)
     verdicts: dict[tuple[str, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     letters_put: Counter[tuple[str, int]] = field(default_factory=Counter)
+    decided: dict[int, Counter[tuple[str, str]]] = field(default_factory=dict)
+    """By micro-batch, of its last execution: how many messages of a source got which verdict."""
+    tables: dict[int, bytes] = field(default_factory=dict)
     refused: str | None = None
     clean_stops: int = 0
     has_effect: Callable[[str, int], bool] = lambda name, number: True

@@ -227,6 +227,11 @@ class Pending:
         """
         return not limit or self._open_count + waiting < limit
 
+    @property
+    def first_sequence(self) -> int | None:
+        """A sequence that no open message is below; None if none is open."""
+        return self._starts[0] if self._starts else None
+
     def oldest_ms(self) -> int | None:
         """When the oldest open message was first emitted; None if none is open. Scans all segments."""
         return min((segment.oldest_ms() for segment in self._segments), default=None)

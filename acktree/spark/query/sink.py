@@ -65,6 +65,7 @@ class Sink:
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             end = self._take(batch_id, collected)
         self.results.metrics.keep(batch_id, time.time_ns() // 1_000_000)
+        self.results.totals.keep(batch_id)
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)

@@ -112,11 +112,11 @@ class DataFrameTask(SpoutTask):
         if self._acknowledger is not None:
             self._deliver_to_acknowledger(verdict_batch)
         if verdict_batch.acked_rows:
-            self._parts.reporter.count(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
+            self._parts.reporter.count_verdicts(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
             self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
         for roots, failure in verdict_batch.failed_rows:
             what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-            self._parts.reporter.count(DEFAULT_STREAM, what, len(roots))
+            self._parts.reporter.count_verdicts(DEFAULT_STREAM, what, len(roots))
             self._delivery.note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(

@@ -28,7 +28,7 @@ class Delivery:
         """Messages of one segment were acked."""
         parts, count = self._parts, len(closed.message_ids)
         stream = parts.chunks.stream_of(closed.chunk)
-        parts.reporter.count(stream, "acked", count)
+        parts.reporter.count_verdicts(stream, "acked", count)
         waited_ms = max(0.0, float(closed.waited_ms(now_ms)))
         parts.reporter.add_complete_latency(stream, waited_ms, count)
         parts.reporter.complete_ms.add_all(closed.waits_ms(now_ms), count)
@@ -48,7 +48,7 @@ class Delivery:
         parts = self._parts
         stream = parts.chunks.stream_of(closed.chunk)
         what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-        parts.reporter.count(stream, what, len(closed.message_ids))
+        parts.reporter.count_verdicts(stream, what, len(closed.message_ids))
         self.note_failed(len(closed.message_ids), _named(closed), failure)
         if parts.component.retry is None:
             failures = [

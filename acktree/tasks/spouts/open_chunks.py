@@ -14,6 +14,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.chunk_dependencies import ChunkDependencies
 from acktree.tasks.spouts.host import Inbox
 from acktree.tasks.spouts.retries import Attempt, attempts_in
+from acktree.tasks.spouts.sent_streams import SentStreams
 
 
 class OpenChunks:
@@ -21,6 +22,7 @@ class OpenChunks:
 
     Attributes:
         pending: The open messages in them.
+        sent: The streams of all messages that may get a verdict.
     """
 
     def __init__(self, inbox: Inbox, is_needed: Callable[[int], bool]) -> None:
@@ -31,6 +33,7 @@ class OpenChunks:
             is_needed: Whether a retry or a dead letter may read a payload of the chunk again.
         """
         self.pending = Pending()
+        self.sent = SentStreams()
         self._inbox, self._is_needed = inbox, is_needed
         self._streams: dict[int, str] = {}
         self._dependencies = ChunkDependencies()
@@ -38,8 +41,13 @@ class OpenChunks:
     def __contains__(self, number: object) -> bool:
         return number in self._streams
 
+    def announce(self, chunk: Chunk) -> None:
+        """Call before a chunk is handed over: its verdicts may be counted before its messages are open."""
+        self.sent.add(chunk.first_sequence, chunk.stream, self.pending.first_sequence)
+
     def add(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
         """Open the messages of a chunk. Call in ascending order of the numbers."""
+        self.announce(chunk)
         self._streams[number] = chunk.stream
         attempts = None if chunk.attempts is None else number_of(chunk.attempts)
         self.pending.add(

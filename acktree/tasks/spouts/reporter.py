@@ -17,6 +17,7 @@ class Reporter:
 
     Attributes:
         counters: What was counted.
+        own: Of that, what no micro-batch decided: errors, latencies, and messages that never reached one.
         complete_ms: The complete latencies of the acked messages, in milliseconds.
     """
 
@@ -26,17 +27,23 @@ class Reporter:
         Args:
             report: Called with every error: (component, task, failure).
         """
-        self.counters = Counters()
+        self.counters, self.own = Counters(), Counters()
         self.complete_ms = Histogram()
         self._component, self._task, self._report = component, task, report
 
     def count(self, stream: str, what: What, n: int) -> None:
-        """Add to a counter of the task."""
+        """Count what happened in the task itself."""
+        self.count_verdicts(stream, what, n)
+        self.own.add(self._component, self._task, stream, what, n)
+
+    def count_verdicts(self, stream: str, what: What, n: int) -> None:
+        """Count messages whose verdict was delivered. The sink has counted them with their micro-batch."""
         self.counters.add(self._component, self._task, stream, what, n)
 
     def add_complete_latency(self, stream: str, total_ms: float, count: int) -> None:
         """Add messages that took this time together from their emit to their ack."""
-        self.counters.add_latency(self._component, self._task, stream, "complete_ms", total_ms, count)
+        for counters in (self.counters, self.own):
+            counters.add_latency(self._component, self._task, stream, "complete_ms", total_ms, count)
 
     def error(self, error: BaseException) -> None:
         """Count and report an error."""

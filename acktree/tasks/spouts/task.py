@@ -88,6 +88,7 @@ class SpoutTask:
         self._verdict_batches: deque[VerdictBatch] = deque()
         parts = self._parts = SpoutParts.of(spout, component, task, plan, spout_host, self.dispatch)
         self.counters, self.complete_ms = parts.reporter.counters, parts.reporter.complete_ms
+        self.own, self.sent = parts.reporter.own, parts.chunks.sent
         self.recovery, self._report = parts.recovery, parts.reporter.error
         self._hooks, self._retries, self._chunks = parts.hooks, parts.retries, parts.chunks
         self._pending = parts.chunks.pending

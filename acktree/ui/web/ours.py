@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import Numbers
 from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.topology.layout import layout
-from acktree.ui.snapshot import RECENT, Window, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, Window, plain
 from acktree.ui.web.sources import Seen
 
 __all__ = ["component", "overview", "topology"]
 
 Row = dict[str, Any]
+_COUNTS: Final = ("emitted", "acked", "failed", "timed_out")
 
 
 def overview(all_seen: Iterable[Seen]) -> Row:
@@ -38,6 +39,7 @@ def _line(seen: Seen) -> Row:
         "checkpoint": snapshot.checkpoint,
         "tasks": sum(about["parallelism"] for about in names.values()),
         "account": snapshot.account(),
+        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS},
         "dead_letters": plain(snapshot.dead_letters),
         "errors": len(snapshot.errors),
         "components": {name: _now(seen, name) for name in names},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path as FilePath
@@ -17,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from acktree.traces.events import FOLDER, read_events
-from acktree.ui import letters, tracing
+from acktree.ui import history, letters, tracing
+from acktree.ui.client import NobodyRunsError
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
-from acktree.ui.stopped import letters_of, traces_of
+from acktree.ui.stopped import history_of, letters_of, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
 from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
@@ -65,6 +66,7 @@ class OwnRoutes(Handlers):
             Path(one, self._topology, takes=()),
             Path(f"{one}/components/{{component}}", self._component, takes=("window",)),
             Path(f"{one}/open", self._open, takes=QUESTIONS["open"]),
+            Path(f"{one}/history", self._history, takes=QUESTIONS["history"]),
             Path(f"{one}/errors", self._errors, takes=()),
             Path(f"{one}/dead-letters", self._letters, takes=QUESTIONS["dead-letters"]),
             Path(f"{one}/dead-letters/{{letter:int}}", self._letter, takes=QUESTIONS["dead-letter"]),
@@ -126,6 +128,14 @@ class OwnRoutes(Handlers):
     def _errors(self, request: Request) -> Response:
         seen = self.one(request)
         return JSONResponse({"errors": ours.topology(seen)["errors"]})
+
+    def _history(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        if seen.is_running:
+            with suppress(NobodyRunsError):  # it has just stopped
+                return JSONResponse(seen.found.door.get("history", query))
+        with history_of(seen.found) as store:
+            return JSONResponse(history.page(store, query))
 
     def _letters(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from acktree.errors import ConfigError, MisuseError
 from acktree.logs import logger
 from acktree.ui.known_names import refuse_unknown
-from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
+from acktree.ui.snapshot import ALL_TIME, WINDOWS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
@@ -102,10 +102,8 @@ def _numbers_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def window_of(request: Request) -> str:
     """The window that is asked for. MisuseError for one that there is not."""
     window = request.query_params.get("window", ALL_TIME)
-    if window not in (*STORM_WINDOWS, RECENT):
-        raise MisuseError(
-            f"there is no window {window!r:.40}", "window=", f"one of {', '.join(STORM_WINDOWS)}"
-        )
+    if window not in WINDOWS:
+        raise MisuseError(f"there is no window {window!r:.40}", "window=", f"one of {', '.join(WINDOWS)}")
     return window
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import Config
-from acktree.checkpoint.metrics_log import FileMetricsLog
+from acktree.checkpoint.table_log import FileMetricsLog
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.user_metrics import increments_to_bytes

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
+import numpy as np
+
 from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
@@ -25,9 +27,11 @@ from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
+from acktree.driver.total_counts import TotalCounts
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology import Topology
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
@@ -93,8 +97,9 @@ class Started:
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(self.held.files.disk, "1.2.3")
         traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, self.held.run_salt)
+        results = BatchResults(plan, None, errors, totals=TotalCounts.of_checkpoint(self.held, name))
         self.run = Run(
-            plan=plan, checkpoint=self.held, inbox=inbox, results=BatchResults(plan, None, errors),
+            plan=plan, checkpoint=self.held, inbox=inbox, results=results,
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
             stop_session=lambda: None, recorder=recorder, close_door=self.door.close,
             described=numbered.describe(2), log=RunLog(name), traces=traces,
@@ -111,6 +116,7 @@ class Started:
             for task_id in spout.task_ids:
                 bare = plan.topology.components[spout.id]
                 task = SpoutTask(Numbers(), bare, task_id, plan, host, self.held.first_sequence)
+                results.totals.watch(spout.id, task_id, task)
                 threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)
         self.supervisor = Supervisor(self.run, IdleQuery())
         self.handle = SubmittedTopology(self.run, self.supervisor)
@@ -134,6 +140,22 @@ class Started:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
         self.run.results.note({Kind.STATISTICS: [row]}, 0)
+        self.run.results.totals.keep(self.run.results.progress.batch_id)
+
+    def commit(self, counters: Counters, acked: int = 0) -> None:
+        """As a micro-batch of Spark's that is committed: with verdicts of the spout's first messages."""
+        results, (task_id,) = self.run.results, self.run.threads.by_task
+        batch_id = self.held.last_committed() + 1
+        row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
+        results.note({Kind.STATISTICS: [row]}, 0)
+        verdicts = VerdictBatch(acked=np.arange(acked) + self.held.first_sequence)
+        results.totals.note_verdicts({task_id: verdicts})
+        results.totals.keep(batch_id)
+        results.progress.last = (batch_id, 0)
+        log = self.held.spark / "commits"
+        log.mkdir(exist_ok=True)
+        (log / str(batch_id)).touch()
+        self.run.threads.by_task[task_id].dispatch(verdicts, batch_id)
 
     def measure(self, component: str, task: int, grown: Mapping[str, Increment]) -> None:
         """As a micro-batch brings what metrics of users grew by."""

@@ -1,11 +1,13 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
-import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
+import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, ratesOf, secs, share, table } from "./draw.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
 const live = document.getElementById("live"), dialog = document.getElementById("dialog");
-const state = { overview: null, detail: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, about: {} };
+const state = { overview: null, detail: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, past: {}, span: {}, about: {} };
+const LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
+const spanOf = (topology) => state.span[topology.id] || (topology.is_running ? LIVE : "all");
 const letters = { query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
 
 // ---- the token: from the address into this tab's storage, then gone from the address bar -------------------
@@ -41,6 +43,7 @@ async function load() {
     else if (kind === "trace") await loadTrace(ask, id, name);
     else {
       const topology = await ask(`/topologies/${encodeURIComponent(id)}`);
+      await loadHistory(topology);
       topology.oldest = topology.is_running ? (await ask(`/topologies/${encodeURIComponent(id)}/open?limit=8`)).open : [];
       state.detail = topology;
     }
@@ -48,6 +51,18 @@ async function load() {
   } catch (error) {
     state.error = error;
   }
+}
+
+// The stored history: for the chart's span every five seconds, and once for what was before this page was opened.
+async function loadHistory(topology) {
+  const id = topology.id, span = spanOf(topology), before = state.past[id];
+  if (before && before.span === span && Date.now() - before.asked < (span === LIVE ? Infinity : 5000)) return;
+  const since = span === "all" ? "" : `&since=${topology.taken_ms - SPANS[span][1]}`;
+  const { points } = await ask(`/topologies/${encodeURIComponent(id)}/history?limit=300${since}`).catch(() => ({ points: [] }));
+  state.past[id] = { span, asked: Date.now(), series: ratesOf(points) };
+  if (span !== LIVE) return;
+  const live = state.history[id] ||= [], first = live.length ? live[0].t : Infinity;
+  state.history[id] = [...state.past[id].series.filter((each) => each.t < first && each.t >= topology.taken_ms - KEPT_MS), ...live];
 }
 
 async function loadLetters(id) {
@@ -128,13 +143,17 @@ function topologyView(found, detail) {
     h("dl", { class: "tiles" }, tile("Emitted", count(account.emitted)), tile("Acked", count(account.acked)),
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
       tile("Open", count(account.open)), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
+    h("p", { class: "soft small" }, `These are of run ${found.run}. All runs: ${count(found.all_time.emitted)} emitted, ${count(found.all_time.acked)} acked, ${count(found.all_time.failed)} failed, ${count(found.all_time.timed_out)} timed out.`),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
       h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
         h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
       h("span", { class: "row", "aria-hidden": "true" }, state.heat === "capacity" ? "idle" : "1 ms", [0, 1, 2, 3, 4, 5].map((n) => h("span", { class: `key heat-${n}` })), state.heat === "capacity" ? "busy" : "10 s"))),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(detail, found.components, state.heat, (name) => address(id, "component", name), narrow))),
     h("div", { class: "two" },
-      h("section", {}, h("h2", {}, "Messages a second"), chart(state.history[id] || [], narrow ? 340 : 560),
+      h("section", {}, h("div", { class: "title" }, h("h2", {}, "Messages a second"), h("label", { class: "small" }, "Last ",
+          h("select", { onchange: (event) => { state.span[id] = event.target.value; refresh(); } },
+            Object.entries(SPANS).map(([value, [text]]) => h("option", { value, selected: value === spanOf(found) }, text))))),
+        chart((spanOf(found) === LIVE ? state.history[id] : state.past[id]?.series) || [], narrow ? 340 : 560, SPANS[spanOf(found)][1], found.taken_ms, found.is_running),
         h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
         Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).filter(([phase]) => phase !== "triggerExecution")
@@ -177,7 +196,7 @@ function componentView(found, detail) {
   return [
     h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("label", { class: "small" }, "Window ",
       h("select", { onchange: (event) => { state.window = event.target.value; refresh(); } },
-        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":all-time", "this run"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text))))),
+        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":run", "this run"], [":all-time", "all runs"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text))))),
     h("p", { class: "soft small wrap" }, `${detail.about.kind} ${detail.about.class}, tasks ${detail.about.task_ids.join(", ")}`,
       detail.about.remembers.length ? `, remembers ${detail.about.remembers.join(", ")}` : "", detail.about.retry ? `, ${detail.about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
     h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(detail.total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]

@@ -139,19 +139,38 @@ export function graph(topology, components, by, href, isNarrow) {
   return s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of the topology" }, drawn, boxes);
 }
 
-// Rates of the last two minutes. Series: [{t, emitted, acked, failed}].
-export function chart(series, width) {
-  const height = 130, end = series.length ? series[series.length - 1].t : 0;
+// Rates between the points of the history, which are counts of all runs. Between two runs nothing is emitted.
+export function ratesOf(points) {
+  const series = [];
+  points.forEach((point, at) => {
+    const before = points[at - 1], from = before?.until_ms, passed = (point.at_ms - from) / 1000;
+    if (!before || passed <= 0) return;
+    const of = (what) => (point.run === before.run ? Math.max(0, point[what] - before[what]) / passed : 0);
+    const rates = { emitted: of("emitted"), acked: of("acked"), failed: of("failed") + of("timed_out") };
+    const still = { emitted: 0, acked: 0, failed: 0 };
+    if (from > before.at_ms) series.push({ t: before.at_ms, ...still }, { t: from, ...still });
+    series.push({ t: from, ...rates }, { t: point.at_ms, ...rates });
+  });
+  const last = points[points.length - 1];
+  if (last && last.until_ms > last.at_ms) series.push({ t: last.at_ms, emitted: 0, acked: 0, failed: 0 }, { t: last.until_ms, emitted: 0, acked: 0, failed: 0 });
+  return series;
+}
+
+// Rates over a span of time that ends now; 0 for all of it. Series: [{t, emitted, acked, failed}].
+export function chart(given, width, span, now, isRunning) {
+  const height = 130, end = span ? Math.max(now, given.length ? given[given.length - 1].t : 0) : given.length ? given[given.length - 1].t : now;
+  const long = span || Math.max(1000, end - (given.length ? given[0].t : end));
+  const series = given.filter((each) => each.t >= end - long);
   const top = Math.max(1, ...series.flatMap((each) => [each.emitted, each.acked, each.failed]));
   const line = (what) => series.map((each) =>
-    `${(width - 6 - (end - each.t) / 120000 * (width - 50)).toFixed(1)},${(height - 18 - each[what] / top * (height - 32)).toFixed(1)}`).join(" ");
-  return s("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `Messages a second in the last two minutes, at most ${rate(top)}` },
+    `${(width - 6 - (end - each.t) / long * (width - 50)).toFixed(1)},${(height - 18 - each[what] / top * (height - 32)).toFixed(1)}`).join(" ");
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `Messages a second in ${secs(long / 1000)}, at most ${rate(top)}` },
     s("line", { class: "axis", x1: 44, x2: width - 6, y1: height - 18, y2: height - 18 }),
     s("line", { class: "axis", x1: 44, x2: width - 6, y1: 14, y2: 14 }),
     s("text", { class: "about", x: 40, y: 18, "text-anchor": "end" }, rate(top)),
     s("text", { class: "about", x: 40, y: height - 14, "text-anchor": "end" }, "0"),
-    s("text", { class: "about", x: 44, y: height - 3 }, "2 min ago"),
-    s("text", { class: "about", x: width - 6, y: height - 3, "text-anchor": "end" }, "now"),
+    s("text", { class: "about", x: 44, y: height - 3 }, `${secs(long / 1000)} ${isRunning ? "ago" : "before"}`),
+    s("text", { class: "about", x: width - 6, y: height - 3, "text-anchor": "end" }, isRunning ? "now" : moment(end)),
     s("polyline", { class: "line-a", points: line("emitted") }),
     s("polyline", { class: "line-b", points: line("acked") }),
     s("polyline", { class: "line-c", points: line("failed") }));

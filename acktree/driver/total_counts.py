@@ -1,0 +1,255 @@
+"""The counts of all runs on a checkpoint: what Storm shows as ``:all-time``.
+
+Rules of this file
+------------------
+1. Counts belong to micro-batches. What bolts and emits count, and how many messages got which verdict, is
+   stored with the micro-batch, before Spark commits it. A micro-batch that runs again was never committed:
+   what it stored is thrown away, and it counts once.
+2. What no micro-batch decides (complete latencies, errors of spouts, messages that never reached one) is
+   stored with the next micro-batch, and at the end of the run. If the driver is killed first, it is lost.
+3. Nothing here stops a topology: a table that cannot be written or read is reported once.
+
+A run's own numbers (``running.stats()``) count a verdict when it is delivered to its spout. After a crash a
+verdict may be delivered again: so these numbers are not made of those.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.table_log import FileCountLog
+from acktree.core.data.fields import DEFAULT_STREAM
+from acktree.core.ids import Int64s
+from acktree.core.stats.counters import Counters, What
+from acktree.core.stats.histograms import Histogram
+from acktree.core.tracking.verdicts import FailureKind
+from acktree.errors import CheckpointError
+from acktree.logs import logger
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+
+__all__ = ["CountLog", "CountedSpout", "TotalCounts", "Totals"]
+
+log = logger("acktree")
+
+_VERSION: Final = 1
+_NOT_STORED: Final = "`:all-time` begins at 0 and is not stored"
+
+
+class CountLog(Protocol):
+    """Stores the table durably."""
+
+    def recover(self) -> bytes:
+        """The table as of the last committed micro-batch; empty if there is none."""
+
+    def write(self, batch_id: int, table: bytes) -> None:
+        """Store the table as of a micro-batch that is not committed yet, or once more as of the last one."""
+
+
+class Streams(Protocol):
+    """Which stream messages were emitted on."""
+
+    def counts(self, sequences: Int64s) -> Mapping[str, int]:
+        """How many of these messages were emitted on each stream."""
+
+
+class CountedSpout(Protocol):
+    """A spout task, as far as it is counted here."""
+
+    own: Counters
+    complete_ms: Histogram
+
+    @property
+    def sent(self) -> Streams:
+        """The streams of its messages."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The counts of all runs at one moment.
+
+    Attributes:
+        batch_id: The last micro-batch that is in them; -1 for none of this run.
+        ran_ms: For how long drivers ran the topology, all in all.
+        spread: Spout -> the complete latencies of its acked messages.
+    """
+
+    batch_id: int = -1
+    counters: Counters = field(default_factory=Counters)
+    ran_ms: int = 0
+    spread: Mapping[str, Histogram] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """As compressed JSON: names are repeated in it many times."""
+        given = {
+            "version": _VERSION,
+            "ran_ms": self.ran_ms,
+            "counts": [[*key, n] for key, n in sorted(self.counters.items())],
+            "spread": {name: list(each.items()) for name, each in self.spread.items()},
+        }
+        return zlib.compress(json.dumps(given, separators=(",", ":")).encode(), 1)
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> Totals:
+        """The inverse of :meth:`to_bytes`.
+
+        Raises:
+            ValueError, TypeError, KeyError, zlib.error: It is damaged.
+            CheckpointError: A newer acktree wrote it.
+        """
+        given: dict[str, Any] = json.loads(zlib.decompress(packed))
+        if given["version"] > _VERSION:
+            raise CheckpointError(
+                f"the counts of all runs have version {given['version']}, and this acktree reads {_VERSION}",
+                f"the folder {FileCountLog.name} of the checkpoint",
+                "use the acktree that wrote them, or delete that folder: `:all-time` then begins at 0",
+            )
+        counts = (((str(a), int(b), str(c), str(d)), int(n)) for a, b, c, d, n in given["counts"])
+        spread = {
+            name: Histogram({int(at): int(n) for at, n in each}) for name, each in given["spread"].items()
+        }
+        return cls(-1, Counters.of(counts), int(given["ran_ms"]), spread)
+
+
+class TotalCounts:
+    """The counts of all runs, as of the last micro-batch. Any thread may read them; the sink adds.
+
+    Attributes:
+        begun: What earlier runs left.
+    """
+
+    def __init__(self, log_of_counts: CountLog | None = None, name: str = "") -> None:
+        """Take up what earlier runs stored. What cannot be read is reported, and counts begin at 0.
+
+        Args:
+            log_of_counts: Where they are stored; None for memory only.
+            name: The topology's, for the log.
+        """
+        self._name, self._log = name, log_of_counts
+        self.begun = self._recovered()
+        self._began = time.monotonic()
+        self._lock = Lock()
+        self._batch_id = -1
+        self._counters = Counters.of(self.begun.counters.items())
+        self._now = Counters()  # of the micro-batch that runs
+        self._spouts: dict[int, tuple[str, CountedSpout]] = {}
+        self._has_failed = False
+
+    @staticmethod
+    def of_checkpoint(held: Checkpoint, name: str) -> TotalCounts:
+        """The counts of a checkpoint; of one at a URL in memory, where a write for each micro-batch costs."""
+        if not held.files.is_seen:
+            return TotalCounts(None, name)
+        try:
+            return TotalCounts(FileCountLog(held.folder, held.last_committed(), held.files), name)
+        except CheckpointError as error:
+            log.warning("topology=%s %s: %s", name, _NOT_STORED, error)
+            return TotalCounts(None, name)
+
+    def _recovered(self) -> Totals:
+        try:
+            stored = b"" if self._log is None else self._log.recover()
+            return Totals.from_bytes(stored) if stored else Totals()
+        except CheckpointError as error:
+            self._log = None  # not overwritten: a newer acktree may go on with it
+            log.warning("topology=%s %s: %s", self._name, _NOT_STORED, error)
+        except (ValueError, TypeError, KeyError, zlib.error) as error:
+            log.warning("topology=%s `:all-time` begins at 0: %s", self._name, FileCountLog.unreadable(error))
+        return Totals()
+
+    def watch(self, component: str, task: int, spout: CountedSpout) -> None:
+        """Count the verdicts of a spout task's messages, and what it counts itself."""
+        self._spouts[task] = component, spout
+
+    # ---- the sink ---------------------------------------------------------------------------------------
+
+    def note(self, counters: Counters) -> None:
+        """Add what the tasks of a micro-batch counted."""
+        self._now.merge(counters)
+
+    def note_verdicts(self, batches: Mapping[int, VerdictBatch]) -> None:
+        """Count the verdicts of a micro-batch by spout task. Those of tasks that are gone are left out."""
+        for task, batch in batches.items():
+            if task not in self._spouts:
+                continue
+            component, spout = self._spouts[task]
+            for stream, n in spout.sent.counts(batch.acked).items():
+                self._now.add(component, task, stream, "acked", n)
+            self._now.add(component, task, DEFAULT_STREAM, "acked", batch.acked_rows)
+            for sequences, failure in batch.failed:
+                for stream, n in spout.sent.counts(sequences).items():
+                    self._now.add(component, task, stream, _verdict(failure.kind), n)
+            for roots, failure in batch.failed_rows:
+                self._now.add(component, task, DEFAULT_STREAM, _verdict(failure.kind), len(roots))
+
+    def keep(self, batch_id: int) -> None:
+        """A micro-batch is about to be committed: store its counts, and count them."""
+        has_grown = bool(self._now)
+        with self._lock:
+            self._counters.merge(self._now)
+            self._batch_id = batch_id
+        self._now = Counters()
+        if has_grown:
+            self._write()
+
+    def close(self) -> None:
+        """The run ends: store what was counted since the last micro-batch. Never raises."""
+        if self._batch_id >= 0:
+            self._write()
+
+    def _write(self) -> None:
+        if self._log is None:
+            return
+        now = self.now()
+        try:
+            self._log.write(now.batch_id, now.to_bytes())
+        except OSError as error:
+            if not self._has_failed:  # once; a full disk stops the topology by itself
+                log.warning(
+                    "topology=%s the counts of all runs are not stored: %s. fix: make room, and see that the "
+                    "checkpoint can be written; the next micro-batch stores them. If the driver is killed "
+                    "before, `:all-time` lacks what was counted meanwhile",
+                    self._name, error,
+                )  # fmt: skip
+            self._has_failed = True
+
+    # ---- readers ----------------------------------------------------------------------------------------
+
+    @property
+    def ran_ms(self) -> int:
+        """For how long drivers ran the topology, all in all."""
+        return self.begun.ran_ms + round((time.monotonic() - self._began) * 1000)
+
+    def now(self) -> Totals:
+        """A copy of the counts, with what spouts counted themselves up to now."""
+        counters, spread = Counters(), {name: Histogram(each) for name, each in self.begun.spread.items()}
+        with self._lock:
+            counters.merge(self._counters)
+            batch_id = self._batch_id
+        for component, spout in self._spouts.values():
+            own, complete_ms = _read(spout)
+            counters.merge(own)
+            if complete_ms:
+                spread.setdefault(component, Histogram()).merge(complete_ms)
+        return Totals(batch_id, counters, self.ran_ms, spread)
+
+
+def _verdict(kind: FailureKind) -> What:
+    return "timed_out" if kind is FailureKind.TIMED_OUT else "failed"
+
+
+def _read(spout: CountedSpout) -> tuple[Counters, Histogram]:
+    """What a spout task counted itself; its thread may change the tables meanwhile."""
+    while True:
+        own = Counters()
+        try:
+            own.merge(spout.own)
+            return own, Histogram(spout.complete_ms)
+        except RuntimeError:
+            time.sleep(0)  # a table changed while it was read: read again

@@ -1,0 +1,200 @@
+"""Keeps the history of a run: points for charts, and samples from which windows go on after a restart.
+
+The observer's thread calls it. It stores the counts of all runs as of a micro-batch that Spark has committed,
+at most every few seconds, while something changes, and when the run ends.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from acktree.core.stats.counters import Counters
+from acktree.driver.total_counts import TotalCounts, Totals
+from acktree.errors import AcktreeError, CheckpointError, ConfigError
+from acktree.logs import logger
+from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore, Point, Sample
+from acktree.ui.windows import Earlier, Windows
+
+__all__ = ["History", "open_store", "page"]
+
+log = logger("acktree")
+
+LOOK_SECS: Final = 5.0
+"""How often a point is stored, while something changes."""
+_SAMPLE_SECS: Final = 30.0
+"""How often all counts are stored: twenty times in the shortest window that goes on."""
+_SAMPLE_BYTES_A_SEC: Final = 2048
+"""Large samples are stored less often: 120 kB a minute at most, however many components there are."""
+_COMMIT_SECS: Final = 0.2
+"""The longest wait for the commit of a micro-batch whose sink has run; it follows some milliseconds later."""
+_MOST_SHOWN: Final = 2000
+_ERRORS: Final = (OSError, sqlite3.Error, AcktreeError)
+
+
+def open_store(folder: Path | None, name: str) -> HistoryStore:
+    """The history in a checkpoint. In memory for None, and where the file cannot be used: that is logged."""
+    if folder is not None:
+        try:
+            return HistoryStore(folder / FILE)
+        except _ERRORS as error:
+            log.warning("topology=%s %s", name, _not_stored(error))
+    return HistoryStore(IN_MEMORY)
+
+
+class History:
+    """The history of one run.
+
+    Args:
+        store: Where it is kept.
+        totals: The counts of all runs.
+        run: The number of this run.
+        name: The topology's, for the log.
+        spouts: The ids of its spouts.
+        is_committed: Whether Spark has committed a micro-batch.
+    """
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        totals: TotalCounts,
+        run: int,
+        name: str,
+        spouts: Collection[str],
+        is_committed: Callable[[int], bool],
+    ) -> None:
+        self.store = store
+        self._totals, self._run, self._name, self._spouts = totals, run, name, spouts
+        self._is_committed = is_committed
+        self._looked_at = self._sampled_at = time.monotonic()
+        self._sample_bytes = 0
+        self._last: Point | None = None
+        self._counters = totals.begun.counters
+        self._has_failed = False
+
+    def begin(self, lengths_secs: Collection[int], now_ms: int, last_committed: int) -> Windows:
+        """Store what earlier runs left as the first point; returns windows that go on where they ended.
+
+        Args:
+            lengths_secs: The windows' lengths.
+            now_ms: The time now, by a clock that is never set back.
+            last_committed: The last micro-batch of earlier runs.
+        """
+        begun, wall_ms = self._totals.begun, _wall_ms()
+        ended_ms, samples = wall_ms, []
+        try:
+            last = self.store.last()
+            ended_ms = wall_ms if last is None else min(last.until_ms, wall_ms)
+            oldest_ms = wall_ms - round(1.05 * max(lengths_secs) * 1000)
+            samples = [each for each in self.store.samples(oldest_ms) if each.at_ms <= wall_ms]
+        except _ERRORS as error:
+            self._failed(error)
+        self._last = self._point(last_committed, wall_ms, begun.counters)
+        # Where the last run ended and this one begins: windows of the next run may begin in between.
+        for at_ms in (ended_ms, wall_ms):
+            self._store([self._last], Sample(at_ms, self._run, last_committed, begun.ran_ms, begun.counters))
+        earlier = [Earlier(now_ms - wall_ms + each.at_ms, each.ran_ms, each.counters) for each in samples]
+        end = Earlier(now_ms - wall_ms + ended_ms, begun.ran_ms, begun.counters)
+        return Windows(tuple(lengths_secs), now_ms, end, earlier)
+
+    def look(self, *, is_over: bool = False) -> None:
+        """Store a point where counts have changed; at most every :data:`LOOK_SECS`. Never raises.
+
+        Args:
+            is_over: The run has ended: store what is left.
+        """
+        now = time.monotonic()
+        if self._last is None or (now - self._looked_at < LOOK_SECS and not is_over):
+            return
+        self._looked_at = now
+        found, wall_ms = self._totals.now(), _wall_ms()
+        same = found.counters == self._counters
+        if found.batch_id < 0 or same or not self._waits_for_commit(found.batch_id):
+            if same:
+                self._last = replace(self._last, until_ms=max(wall_ms, self._last.at_ms))
+            if is_over:
+                self._store([self._last], None)
+            return
+        point = self._point(found.batch_id, wall_ms, found.counters)
+        is_due = is_over or now - self._sampled_at >= max(
+            _SAMPLE_SECS, self._sample_bytes / _SAMPLE_BYTES_A_SEC
+        )
+        if self._store([self._last, point], self._sample(found, wall_ms) if is_due else None):
+            is_known = (self._last.run, self._last.batch_id) == (point.run, point.batch_id)
+            self._last = replace(point, at_ms=self._last.at_ms) if is_known else point
+            self._counters = found.counters
+            if is_due:
+                self._sampled_at = now
+
+    def _waits_for_commit(self, batch_id: int) -> bool:
+        """Whether a micro-batch is committed, at once or soon. One that is not may run again, and differ."""
+        end = time.monotonic() + _COMMIT_SECS
+        try:
+            while not self._is_committed(batch_id):
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(_COMMIT_SECS / 20)
+        except OSError as error:
+            self._failed(error)
+            return False
+        return True
+
+    def _point(self, batch_id: int, wall_ms: int, counters: Counters) -> Point:
+        sums = dict.fromkeys(("emitted", "acked", "failed", "timed_out"), 0)
+        for (component, _, _, what), n in counters.items():
+            if what in sums and component in self._spouts:
+                sums[what] += n
+        return Point(self._run, batch_id, wall_ms, wall_ms, **sums)
+
+    def _sample(self, found: Totals, wall_ms: int) -> Sample:
+        return Sample(wall_ms, self._run, found.batch_id, found.ran_ms, found.counters)
+
+    def _store(self, points: list[Point], sample: Sample | None) -> bool:
+        try:
+            size = self.store.add(points, sample)
+        except _ERRORS as error:
+            self._failed(error)
+            return False
+        self._sample_bytes = size or self._sample_bytes
+        return True
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._has_failed:  # once
+            log.warning("topology=%s %s", self._name, _not_stored(error))
+        self._has_failed = True
+        if isinstance(error, CheckpointError):  # it does not pass; somebody may still read the old one
+            self.store = HistoryStore(IN_MEMORY)
+
+
+def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:
+    """The points that are asked for: ``since`` and ``before`` in milliseconds since 1970, and ``limit``.
+
+    Raises:
+        ConfigError: A value is no number.
+    """
+    try:
+        given = {name: int(query[name]) for name in ("since", "before", "limit") if name in query}
+    except ValueError as error:
+        raise ConfigError(
+            f"{error}", "history, since=, before= and limit=", "whole numbers; times in ms since 1970"
+        ) from error
+    limit = max(1, min(_MOST_SHOWN, given.get("limit", 300)))
+    found = store.points(given.get("since"), given.get("before"), limit)
+    return {"points": [asdict(point) for point in found]}
+
+
+def _not_stored(error: BaseException) -> str:
+    fix = (
+        ""
+        if isinstance(error, AcktreeError)
+        else ". fix: make room, and see that the checkpoint can be written"
+    )
+    return f"its history is not stored: {error}{fix}. The topology runs all the same"
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,318 @@
+"""The history of a topology over its runs: an SQLite file in the checkpoint, or one in memory.
+
+It has *points*, a few numbers of all spouts for a chart, and *samples*, all counts, from which a window of
+time goes on over a restart. Both are the counts of all runs as of a committed micro-batch.
+
+Rules of this file
+------------------
+1. A point is stored by (run, micro-batch), once: numbers only grow, and what grew between two points is their
+   difference.
+2. The store is bounded, in numbers and in bytes: older points and samples are thinned out, and the newest of
+   each stretch of time stays.
+3. Readers of other processes are not waited for: the file is in WAL mode.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from acktree.core.stats.counters import Counters
+from acktree.errors import CheckpointError
+from acktree.private_files import make_private_file
+from acktree.sqlite_files import is_damage, is_passing, transaction
+
+__all__ = [
+    "FILE", "IN_MEMORY", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS", "HistoryStore",
+    "Point", "Sample",
+]  # fmt: skip
+
+FILE: Final = "history.sqlite"
+"""The file in the checkpoint."""
+IN_MEMORY: Final = ":memory:"
+MOST_POINTS: Final = 20_000
+MOST_SAMPLE_BYTES: Final = 16 << 20
+POINT_TIERS: Final = ((6 * 3600, 60), (48 * 3600, 600), (30 * 86_400, 6 * 3600))
+"""(Age, stretch) in seconds: of points that are older, the last one of each stretch and each run stays."""
+SAMPLE_TIERS: Final = ((660, 540), (11_340, 4320))
+"""The same for samples; those older than a day and a twentieth are deleted."""
+_OLDEST_SAMPLE_SECS: Final = 86_400 + 4320
+_VERSION: Final = 1
+_BUSY_SECS: Final = 5
+_THIN_EVERY: Final = 50
+"""It is thinned out after so many points."""
+_TABLES: Final = f"""
+CREATE TABLE IF NOT EXISTS points (
+    run INTEGER NOT NULL, batch_id INTEGER NOT NULL, at_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
+    emitted INTEGER NOT NULL, acked INTEGER NOT NULL, failed INTEGER NOT NULL, timed_out INTEGER NOT NULL,
+    PRIMARY KEY (run, batch_id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS samples (
+    at_ms INTEGER PRIMARY KEY, run INTEGER NOT NULL, batch_id INTEGER NOT NULL, ran_ms INTEGER NOT NULL,
+    counts BLOB NOT NULL
+);
+PRAGMA user_version = {_VERSION}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The messages of all spouts and all runs, as of a committed micro-batch.
+
+    Attributes:
+        run: The run that saw them.
+        batch_id: The micro-batch.
+        at_ms: When they were first seen; milliseconds since 1970.
+        until_ms: When they were last seen unchanged.
+    """
+
+    run: int
+    batch_id: int
+    at_ms: int
+    until_ms: int
+    emitted: int
+    acked: int
+    failed: int
+    timed_out: int
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Without the times."""
+        return self.emitted, self.acked, self.failed, self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All counts of all runs, as of a committed micro-batch.
+
+    Attributes:
+        ran_ms: For how long drivers had run the topology, all in all.
+    """
+
+    at_ms: int
+    run: int
+    batch_id: int
+    ran_ms: int
+    counters: Counters
+
+
+_COLUMNS: Final = ", ".join(field.name for field in fields(Point))
+_PLACES: Final = ", ".join("?" * len(fields(Point)))
+
+
+class HistoryStore:
+    """A stored history. Any thread may call any method.
+
+    Args:
+        path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
+        read_only: Open an existing file for reading.
+
+    Raises:
+        CheckpointError: The file is damaged or no history, a newer acktree wrote it, or it cannot be read.
+            Damage that is not at its beginning raises this when it is read or written.
+        OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        read_only: bool = False,
+        most_points: int = MOST_POINTS,
+        most_sample_bytes: int = MOST_SAMPLE_BYTES,
+    ) -> None:
+        self.place = str(path)
+        self._most_points, self._most_sample_bytes = most_points, most_sample_bytes
+        self._added = 0
+        self._lock = threading.Lock()
+        named = self.place
+        if read_only:
+            # A reader would leave files beside a database that nobody writes: they are a writer's, and stay.
+            unchanging = "" if Path(f"{path}-wal").exists() else "&immutable=1"
+            named = f"{Path(path).absolute().as_uri()}?mode=ro{unchanging}"
+        elif self.place != IN_MEMORY:
+            make_private_file(Path(path))
+        with self._explained():
+            self._connection = sqlite3.connect(
+                named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
+            )
+        self._finalizer = weakref.finalize(self, self._connection.close)
+        try:
+            with self._explained():
+                self._prepare(read_only=read_only)
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def _prepare(self, *, read_only: bool) -> None:
+        version = self._value("PRAGMA user_version")
+        if version > _VERSION:
+            raise CheckpointError(
+                f"the history has version {version}, and this acktree reads version {_VERSION}",
+                self.place,
+                "use the acktree that wrote it, or delete the file; messages and counts are not in it",
+            )
+        if read_only:
+            self._value("SELECT count(*) FROM points")
+            return
+        self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("PRAGMA wal_autocheckpoint = 100")
+        self._connection.execute("PRAGMA journal_size_limit = 1048576")
+        with transaction(self._connection) as connection:
+            for statement in _TABLES.split(";\n"):  # executescript() would commit what is before it
+                connection.execute(statement)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise CheckpointError, unless the reason may pass."""
+        try:
+            yield
+        except sqlite3.ProgrammingError:  # it was closed
+            raise
+        except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
+            if isinstance(error, sqlite3.Error) and is_passing(error):
+                raise
+            fix = "delete the file; messages and counts are not in it"
+            if isinstance(error, sqlite3.Error) and not is_damage(error):
+                fix = "check the disk, and that the file and its folder can be read and written"
+            raise CheckpointError(f"the history cannot be used: {error}", self.place, fix) from error
+
+    def close(self) -> None:
+        """Close the file. Nothing can be read afterwards."""
+        with self._lock:
+            self._finalizer()
+
+    # ---- writing --------------------------------------------------------------------------------------
+
+    def add(self, points: Sequence[Point], sample: Sample | None = None) -> int:
+        """Store points, and all counts with them; of a known (run, micro-batch) the new numbers.
+
+        Returns:
+            The bytes of the sample.
+        """
+        counts = b"" if sample is None else zlib.compress(sample.counters.to_bytes(), 1)
+        with self._lock, self._explained():
+            with transaction(self._connection) as connection:
+                connection.executemany(
+                    f"INSERT INTO points ({_COLUMNS}) VALUES ({_PLACES}) ON CONFLICT DO UPDATE SET "  # noqa: S608
+                    "until_ms = excluded.until_ms, emitted = excluded.emitted, acked = excluded.acked, "
+                    "failed = excluded.failed, timed_out = excluded.timed_out",
+                    map(astuple, points),
+                )
+                if sample is not None:
+                    row = (sample.at_ms, sample.run, sample.batch_id, sample.ran_ms, counts)
+                    connection.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)", row)
+                self._added += 1
+                is_time = self._added % _THIN_EVERY == 0
+                if is_time:
+                    self._thin(connection, max(point.until_ms for point in points))
+            if is_time:
+                self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+        return len(counts)
+
+    def thin(self, now_ms: int) -> None:
+        """Delete what is beyond the bounds."""
+        with self._lock, self._explained(), transaction(self._connection) as connection:
+            self._thin(connection, now_ms)
+
+    def _thin(self, connection: sqlite3.Connection, now_ms: int) -> None:
+        for age_secs, stretch_secs in POINT_TIERS:
+            given = {"before": now_ms - age_secs * 1000, "stretch": stretch_secs * 1000}
+            connection.execute(
+                "DELETE FROM points WHERE at_ms < :before AND (run, batch_id) NOT IN (SELECT run, "
+                "max(batch_id) FROM points WHERE at_ms < :before GROUP BY run, at_ms / :stretch)",
+                given,
+            )
+        connection.execute(
+            "DELETE FROM points WHERE (run, batch_id) NOT IN "
+            "(SELECT run, batch_id FROM points ORDER BY run DESC, batch_id DESC LIMIT ?)",
+            (self._most_points,),
+        )
+        for age_secs, stretch_secs in SAMPLE_TIERS:
+            given = {"before": now_ms - age_secs * 1000, "stretch": stretch_secs * 1000}
+            connection.execute(
+                "DELETE FROM samples WHERE at_ms < :before AND at_ms NOT IN "
+                "(SELECT max(at_ms) FROM samples WHERE at_ms < :before GROUP BY at_ms / :stretch)",
+                given,
+            )
+        oldest_ms = now_ms - _OLDEST_SAMPLE_SECS * 1000
+        connection.execute("DELETE FROM samples WHERE at_ms < ?", (oldest_ms,))
+        connection.execute(
+            "DELETE FROM samples WHERE at_ms IN (SELECT at_ms FROM (SELECT at_ms, "
+            "sum(length(counts)) OVER (ORDER BY at_ms DESC) AS bytes FROM samples) WHERE bytes > ?)",
+            (self._most_sample_bytes,),
+        )
+
+    # ---- reading --------------------------------------------------------------------------------------
+
+    def last(self) -> Point | None:
+        """The newest point; None if there is none."""
+        rows = self._rows(f"SELECT {_COLUMNS} FROM points ORDER BY run DESC, batch_id DESC LIMIT 1")  # noqa: S608
+        return Point(*rows[0]) if rows else None
+
+    def points(
+        self, since_ms: int | None = None, before_ms: int | None = None, limit: int = 300
+    ) -> list[Point]:
+        """Points in the order of runs and micro-batches, at most ``limit``, evenly spread over the time.
+
+        Args:
+            since_ms: None: from the first one on. The point before this time is returned too: what grew
+                since then is known by it.
+            before_ms: Those that were seen before this time; None: all.
+            limit: Of more points the last one of each stretch of time is returned, and the first one.
+        """
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM points WHERE at_ms < ? ORDER BY run, batch_id",  # noqa: S608
+            (before_ms if before_ms is not None else 1 << 62,),
+        )
+        found = [Point(*row) for row in rows]
+        if since_ms is not None:
+            later = [at for at, point in enumerate(found) if point.until_ms >= since_ms]
+            found = found[max(0, later[0] - 1) :] if later else found[-1:]
+        return _spread(found, limit)
+
+    def samples(self, since_ms: int) -> list[Sample]:
+        """The samples since a time, the oldest first."""
+        rows = self._rows(
+            "SELECT at_ms, run, batch_id, ran_ms, counts FROM samples WHERE at_ms >= ? ORDER BY at_ms",
+            (since_ms,),
+        )
+        with self._explained():
+            return [
+                Sample(at_ms, run, batch_id, ran_ms, Counters.from_bytes(zlib.decompress(counts)))
+                for at_ms, run, batch_id, ran_ms, counts in rows
+            ]
+
+    @property
+    def used_bytes(self) -> int:
+        """The size of what is stored, without free pages."""
+        pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
+        return pages * self._value("PRAGMA page_size")
+
+    def _rows(self, query: str, given: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._explained():
+            return self._connection.execute(query, given).fetchall()
+
+    def _value(self, query: str) -> int:
+        (value,) = self._connection.execute(query).fetchone()
+        return int(value)
+
+
+def _spread(points: list[Point], limit: int) -> list[Point]:
+    """At most so many points: the first one, and the last one of each stretch of time."""
+    if len(points) <= limit:
+        return points
+    first_ms = min(point.at_ms for point in points)
+    stretch_ms = (max(point.at_ms for point in points) - first_ms) // max(1, limit - 1) + 1
+    last = {(point.at_ms - first_ms) // stretch_ms: point for point in points}
+    kept = {points[0], *last.values()}
+    return [point for point in points if point in kept][-limit:]

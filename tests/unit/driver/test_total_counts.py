@@ -1,0 +1,183 @@
+"""The counts of all runs: a micro-batch counts once, whenever the driver is killed."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree.checkpoint.table_log import FileCountLog
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.histograms import Histogram
+from acktree.core.tracking.verdicts import FailureKind
+from acktree.driver.total_counts import TotalCounts, Totals
+from acktree.tasks.spouts.sent_streams import SentStreams
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+
+
+def spout(*streams):
+    """A spout task that has emitted ten messages to each of some streams."""
+    sent = SentStreams()
+    for at, stream in enumerate(streams):
+        sent.add(10 * at, stream)
+    return SimpleNamespace(own=Counters(), complete_ms=Histogram(), sent=sent)
+
+
+def failed(kind):
+    return SimpleNamespace(kind=kind)
+
+
+def counted(n, what="executed"):
+    counters = Counters()
+    counters.add("split", 3, "spout:default", what, n)
+    return counters
+
+
+def opened(folder, last_committed):
+    return TotalCounts(FileCountLog(folder, last_committed), "t")
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.integers(0, 9),
+        st.integers(0, 3),
+        st.sampled_from(["commit", "commit", "commit", "die in the sink", "die before the commit", "stop"]),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_a_micro_batch_counts_once_wherever_the_driver_dies(tmp_path_factory, steps):
+    """A naive model beside: what committed micro-batches brought, and nothing else."""
+    folder, committed, model = tmp_path_factory.mktemp("c"), -1, Counter()
+    totals, task = opened(folder, committed), spout("default", "late")
+    totals.watch("spout", 1, task)
+    for executed, acked, late, end in steps:
+        totals.note(counted(executed))
+        verdicts = VerdictBatch(
+            acked=np.arange(acked), failed=[(np.arange(10, 10 + late), failed(FailureKind.TIMED_OUT))]
+        )
+        totals.note_verdicts({1: verdicts, 99: verdicts})  # 99: a task that the topology has no more
+        if end != "die in the sink":
+            totals.keep(committed + 1)
+        if end in {"commit", "stop"}:
+            committed += 1
+            model += Counter({"executed": executed, "acked": acked, "timed_out": late})
+        if end == "stop":
+            totals.close()
+        if end != "commit":
+            totals = opened(folder, committed)
+            task = spout("default", "late")
+            totals.watch("spout", 1, task)
+        now = totals.now().counters
+        assert {what: now.total(what) for what in ("executed", "acked", "timed_out")} == {
+            what: model[what] for what in ("executed", "acked", "timed_out")
+        }
+        assert now.total("acked", component="spout", stream="default") == model["acked"]
+        assert now.total("timed_out", component="spout", stream="late") == model["timed_out"]
+    assert len(list((folder / "counts").glob("*"))) <= 2 if (folder / "counts").exists() else True
+
+
+def test_what_spouts_count_themselves_is_seen_at_once_and_stored_with_the_next_micro_batch(tmp_path):
+    totals, task = opened(tmp_path, -1), spout("default")
+    totals.watch("spout", 1, task)
+    totals.note(counted(1))
+    totals.keep(0)
+    task.own.add("spout", 1, "", "errors", 2)
+    task.complete_ms.add(7, 3)
+    assert totals.now().counters.total("errors") == 2
+    assert totals.now().spread["spout"].count == 3
+    assert opened(tmp_path, 0).now().counters.total("errors") == 0  # killed before the next one: lost
+    totals = opened(tmp_path, 0)
+    totals.watch("spout", 1, task)
+    totals.note(counted(1))
+    totals.keep(1)
+    task.own.add("spout", 1, "", "errors", 1)
+    totals.close()  # at the end of a run nothing is lost
+    again = opened(tmp_path, 1)
+    assert again.now().counters.total("errors") == 3
+    assert again.now().counters.total("executed") == 2
+    assert again.now().spread["spout"].count == 3
+    assert again.now().ran_ms >= totals.begun.ran_ms
+
+
+def test_rows_of_a_dataframe_are_counted_by_their_number(tmp_path):
+    totals = opened(tmp_path, -1)
+    totals.watch("rows", 1, spout())
+    failure = failed(FailureKind.FAILED)
+    totals.note_verdicts({1: VerdictBatch(acked_rows=4, failed_rows=[(np.arange(3), failure)])})
+    totals.keep(0)
+    now = totals.now().counters
+    assert (now.total("acked", stream="default"), now.total("failed", stream="default")) == (4, 3)
+
+
+def test_a_write_that_was_not_committed_leaves_the_one_before_it(tmp_path):
+    """Also where the end of the run writes it once more."""
+    totals = opened(tmp_path, -1)
+    for batch_id in range(3):
+        totals.note(counted(1))
+        totals.keep(batch_id)
+    totals.close()
+    totals.close()
+    assert opened(tmp_path, 1).now().counters.total("executed") == 2
+
+
+@pytest.mark.parametrize("blob", [b"", b"nonsense", zlib.compress(b"{}"), zlib.compress(b'{"version": 2}')])
+def test_a_table_that_cannot_be_read_is_said_once_with_its_fix_and_stops_nothing(tmp_path, caplog, blob):
+    totals = opened(tmp_path, -1)
+    totals.note(counted(1))
+    totals.keep(0)
+    (file,) = (tmp_path / "counts").iterdir()
+    file.write_bytes(blob)
+    with caplog.at_level(logging.WARNING, "acktree"):
+        again = opened(tmp_path, 0)
+        again.note(counted(5))
+        again.keep(1)
+    (said,) = caplog.messages
+    assert "`:all-time` begins at 0" in said
+    assert "delete that folder" in said
+    assert again.now().counters.total("executed") == 5
+    if blob == zlib.compress(b'{"version": 2}'):  # a newer acktree may go on with it
+        assert [each.read_bytes() for each in (tmp_path / "counts").iterdir()] == [blob]
+
+
+def test_a_disk_that_is_full_is_said_once_and_the_next_micro_batch_stores_all(tmp_path, caplog):
+    class Full(FileCountLog):
+        is_full = True
+
+        def write(self, batch_id, table):
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+            super().write(batch_id, table)
+
+    log_of_counts = Full(tmp_path, -1)
+    totals = TotalCounts(log_of_counts, "t")
+    with caplog.at_level(logging.WARNING, "acktree"):
+        for batch_id in range(3):
+            totals.note(counted(1))
+            totals.keep(batch_id)
+    (said,) = caplog.messages
+    assert "make room" in said
+    log_of_counts.is_full = False
+    totals.note(counted(1))
+    totals.keep(3)
+    assert opened(tmp_path, 3).now().counters.total("executed") == 4
+
+
+def test_two_hundred_components_take_little_space():
+    counters = Counters()
+    for component in range(200):
+        for task in range(2):
+            for what in ("emitted", "transferred", "executed", "acked"):
+                counters.add(
+                    f"component-{component}", 2 * component + task, "default", what, 10**9 + task * 7
+                )
+    assert len(Totals(0, counters).to_bytes()) < 40_000
