@@ -57,17 +57,21 @@ class Sources:
     def __init__(self, checkpoints: Iterable[str] = ()) -> None:
         self._checkpoints = tuple(checkpoints)
         self._lock = Lock()
-        self._seen: list[Seen] = []
+        self._seen: tuple[Seen, ...] = ()
         self._not_found: set[str] = set()
         self._at = -_FRESH_SECS
 
-    def all(self) -> list[Seen]:
-        """All that are known, those that run first, then by name. Asks drivers at most once a second."""
+    def all(self) -> tuple[Seen, ...]:
+        """All that are known, those that run first, then by name. Asks drivers at most once a second.
+
+        Between two questions it returns the same object, by which a caller knows that nothing is new.
+        """
         with self._lock:
             if time.monotonic() - self._at >= _FRESH_SECS:
-                self._seen = [seen for seen in map(_seen, self._found()) if seen]
+                seen = (seen for seen in map(_seen, self._found()) if seen)
+                self._seen = tuple(sorted(seen, key=lambda one: (not one.is_running, one.snapshot.topology)))
                 self._at = time.monotonic()
-            return sorted(self._seen, key=lambda seen: (not seen.is_running, seen.snapshot.topology))
+            return self._seen
 
     def running(self) -> list[Seen]:
         """Those whose driver answers."""

@@ -284,7 +284,7 @@ function take(overview) {
 async function listen() {
   const answer = await fetch(`${API}/stream`, { headers: headers() });
   if (answer.status === 401) throw Object.assign(new Error("a token is needed"), { status: 401 });
-  if (!answer.ok) throw new Error(answer.statusText);
+  if (!answer.ok) throw Object.assign(new Error(answer.statusText), { status: answer.status });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ""; ;) {
     const { value, done } = await reader.read();
@@ -310,6 +310,13 @@ async function refresh() {
 async function follow() {
   for (;;) {
     try { await listen(); } catch (error) {
+      if (error.status === 503) { // too many streams are read: ask instead
+        live.textContent = "live, asked again and again";
+        live.className = "";
+        await refresh();
+        await new Promise((resolve) => setTimeout(resolve, 1500));
+        continue;
+      }
       live.textContent = error.status === 401 ? "no token" : "connection lost, trying again";
       live.className = "lost";
       if (error.status === 401) { state.error = error; draw(); return; }
