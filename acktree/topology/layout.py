@@ -5,13 +5,26 @@ Source: the layered drawing of Sugiyama, with barycentres.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["layout"]
+__all__ = ["layout", "natural"]
 
 _SWEEPS: Final = 4
+_TEXT: Final = 10**18
+"""Text is behind every number, as letters are behind digits."""
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """The key of an order in which numbers in names count as numbers.
+
+    >>> sorted(["bolt-10", "bolt-2", "b", "2b"], key=natural)
+    ['2b', 'b', 'bolt-2', 'bolt-10']
+    """
+    parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", name)
+    return (*((int(digits) if digits else _TEXT, text) for digits, text in parts), (-1, name))
 
 
 def layout(graph: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
@@ -31,7 +44,7 @@ def layout(graph: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
         after[edge["source"]].add(edge["subscriber"])
     columns = _columns(before)
     ordered: dict[int, list[str]] = defaultdict(list)
-    for name in sorted(before):
+    for name in sorted(before, key=natural):
         ordered[columns[name]].append(name)
     for sweep in range(_SWEEPS):
         near, order = (before, sorted(ordered)) if sweep % 2 == 0 else (after, sorted(ordered, reverse=True))
@@ -68,4 +81,4 @@ def _sort(ordered: Mapping[int, list[str]], column: int, near: Mapping[str, set[
         found = [places[each] for each in near[name]]
         return sum(found) / len(found) if found else places[name]
 
-    ordered[column].sort(key=lambda name: (mean(name), name))
+    ordered[column].sort(key=lambda name: (mean(name), natural(name)))

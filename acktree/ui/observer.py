@@ -76,6 +76,7 @@ class Observer:
     ) -> None:
         self._run, self._began_ms, self._version = run, began_ms, version
         self._batch_ms, self._keep = batch_ms, keep
+        self._watch = run.watch
         self._windows = Windows(_LENGTHS, _steady_ms())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
@@ -212,6 +213,7 @@ class Observer:
             batch_ms={} if is_over else self._batch_ms(),
             metrics_dropped=0 if run.consumers is None else run.consumers.dropped,
             stopped_by=None if stopped_by is None else str(stopped_by),
+            debug={} if is_over else self._watch.order.debug_percents,
         )
 
     def _windows_now(self) -> dict[str, Window]:

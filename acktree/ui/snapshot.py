@@ -135,6 +135,8 @@ class Snapshot:
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
         metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
+        debug: What operators let the event log have: component -> percentage of messages, "" for all that are
+            not named.
     """
 
     topology: str
@@ -159,6 +161,7 @@ class Snapshot:
     batch_ms: Mapping[str, int] = field(default_factory=dict)
     metrics_dropped: int = 0
     stopped_by: str | None = None
+    debug: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def stats(self) -> Stats:
@@ -183,6 +186,10 @@ class Snapshot:
     def capacity(self, window: Window, component: str) -> float:
         """The load of the busiest task of a bolt; 0 for a spout."""
         return max(self.capacities(window, component).values(), default=0.0)
+
+    def debug_percent(self, component: str = "") -> float:
+        """The percentage of messages whose tuples a component logs by order; "": one that is not named."""
+        return self.debug.get(component, self.debug.get("", 0.0))
 
     @property
     def outages(self) -> dict[str, Outage]:
