@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import letters, tracing
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
-from acktree.ui.stopped import letters_of, traces_of
+from acktree.ui.stopped import letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
 from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
@@ -131,7 +131,8 @@ class OwnRoutes(Handlers):
         if seen.is_running:
             return JSONResponse(seen.found.door.get("dead-letters", query))
         with letters_of(seen.found) as store:
-            return JSONResponse(letters.page(store, query))
+            found = letters.page(store, query)
+        return JSONResponse(found | {"ordered": redrives_ordered(seen.found)})
 
     def _letter(self, request: Request) -> Response:
         seen, number = self.one(request), request.path_params["letter"]

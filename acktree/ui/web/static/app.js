@@ -204,7 +204,7 @@ function lettersView(found, page) {
     letters.after = [0]; letters.chosen.clear(); refresh();
   } }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
   const all = { ...(Object.keys(letters.query).length ? letters.query : { all: true }), expected_count: page.count };
-  const can = found.is_running && !state.about.read_only;
+  const can = !state.about.read_only;
   return [
     h("h1", {}, "Dead letters"),
     h("section", {}, h("div", { class: "row" }, filter("spout", "Spout ", spouts.map((name) => [name, name])),
@@ -212,9 +212,11 @@ function lettersView(found, page) {
       filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "GAVE_UP"].map((each) => [each, each])),
       filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]))),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
-      h("button", { disabled: !can || !chosen.length, onclick: () => redrive(id, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
-      h("button", { disabled: !can || !page.count, onclick: () => redrive(id, all, page.count) }, `Redrive all ${count(page.count)} that match`))),
-      found.is_running ? null : h("p", { class: "soft" }, "Nobody runs this topology; letters can be sent again into a running one only."),
+      h("button", { disabled: !can || !chosen.length, onclick: () => redrive(found, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
+      h("button", { disabled: !can || !page.count, onclick: () => redrive(found, all, page.count) }, `Redrive all ${count(page.count)} that match`),
+      h("button", { class: "danger", disabled: !can || !chosen.length, onclick: () => purge(found, { ids: chosen }, chosen.length) }, `Delete ${chosen.length} selected`),
+      h("button", { class: "danger", disabled: !can || !page.count, onclick: () => purge(found, all, page.count) }, `Delete all ${count(page.count)} that match`))),
+      found.is_running ? null : h("p", { class: "soft" }, `Nobody runs this topology: its next run sends what is ordered here. ${count(page.ordered || 0)} wait for it.`),
       page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
         page.letters.map((letter) => [
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
@@ -240,11 +242,15 @@ async function openLetter(id, number) {
   draw();
 }
 
-const redrive = (id, order, n) => confirmed(`Send ${count(n)} dead letters again, as new messages?`, "Redrive", async () => {
-  const done = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/redrive`, order);
+const letterOrder = (id, name, question, yes, order, said) => confirmed(question, yes, async () => {
+  const done = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/${name}`, order);
   letters.chosen.clear();
-  state.note = `${count(done.redriven)} dead letters were sent again.`;
+  state.note = said(done);
 });
+const redrive = ({ id, is_running }, order, n) => letterOrder(id, "redrive",
+  is_running ? `Send ${count(n)} dead letters again, as new messages?` : `Let the next run send ${count(n)} dead letters again, as new messages?`, "Redrive", order,
+  (done) => (done.ordered === undefined ? `${count(done.redriven)} dead letters were sent again.` : `The next run sends ${count(done.ordered)} dead letters again.`));
+const purge = ({ id }, order, n) => letterOrder(id, "purge", `Delete ${count(n)} dead letters for ever?`, "Delete", order, (done) => `${count(done.purged)} dead letters were deleted.`);
 
 // ---- orders -----------------------------------------------------------------------------------------------
 function orders(found) {
