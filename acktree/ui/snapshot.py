@@ -255,17 +255,17 @@ _Made = TypeVar("_Made")
 
 def plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
     """A value as dicts, lists, texts and numbers; texts that are no UTF-8 are escaped."""
+    if value is None or type(value) is int:  # most of a large snapshot
+        return value
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if is_dataclass(value):
-        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if names := _field_names(type(value)):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, int | Real):
-        return _plain_number(value)
-    return None if value is None else plain(str(value))
+    return _plain_number(value) if isinstance(value, int | Real) else plain(str(value))
 
 
 def _plain_number(value: int | Real) -> int | float | None:
@@ -277,9 +277,20 @@ def _plain_number(value: int | Real) -> int | float | None:
     return float(value) if isfinite(value) else None
 
 
+_FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {}
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a dataclass's fields, looked up once; none of another type."""
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
+        _FIELDS[kind] = names
+    return names
+
+
 def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    names = {part.name for part in fields(kind)}
-    return {name: value for name, value in given.items() if name in names}
+    return {name: given[name] for name in _field_names(kind) if name in given}
 
 
 def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:

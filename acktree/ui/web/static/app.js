@@ -40,9 +40,9 @@ async function load() {
     else if (kind === "traces") await loadTraces(ask, id);
     else if (kind === "trace") await loadTrace(ask, id, name);
     else {
-      const topology = await ask(`/topologies/${encodeURIComponent(id)}`);
-      topology.oldest = topology.is_running ? (await ask(`/topologies/${encodeURIComponent(id)}/open?limit=8`)).open : [];
-      state.detail = topology;
+      const path = `/topologies/${encodeURIComponent(id)}`, isRunning = state.overview?.topologies.some((each) => each.id === id && each.is_running);
+      const [topology, { open }] = await Promise.all([ask(path), isRunning ? ask(`${path}/open?limit=8`).catch(() => ({ open: [] })) : { open: [] }]);
+      state.detail = Object.assign(topology, { oldest: open });
     }
     state.error = null;
   } catch (error) {
@@ -56,6 +56,8 @@ async function loadLetters(id) {
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------------
+let drawn = null;
+
 function draw() {
   const [id, kind, name] = where(), found = state.overview?.topologies.find((each) => each.id === id);
   patch(crumbs, h("nav", { id: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "acktree"),
@@ -65,7 +67,9 @@ function draw() {
     kind === "traces" || kind === "trace" ? ["›", h("a", { href: address(id, "traces") }, "traces")] : null,
     kind === "trace" ? ["›", h("span", {}, name)] : null));
   const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
-  patch(main, fresh);
+  // Another view shares nothing with the one before: there is nothing to keep.
+  if (drawn === location.hash) patch(main, fresh); else main.replaceChildren(...fresh.childNodes);
+  drawn = location.hash;
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
 
