@@ -6,6 +6,7 @@ Source: the layered drawing of Sugiyama, with barycentres.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
@@ -46,14 +47,18 @@ def layout(graph: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
     ordered: dict[int, list[str]] = defaultdict(list)
     for name in sorted(before, key=natural):
         ordered[columns[name]].append(name)
+    best, fewest = {column: [*names] for column, names in ordered.items()}, _crossings(ordered, before)
     for sweep in range(_SWEEPS):
         near, order = (before, sorted(ordered)) if sweep % 2 == 0 else (after, sorted(ordered, reverse=True))
         for column in order:
             _sort(ordered, column, near)
-    tallest = max(map(len, ordered.values()), default=0)
+        crossings = _crossings(ordered, before)
+        if crossings < fewest:  # else names stay in their order
+            best, fewest = {column: [*names] for column, names in ordered.items()}, crossings
+    tallest = max(map(len, best.values()), default=0)
     return {
         name: (column, at + (tallest - len(names)) / 2)
-        for column, names in sorted(ordered.items())
+        for column, names in sorted(best.items())
         for at, name in enumerate(names)
     }
 
@@ -71,11 +76,25 @@ def _columns(before: Mapping[str, set[str]]) -> dict[str, int]:
     return columns
 
 
+def _places(ordered: Mapping[int, list[str]]) -> dict[str, float]:
+    """The place of each component in its column, from 0 to 1."""
+    return {name: at / max(1, len(names) - 1) for names in ordered.values() for at, name in enumerate(names)}
+
+
+def _crossings(ordered: Mapping[int, list[str]], before: Mapping[str, set[str]]) -> int:
+    """How many pairs of edges into one column cross."""
+    places, count = _places(ordered), 0
+    for names in ordered.values():
+        passed: list[float] = []
+        for _, at in sorted((places[source], places[name]) for name in names for source in before[name]):
+            count += len(passed) - bisect_right(passed, at)
+            insort(passed, at)
+    return count
+
+
 def _sort(ordered: Mapping[int, list[str]], column: int, near: Mapping[str, set[str]]) -> None:
     """Sort a column by the mean place of each component's neighbours."""
-    places = {
-        name: at / max(1, len(names) - 1) for names in ordered.values() for at, name in enumerate(names)
-    }
+    places = _places(ordered)
 
     def mean(name: str) -> float:
         found = [places[each] for each in near[name]]

@@ -29,6 +29,7 @@ __all__ = ["OwnRoutes"]
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
+    "orders.js": "text/javascript; charset=utf-8",
     "traces.js": "text/javascript; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",

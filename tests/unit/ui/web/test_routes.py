@@ -459,3 +459,17 @@ def test_the_overview_lists_components_by_their_numbers(running):
     seen = Seen(find("numbers"), replace(snapshot, graph=graph, windows=windows), is_running=False)
     (shown,) = ours.overview([seen])["topologies"]
     assert [*shown["components"]] == ["double", *names, "source"]
+
+
+def test_a_drawing_leaves_the_order_of_names_for_fewer_crossings_alone():
+    edges = [(f"a-{at}", f"b-{11 - at}") for at in range(12)]
+    graph = {
+        "components": {name: {} for edge in edges for name in edge},
+        "subscriptions": [{"source": source, "subscriber": reader} for source, reader in edges],
+    }
+    places = layout(graph)
+    assert [places[source][1] for source, _ in edges] == [places[reader][1] for _, reader in edges]
+    rings = [(f"a-{at}", f"b-{(at + step) % 12}") for at in range(12) for step in range(3)]
+    graph["subscriptions"] = [{"source": source, "subscriber": reader} for source, reader in rings]
+    places = layout(graph)
+    assert len(set(places.values())) == 24
