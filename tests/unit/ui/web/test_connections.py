@@ -17,6 +17,7 @@ from acktree.ui.web import connections, ours, streams
 from acktree.ui.web.serve import Options, serve
 from tests.unit.ui.web.asking import page_at
 
+pytestmark = pytest.mark.slow
 PROMPT_SECS = 3.0
 MANY = 300
 HEAD = "GET /metrics HTTP/1.1\r\nHost: {host}\r\n"
