@@ -1,7 +1,8 @@
 """Walks the page with a real browser, and makes the pictures of docs/operators.md.
 
-Starts two topologies on Spark and the page; finds a dead letter with its traceback, redrives it, deactivates,
-activates and kills. Fails on an error in the browser's console and on a request to another host.
+Starts two topologies on Spark and the page; finds a dead letter with its traceback, redrives it, deletes one,
+logs events, deactivates, activates and kills. Fails on an error in the browser's console and on a request to
+another host.
 
     pip install playwright          # and a Chromium: apt-get install chromium
     python scripts/page_walk.py [--chromium /usr/bin/chromium] [--pictures docs/pictures]
@@ -66,7 +67,12 @@ def walk(page: Page, first: str) -> None:
     page.get_by_role("link", name="acktree", exact=True).click()
     page.get_by_role("link", name="poison", exact=True).first.click()
     page.get_by_label("Heat by").select_option("latency")
+    log_events(page, "poison")
     page.locator(".tiles a[href$=letters]").click()
+    page.get_by_label("select letter 2", exact=True).check()
+    page.get_by_role("button", name="Delete 1 selected").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("1 dead letters were deleted").wait_for()
     page.get_by_label("select letter 1", exact=True).check()
     page.get_by_role("button", name="Redrive 1 selected").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
@@ -81,6 +87,18 @@ def walk(page: Page, first: str) -> None:
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")  # the dialog's first button has the focus
     page.locator("h1 .badge.STOPPED").wait_for(timeout=120_000)
+
+
+def log_events(page: Page, topology: str) -> None:
+    """Let a topology log what it emits until there is something, and no longer."""
+    for pressed, said in (("Log", "Tuples are logged"), ("Stop logging", "No tuples are logged")):
+        page.get_by_role("button", name="Debug").click()
+        page.get_by_role("dialog").get_by_role("button", name=pressed, exact=True).click()
+        page.get_by_text(said).wait_for()
+        if pressed == "Log":
+            page.locator(".tiles a[href$=events]").click()
+            page.locator("tbody[aria-label='Event log'] tr").first.wait_for(timeout=60_000)
+            page.get_by_role("navigation").get_by_role("link", name=topology, exact=True).click()
 
 
 def find_trace(page: Page, topology: str, verdict: str, said: str) -> None:

@@ -31,7 +31,7 @@ RUN_MESSAGES: Final = 8192
 LINGER_SECS: Final = 0.02
 """The longest time that messages stay buffered while the spout emits or a micro-batch runs."""
 _REST_CALLS: Final = 100
-"""After this many waits of one length the next wait is twice as long: about a hundredth of the rest so far."""
+"""After this many waits of one length the next wait is twice as long: a hundredth of the rest."""
 _MOST_DOUBLINGS: Final = 30
 """The largest number of such doublings: even a wait of a nanosecond grows to the longest one."""
 _LONGEST_DOUBLED_SECS: Final = 0.25
