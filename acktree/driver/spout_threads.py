@@ -348,7 +348,8 @@ class Threads:
         for each in numbers:
             complete_ms.merge(each.complete_ms)
         outage = longest_outage(thread.task.outage for thread in mine)
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage)
+        awaiting = sum(thread.task.awaiting_count for thread in mine)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage, awaiting)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

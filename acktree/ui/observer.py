@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from threading import Condition, Event, Thread
 from typing import Final
@@ -27,7 +28,6 @@ from acktree.ui.snapshot import (
     ALL_TIME,
     RECENT,
     STORM_WINDOWS,
-    AckerNumbers,
     InboxNumbers,
     LetterNumbers,
     Snapshot,
@@ -185,15 +185,14 @@ class Observer:
 
     def _snapshot(self, *, is_over: bool) -> Snapshot:
         run, plan, stopped_by = self._run, self._run.plan, self._stopped_by
-        progress = run.results.progress
-        errors = run.errors.kept
+        errors, windows = run.errors.kept, self._windows_now()
         return Snapshot(
             topology=run.name,
             id=self.id,
             checkpoint=str(run.checkpoint.place),
             status=_final_status(run, stopped_by) if is_over else _status(run),
             run=run.checkpoint.run,
-            batch_id=progress.batch_id,
+            batch_id=run.results.progress.batch_id,
             taken_ms=time.time_ns() // 1_000_000,
             began_ms=self._began_ms,
             host=socket.gethostname(),
@@ -202,9 +201,9 @@ class Observer:
             version=self._version,
             config=plan.config.without_secrets().to_mapping(),
             graph=run.describe().data,
-            windows=self._windows_now(),
+            windows=windows,
             errors=errors,
-            acker=AckerNumbers(progress.open_count, progress.next_deadline_ms),
+            acker=windows[ALL_TIME].stats.acker,
             inbox=InboxNumbers(
                 *run.inbox.waiting, plan.config.inbox_max_messages, plan.config.inbox_max_bytes
             ),
@@ -215,20 +214,25 @@ class Observer:
         )
 
     def _windows_now(self) -> dict[str, Window]:
-        run, now_ms = self._run, _steady_ms()
+        run, now_ms, clock_ms = self._run, _steady_ms(), time.time_ns() // 1_000_000
         counters, spouts = run.counters(), run.open_messages()
         components = run.plan.topology.components
         self._windows.note(counters, now_ms)
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
-        metrics = run.results.metrics.metrics(time.time_ns() // 1_000_000)
+        metrics = run.results.metrics.metrics(clock_ms)
         traces = run.traces.numbers(run.events)
-        whole = Stats.of(counters, components=components, spouts=spouts, metrics=metrics, traces=traces)
+        held, progress = run.results.held(clock_ms), run.results.progress
+        of_now = partial(
+            Stats.of, components=components, held=held, open_roots=progress.open_count,
+            next_deadline_ms=progress.next_deadline_ms,
+        )  # fmt: skip
+        whole = of_now(counters, spouts=spouts, metrics=metrics, traces=traces)
         found = {ALL_TIME: Window(age_secs, whole)}
         # How latencies are spread is known of the whole run alone.
         spouts = {name: replace(each, complete_ms=None) for name, each in spouts.items()}
         for length in _LENGTHS:
             grown, secs = self._windows.since(counters, length, now_ms)
-            found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))
+            found[str(length)] = Window(secs, of_now(grown, spouts=spouts))
         return found
 
     def _letters_now(self) -> LetterNumbers:

@@ -187,6 +187,11 @@ class SpoutTask:
         return self._open_messages.count
 
     @property
+    def awaiting_count(self) -> int:
+        """Messages that wait for their next attempt. Any thread may ask."""
+        return self._retries.awaiting_count
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or delivered."""
         undelivered = self._verdict_batches or self._hooks.has_undelivered
