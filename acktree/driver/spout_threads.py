@@ -277,8 +277,11 @@ class SpoutThread:
                     was_at_rest = True
                     self._on_change()
             idle_calls += 1
+            why, waits_since = task.not_asked_because(), time.monotonic()
             if self._wake.wait(self._patience_secs(idle_calls)):
                 self._wake.clear()
+            if why is not None:
+                task.note_not_asked(why, time.monotonic() - waits_since)
 
     def _is_time_to_flush(self, buffered_since: float, *, emits: bool) -> bool:
         """Whether to hand messages over now: in time for the next micro-batch, and in few files."""

@@ -297,6 +297,7 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
     known |= _numbers_in(given)
     counts = given.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
+    known |= {name: _powers(given.get(name, {})) for name in ("execute_spread", "process_spread")}
     outage = given.get("outage")
     known["outage"] = None if outage is None else _made(Outage, outage)
     known["tasks"] = {

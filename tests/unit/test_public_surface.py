@@ -156,8 +156,8 @@ MEMBERS = """
     Component: at_once execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
             tick_secs told_columns user_object
-    ComponentStats: awaiting_retry complete_ms held lag metrics oldest_held_secs oldest_open_secs open outage
-            streams tasks total
+    ComponentStats: awaiting_retry complete_ms execute_spread held lag metrics not_asked_secs oldest_held_secs
+            oldest_open_secs open outage process_spread streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -239,7 +239,7 @@ MEMBERS = """
             register_timer resource task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskInfo: component_id host interval_secs port task_id timestamp
-    TaskStats: held metrics oldest_held_secs streams total
+    TaskStats: held metrics not_asked_secs oldest_held_secs streams total
     TimerMetric: kind taken time update
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout

@@ -37,6 +37,7 @@ __all__ = [
     "ACKER_RESET",
     "ACKER_TASK",
     "LATENCIES",
+    "NOT_ASKED",
     "NO_STREAM",
     "SAMPLES",
     "SUMS",
@@ -63,6 +64,8 @@ ACKER_INIT: Final = "__ack_init"
 ACKER_ACK: Final = "__ack_ack"
 ACKER_FAIL: Final = "__ack_fail"
 ACKER_RESET: Final = "__ack_reset_timeout"
+NOT_ASKED: Final = "not_asked_us_"
+"""How the keys of times begin for which a spout was not asked; the reason follows."""
 NO_STREAM: Final = ""
 """The stream of counts that belong to no stream; no stream can have this name."""
 WHATS: Final[tuple[What, ...]] = get_args(What)
@@ -76,10 +79,10 @@ SAMPLES: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_samples") f
 def spread_key(name: str, total_us: int, samples: int) -> str:
     """The key that counts latencies of one size: the average's number of binary digits, in microseconds.
 
-    >>> spread_key("execute", 900, 100), spread_key("execute", 700, 100)
-    ('execute_b4', 'execute_b3')
+    >>> spread_key("execute_ms", 900, 100), spread_key("execute_ms", 700, 100)
+    ('execute_ms_b4', 'execute_ms_b3')
     """
-    return f"{name}_b{(total_us // samples).bit_length()}"
+    return f"{name}_b{int(total_us // samples).bit_length()}"
 
 
 class Counters(Mapping[Key, int]):
@@ -130,13 +133,22 @@ class Counters(Mapping[Key, int]):
     ) -> None:
         """Add the latencies of some tuples: their sum, rounded to a microsecond, and their number.
 
+        How latencies are spread is counted by task, all of these tuples with their average.
+
         Raises:
             ProtocolError: ``latency`` is not one of :data:`Latency`, or a number is negative.
         """
         if latency not in LATENCIES:
             raise _broken(f"{latency!r} is not measured")
-        self._grow((component, int(task), stream, SUMS[latency]), round(total_ms * 1000))
+        total_us = round(total_ms * 1000)
+        self._grow((component, int(task), stream, SUMS[latency]), total_us)
         self._grow((component, int(task), stream, SAMPLES[latency]), samples)
+        if latency != "complete_ms" and samples:  # of spouts there is a histogram of each message
+            self._grow((component, int(task), NO_STREAM, spread_key(latency, total_us, samples)), samples)
+
+    def add_not_asked(self, component: str, task: int, why: str, secs: float) -> None:
+        """Add the time for which a spout was not asked for messages, for one reason."""
+        self._grow((component, int(task), NO_STREAM, f"{NOT_ASKED}{why}"), round(secs * 1_000_000))
 
     def _grow(self, key: Key, n: int) -> None:
         if n < 0:

@@ -82,6 +82,9 @@ class TaskStats:
     """How many tuples a bolt remembers over micro-batches; None if it has not run yet, or never remembers."""
     oldest_held_secs: float | None = field(default=None, kw_only=True)
     """The time since the micro-batch that brought the oldest of them; None if there is none, or not known."""
+    not_asked_secs: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """For how long a spout that has not ended was not asked for messages, by why: "inactive", "pending_full",
+    "inbox_full", "outage" or "pause". Of a component those of its tasks together."""
 
     def __repr__(self) -> str:
         return f"TaskStats({_nonzero(self.total)})"
@@ -102,6 +105,11 @@ class ComponentStats(TaskStats):
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
     outage: Outage | None = None
     """What a spout waits for, of the task that has waited longest; None while all of its calls work."""
+    execute_spread: Mapping[int, int] = field(default_factory=dict)
+    """How the latency of a bolt's ``execute`` is spread: binary digits of microseconds -> tuples. The tuples
+    of a frame count with their average."""
+    process_spread: Mapping[int, int] = field(default_factory=dict)
+    """The same from ``execute`` to the ack."""
     awaiting_retry: int | None = None
     """The open messages of a spout that wait for their next attempt; None for a bolt."""
 

@@ -24,6 +24,7 @@ from acktree.core.stats.counters import (
     ACKER_INIT,
     ACKER_RESET,
     NO_STREAM,
+    NOT_ASKED,
     SAMPLES,
     SUMS,
     WHATS,
@@ -176,6 +177,7 @@ def _component(
     for streams in tasks.values():
         for stream, tally in streams.items():
             by_stream.setdefault(stream, []).append(tally)
+    own = _added(by_stream.get(NO_STREAM, ()))
     return ComponentStats(
         total=_numbers(tally for tallies in by_stream.values() for tally in tallies),
         streams=_streams({stream: _numbers(by_stream[stream]) for stream in sorted(by_stream)}),
@@ -186,6 +188,9 @@ def _component(
         complete_ms=spout.complete_ms if spout else None,
         outage=spout.outage if spout else None,
         awaiting_retry=spout.awaiting_retry if spout else None,
+        execute_spread=_spread_of(own, "execute_ms"),
+        process_spread=_spread_of(own, "process_ms"),
+        not_asked_secs=_not_asked_secs(own),
         metrics={name: summed(several) for name, several in sorted(by_name.items())},
         held=sum(count for count, _ in held.values()) if held else None,
         oldest_held_secs=max((secs for _, secs in held.values() if secs is not None), default=None),
@@ -202,6 +207,7 @@ def _task(
     return TaskStats(
         _numbers(streams.values()), _streams(by_stream), metrics=metrics,
         held=held, oldest_held_secs=oldest_held_secs,
+        not_asked_secs=_not_asked_secs(streams.get(NO_STREAM, {})),
     )  # fmt: skip
 
 
@@ -215,7 +221,7 @@ def _acker(streams: Mapping[str, _Tally], open_roots: int, next_deadline_ms: int
     def decided(stream: str, what: str) -> int:
         return streams.get(stream, {}).get(what, 0)
 
-    settle, batch = spread_of(own, "settle"), spread_of(own, "batch")
+    settle, batch = _spread_of(own, "settle"), _spread_of(own, "batch")
     return AckerNumbers(
         open_roots, next_deadline_ms, sent(ACKER_INIT), sent(ACKER_ACK), sent(ACKER_FAIL), sent(ACKER_RESET),
         own.get("late", 0), decided(ACKER_ACK, "emitted"), decided(ACKER_FAIL, "emitted"),
@@ -226,7 +232,15 @@ def _acker(streams: Mapping[str, _Tally], open_roots: int, next_deadline_ms: int
     )  # fmt: skip
 
 
-def spread_of(tally: Mapping[str, int], name: str) -> dict[int, int]:
+def _not_asked_secs(tally: Mapping[str, int]) -> dict[str, float]:
+    return {
+        key.removeprefix(NOT_ASKED): total_us / 1_000_000
+        for key, total_us in sorted(tally.items())
+        if key.startswith(NOT_ASKED)
+    }
+
+
+def _spread_of(tally: Mapping[str, int], name: str) -> dict[int, int]:
     """How a latency is spread: the number of binary digits of its microseconds -> how often."""
     begin = f"{name}_b"
     found = ((key, n) for key, n in tally.items() if key.startswith(begin))
@@ -238,11 +252,16 @@ def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:
     return MappingProxyType(numbers)
 
 
-def _numbers(tallies: Iterable[_Tally]) -> Numbers:
+def _added(tallies: Iterable[_Tally]) -> defaultdict[str, int]:
     total: defaultdict[str, int] = defaultdict(int)
     for tally in tallies:
         for what, n in tally.items():
             total[what] += n
+    return total
+
+
+def _numbers(tallies: Iterable[_Tally]) -> Numbers:
+    total = _added(tallies)
     return Numbers(
         **{what: total[what] for what in WHATS},
         execute_ms=_average_ms(total, "execute_ms"),

@@ -38,6 +38,10 @@ class Reporter:
         """Add messages that took this time together from their emit to their ack."""
         self.counters.add_latency(self._component, self._task, stream, "complete_ms", total_ms, count)
 
+    def add_not_asked(self, why: str, secs: float) -> None:
+        """Add the time for which the spout was not asked for messages, for one reason."""
+        self.counters.add_not_asked(self._component, self._task, why, secs)
+
     def error(self, error: BaseException) -> None:
         """Count and report an error."""
         self.count(NO_STREAM, "errors", 1)

@@ -42,6 +42,8 @@ def engine_families(snapshots: Sequence[Snapshot]) -> Iterator[Metric]:
     yield from _micro_batches(snapshots)
     yield from _held(snapshots)
     yield _complete_latency(snapshots)
+    yield from _bolt_latencies(snapshots)
+    yield _not_asked(snapshots)
 
 
 def _acker(snapshots: Sequence[Snapshot]) -> Iterator[Metric]:
@@ -122,6 +124,35 @@ def _complete_latency(snapshots: Iterable[Snapshot]) -> Metric:
             family.add_metric(
                 [snapshot.topology, spout], [*upto, ("+Inf", float(total))], average_ms * total / _MILLIS
             )
+    return family
+
+
+def _bolt_latencies(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
+    for name, text in (("execute", "Time in execute."), ("process", "From execute to the ack; sampled.")):
+        family = HistogramMetricFamily(
+            f"acktree_{name}_latency_seconds",
+            f"{text} The tuples of a frame count with their average.",
+            labels=["topology", "component"],
+        )
+        for snapshot in snapshots:
+            for bolt in snapshot.bolts:
+                numbers = snapshot.stats[bolt]
+                spread, average_ms = getattr(numbers, f"{name}_spread"), getattr(numbers.total, f"{name}_ms")
+                family.add_metric([snapshot.topology, bolt], *_micros(spread, average_ms))
+        yield family
+
+
+def _not_asked(snapshots: Iterable[Snapshot]) -> Metric:
+    family = CounterMetricFamily(
+        "acktree_spout_not_asked_seconds",
+        "For how long the tasks of a spout were not asked for messages.",
+        labels=["topology", "spout", "why"],
+    )
+    for snapshot in snapshots:
+        for spout in snapshot.spouts:
+            for why, secs in snapshot.stats[spout].not_asked_secs.items():
+                created = snapshot.began_ms / _MILLIS
+                family.add_metric([snapshot.topology, spout, why], secs, created=created)
     return family
 
 

@@ -73,6 +73,7 @@ def _now(seen: Seen, name: str) -> Row:
         "held": total.held,
         "oldest_held_secs": total.oldest_held_secs,
         "awaiting_retry": total.awaiting_retry,
+        "not_asked_secs": plain(total.not_asked_secs),
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
@@ -142,9 +143,13 @@ def component(seen: Seen, name: str, window: str) -> Row:
 
 
 def _held(task: TaskStats | None) -> Row:
-    """The tuples that a task holds over micro-batches."""
+    """The tuples that a task holds over micro-batches, and for how long a spout's was not asked."""
     known = TaskStats(Numbers(), {}) if task is None else task
-    return {"held": known.held, "oldest_held_secs": known.oldest_held_secs}
+    return {
+        "held": known.held,
+        "oldest_held_secs": known.oldest_held_secs,
+        "not_asked_secs": plain(known.not_asked_secs),
+    }
 
 
 def _metric(metric: UserMetric) -> Row:
