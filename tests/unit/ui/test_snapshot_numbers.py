@@ -93,6 +93,5 @@ def test_why_a_spout_was_not_asked_is_measured(running):
     wait_for("pending_full")
     running.handle.deactivate()
     wait_for("inactive")
-    began, before = time.monotonic(), running.handle.stats()["source"].tasks[3].not_asked_secs["inactive"]
-    assert before <= began
+    assert running.handle.stats()["source"].tasks[3].not_asked_secs.keys() == {"inactive", "pending_full"}
     assert "inbox_full" not in running.handle.stats()["source"].not_asked_secs
