@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -29,7 +30,7 @@ __all__ = ["HeldTuples"]
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 MOST_SEARCHED: Final = 256
-"""Of so many tuples the oldest is searched for; of a larger table the smallest name is noted."""
+"""Among so many names the smallest is searched for; once more were given it is noted."""
 _OLDEST: Final = "oldest"
 """Where it is noted, beside the table: no name of it is smaller. An earlier release does not read it."""
 _CAME_MS: Final = 6
@@ -201,22 +202,22 @@ class HeldTuples:
     def note_oldest(self) -> int | None:
         """The clock of the micro-batch that brought the oldest tuple; None for none, or not known.
 
-        Called after :meth:`save`. Names are given in order, so the smallest is the oldest. Of a small table
-        all names are read. Of one that was ever large the smallest is noted: it only grows, so each name is
-        looked up once.
+        Called after :meth:`save`. Names are given in order, so the smallest is the oldest. It is searched for
+        among the first names. Later it is noted: it only grows, so each name is looked up once.
         """
+        end = int(self._saved.get(_NEXT_ID, 0))
+        if end <= MOST_SEARCHED:
+            return self._came_ms(min(self._names())) if len(self) else None
         noted = self._store.get(_OLDEST)
-        if noted is None:
-            name = min((name for name in self._saved if isinstance(name, int)), default=-1)
-            if len(self) <= MOST_SEARCHED:
-                return None if name < 0 else self._came_ms(name)
-        else:
-            end, name = int(self._saved.get(_NEXT_ID, 0)), int(noted)
-            while name < end and name not in self._saved:
-                name += 1
+        name = min(self._names(), default=end) if noted is None else int(noted)
+        while name < end and name not in self._saved:
+            name += 1
         if noted is None or int(noted) != name:
             self._store.put(_OLDEST, str(name).encode())
         return self._came_ms(name) if len(self) else None
+
+    def _names(self) -> Iterator[int]:
+        return (name for name in self._saved if isinstance(name, int))
 
     def _came_ms(self, name: int) -> int | None:
         came_ms = int(_ACCOUNT.unpack_from(self._saved[name])[_CAME_MS])
