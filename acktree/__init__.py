@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from acktree.core.state.column_state import ColumnState
     from acktree.core.stats.histograms import Histogram
     from acktree.core.stats.numbers import (
+        AckerNumbers,
         ComponentStats,
         Numbers,
         Outage,
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from acktree.traces.traces import Traces
 
 _LAZY: Final = {
+    "AckerNumbers": "acktree.core.stats.numbers",
     "ColumnState": "acktree.core.state.column_state",
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
@@ -138,6 +140,7 @@ _LAZY: Final = {
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
 __all__ = [
+    "AckerNumbers",
     "Acknowledger",
     "AcktreeError",
     "AnyBolt",

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
-from acktree.core.stats.numbers import TraceNumbers
+from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
@@ -129,6 +129,7 @@ def _show(given: Namespace) -> Answer:
     data = plain(snapshot) | {"is_running": found.is_running}
     for part in ("windows", "errors"):
         del data[part]
+    data["held"] = _held(snapshot)
     default = _default_settings()
     changed = {key: value for key, value in snapshot.config.items() if default.get(key) != value}
     lines = [
@@ -136,6 +137,10 @@ def _show(given: Namespace) -> Answer:
         f"checkpoint {snapshot.checkpoint}, run {snapshot.run}, process {snapshot.pid} on {snapshot.host}",
         _described(snapshot),
         *(f"setting {key} = {value}" for key, value in sorted(changed.items())),
+    ]
+    lines += [
+        f"held by {row['bolt']} task {row['task_id']}: {row['held']:,}{_age(row['oldest_held_secs'])}"
+        for row in _held(snapshot)
     ]
     if snapshot.stopped_by:
         lines.append(f"stopped by: {snapshot.stopped_by}")
@@ -167,10 +172,22 @@ def _stats(given: Namespace) -> Answer:
         "account": snapshot.account(),
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
+        "acker": plain(window.stats.acker),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
-    text = f"{_as_of(found, snapshot)}\n{window.stats.table()}{_lost(snapshot.stats.traces)}"
-    return Answer(data, text)
+    lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]
+    if snapshot.has_acker:
+        lines.append(_acker_line(window.stats.acker))
+    return Answer(data, "\n".join(lines))
+
+
+def _acker_line(acker: AckerNumbers) -> str:
+    """The acker in one line."""
+    counts = ", ".join(
+        f"{what} {getattr(acker, what):,}" for what in ("inits", "acks", "fails", "resets", "late")
+    )
+    settle = "" if acker.settle_ms is None else f", {acker.settle_ms:.2f} ms a micro-batch"
+    return f"__acker: {counts}, open roots {acker.open_roots:,}{settle}"
 
 
 def _lost(traces: TraceNumbers) -> str:
@@ -284,8 +301,27 @@ def _errors(given: Namespace) -> Answer:
 
 
 def _open(given: Namespace) -> Answer:
-    messages = door_of(find(given.topology), given).get("open", {"limit": given.limit})["open"]
+    door = door_of(find(given.topology), given)
+    messages, held = door.get("open", {"limit": given.limit})["open"], _held(door.snapshot())
     head = ("age s", "spout", "task", "message id", "root", "attempt", "state")
     names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
     rows = [tuple(message[name] for name in names) for message in messages]
-    return Answer({"open": messages}, table(head, rows) if rows else "no message is open")
+    text = table(head, rows) if rows else "no message is open"
+    if held:
+        of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]
+        text += f"\n\ntuples held\n{table(('bolt', 'task', 'held', 'oldest s'), of_tasks)}"
+    return Answer({"open": messages, "held": held}, text)
+
+
+def _held(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The tasks of bolts that hold tuples over micro-batches."""
+    return [
+        {"bolt": bolt, "task_id": task, "held": each.held, "oldest_held_secs": each.oldest_held_secs}
+        for bolt in snapshot.bolts
+        for task, each in snapshot.stats[bolt].tasks.items()
+        if each.held
+    ]
+
+
+def _age(secs: float | None) -> str:
+    return "" if secs is None else f", the oldest for {duration(secs)}"

@@ -73,7 +73,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
     "acktree.core.stats.numbers": (
-        "ComponentStats Numbers Outage ReportedError SpoutNumbers TaskStats TraceNumbers"
+        "AckerNumbers ComponentStats Numbers Outage ReportedError SpoutNumbers TaskStats TraceNumbers"
     ),
     "acktree.core.stats.statistics": "Stats",
     "acktree.core.stats.user_metrics": "UserMetric",

@@ -8,6 +8,7 @@ commit of the micro-batch.
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,17 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import int64s, unpack
-from acktree.core.stats.counters import SUMS, Counters
+from acktree.core.stats.counters import (
+    ACKER,
+    ACKER_ACK,
+    ACKER_FAIL,
+    ACKER_TASK,
+    NO_STREAM,
+    SUMS,
+    Counters,
+    Key,
+    spread_key,
+)
 from acktree.core.stats.numbers import ReportedError
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.metrics_book import MetricsBook, MetricsLog
@@ -68,7 +79,9 @@ def source_work_ms(rows: RowsByKind) -> float | None:
     counters = Counters()
     for row in statistics:
         counters.merge(Counters.from_bytes(row.body))
-    messages = max(counters.by_component("executed").values(), default=0)
+    executed = counters.by_component("executed")
+    executed.pop(ACKER, None)  # what it is sent from here, and no bolt of the level
+    messages = max(executed.values(), default=0)
     return counters.total(SUMS["execute_ms"]) / 1000 / messages if messages else 0.0
 
 
@@ -197,6 +210,7 @@ class BatchResults:
         self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
+        self._held: dict[tuple[str, int], tuple[int, int | None]] = {}
         self._lock = Lock()
         self._forgotten: dict[int, str] = {}
         self.progress = Progress()
@@ -221,9 +235,12 @@ class BatchResults:
         Returns:
             Spout task -> its verdicts, to be dispatched after the commit of the micro-batch.
         """
+        if batch is not None:
+            self._count_for_acker(("micro_batches", 1))
         if self._acker is None or batch is None:
             return {}
         self._note_forgotten(rows)
+        began_ns = time.perf_counter_ns()
         verdicts, failed = self._acker.judge(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
         row_ids = self._acker.row_ids
         stored: Iterable[Payload] = ()
@@ -231,6 +248,7 @@ class BatchResults:
         if self._verdict_log is not None and verdicts:
             written = self._verdict_log.write(batch.batch_id, end, verdicts, failed, row_ids.judged)
             stored, stored_ids = written, written.ids
+        self._count_settled(verdicts, (time.perf_counter_ns() - began_ns) // 1000)
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
         batches = verdict_batches_of(
@@ -256,10 +274,13 @@ class BatchResults:
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""
         for row in rows.get(Kind.STATISTICS, ()):
-            counters = Counters.from_bytes(row.body)
-            self.totals.note(counters)
+            self._count(Counters.from_bytes(row.body))
             with self._lock:
-                self._counters.merge(counters)
+                for component, task, count, oldest_ms in json.loads(row.head or b"[]"):
+                    self._held[component, task] = count, oldest_ms
+        for row in list(rows.get(Kind.CLOCK, ()))[:1]:
+            took_us = max(0, now_ms - row.clock_ms) * 1000
+            self._count_for_acker(("batch_us", took_us), (spread_key("batch", took_us, 1), 1))
         self.metrics.note(rows.get(Kind.METRICS, ()), now_ms)
         if self._events is not None:
             self._events.add(rows.get(Kind.EVENTS, ()))
@@ -273,6 +294,38 @@ class BatchResults:
             component, stream = json.loads(row.head)
             for values in rows_to_show(batch_from_bytes(row.body)):
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
+
+    def _count_settled(self, verdicts: Verdicts, took_us: int) -> None:
+        """Count the verdicts of a micro-batch, and how long the acker took for them."""
+        acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+        self._count_for_acker(("emitted", acked), stream=ACKER_ACK)
+        self._count_for_acker(
+            ("emitted", len(verdicts.failed.roots)), ("timed_out", len(verdicts.timed_out.roots)),
+            stream=ACKER_FAIL,
+        )  # fmt: skip
+        self._count_for_acker(
+            ("late", verdicts.late_count), ("settle_us", took_us), (spread_key("settle", took_us, 1), 1)
+        )
+
+    def _count_for_acker(self, *counts: tuple[str, int], stream: str = NO_STREAM) -> None:
+        """Add to the counters of the acker."""
+        keyed: list[tuple[Key, int]] = [((ACKER, ACKER_TASK, stream, what), n) for what, n in counts]
+        self._count(Counters.of(keyed))
+
+    def _count(self, counters: Counters) -> None:
+        """Count for this run, and for all runs."""
+        self.totals.note(counters)
+        with self._lock:
+            self._counters.merge(counters)
+
+    def held(self, now_ms: int) -> dict[tuple[str, int], tuple[int, float | None]]:
+        """By (bolt, task) how many tuples it holds, and the age of the oldest in seconds. On any thread."""
+        with self._lock:
+            found = dict(self._held)
+        return {
+            task: (count, None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000)
+            for task, (count, oldest_ms) in found.items()
+        }
 
     def counters(self) -> Counters:
         """A copy of the counters of this run. Any thread may call it."""

@@ -116,6 +116,9 @@ class SubmittedTopology(RunningTopology):
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,
             traces=run.traces.numbers(run.events),
+            held=run.results.held(now_ms()),
+            open_roots=run.results.progress.open_count,
+            next_deadline_ms=run.results.progress.next_deadline_ms,
         )
 
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:

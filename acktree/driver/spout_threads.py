@@ -277,8 +277,11 @@ class SpoutThread:
                     was_at_rest = True
                     self._on_change()
             idle_calls += 1
+            why, waits_since = task.not_asked_because(), time.monotonic()
             if self._wake.wait(self._patience_secs(idle_calls)):
                 self._wake.clear()
+            if why is not None:
+                task.note_not_asked(why, time.monotonic() - waits_since)
 
     def _is_time_to_flush(self, buffered_since: float, *, emits: bool) -> bool:
         """Whether to hand messages over now: in time for the next micro-batch, and in few files."""
@@ -348,7 +351,8 @@ class Threads:
         for each in numbers:
             complete_ms.merge(each.complete_ms)
         outage = longest_outage(thread.task.outage for thread in mine)
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage)
+        awaiting = sum(thread.task.awaiting_count for thread in mine)
+        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage, awaiting)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

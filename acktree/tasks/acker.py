@@ -41,6 +41,8 @@ class Verdicts:
         reasons: Encoded failures.
         open_count: Roots still open.
         next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
+        late_count: Roots with an ack or fail after their verdict, or never opened. For statistics:
+            the journal does not have it.
     """
 
     done: Sequence[tuple[int, Int64s]]
@@ -52,6 +54,7 @@ class Verdicts:
     reasons: tuple[bytes, ...]
     open_count: int
     next_deadline_ms: int | None
+    late_count: int = 0
 
     @classmethod
     def of(
@@ -62,6 +65,7 @@ class Verdicts:
         return cls(
             done, judged.acked, judged.failed, failures, judged.others, judged.timed_out,
             tuple(reasons[index] for index in used), judged.open_count, judged.next_deadline_ms,
+            judged.late_count,
         )  # fmt: skip
 
     def __bool__(self) -> bool:

@@ -219,7 +219,9 @@ class LocalTopology(RunningTopology):
         components = self.plan.topology.components
         return Stats.of(
             counters, components=components, spouts=spouts, errors=self.errors, metrics=metrics,
-            traces=self._recorded.numbers(self._events),
+            traces=self._recorded.numbers(self._events), held=self._results.held(self.now_ms),
+            open_roots=self._results.progress.open_count,
+            next_deadline_ms=self._results.progress.next_deadline_ms,
         )  # fmt: skip
 
     @property
@@ -379,4 +381,5 @@ class LocalTopology(RunningTopology):
             complete_ms.merge(task.complete_ms)
         open_count = sum(task.open_count for task in mine)
         outage = longest_outage(task.outage for task in mine)
-        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms, outage)
+        awaiting = sum(task.awaiting_count for task in mine)
+        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms, outage, awaiting)

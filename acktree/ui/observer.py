@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from threading import Condition, Event, Thread
 from typing import Final
@@ -30,7 +31,6 @@ from acktree.ui.snapshot import (
     RECENT,
     RUN,
     STORM_WINDOWS,
-    AckerNumbers,
     InboxNumbers,
     LetterNumbers,
     Snapshot,
@@ -214,15 +214,14 @@ class Observer:
 
     def _snapshot(self, *, is_over: bool) -> Snapshot:
         run, plan, stopped_by = self._run, self._run.plan, self._stopped_by
-        progress = run.results.progress
-        errors = run.errors.kept
+        errors, windows = run.errors.kept, self._windows_now()
         return Snapshot(
             topology=run.name,
             id=self.id,
             checkpoint=str(run.checkpoint.place),
             status=_final_status(run, stopped_by) if is_over else _status(run),
             run=run.checkpoint.run,
-            batch_id=progress.batch_id,
+            batch_id=run.results.progress.batch_id,
             taken_ms=time.time_ns() // 1_000_000,
             began_ms=self._began_ms,
             host=socket.gethostname(),
@@ -231,9 +230,9 @@ class Observer:
             version=self._version,
             config=plan.config.without_secrets().to_mapping(),
             graph=run.describe().data,
-            windows=self._windows_now(),
+            windows=windows,
             errors=errors,
-            acker=AckerNumbers(progress.open_count, progress.next_deadline_ms),
+            acker=windows[ALL_TIME].stats.acker,
             inbox=InboxNumbers(
                 *run.inbox.waiting, plan.config.inbox_max_messages, plan.config.inbox_max_bytes
             ),
@@ -245,28 +244,34 @@ class Observer:
         )
 
     def _windows_now(self) -> dict[str, Window]:
-        run, totals, now_ms = self._run, self._totals.now(), _steady_ms()
+        run, totals, now_ms, clock_ms = (
+            self._run,
+            self._totals.now(),
+            _steady_ms(),
+            time.time_ns() // 1_000_000,
+        )
         spouts, components = run.open_messages(), run.plan.topology.components
         self._windows.note(totals.counters, now_ms, totals.ran_ms)
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
-        metrics = run.results.metrics.metrics(time.time_ns() // 1_000_000)
+        metrics = run.results.metrics.metrics(clock_ms)
         traces = run.traces.numbers(run.events)
-        of_run = Stats.of(
-            run.counters(), components=components, spouts=spouts, metrics=metrics, traces=traces
-        )
+        held, progress = run.results.held(clock_ms), run.results.progress
+        of_now = partial(
+            Stats.of, components=components, held=held, open_roots=progress.open_count,
+            next_deadline_ms=progress.next_deadline_ms,
+        )  # fmt: skip
+        of_run = of_now(run.counters(), spouts=spouts, metrics=metrics, traces=traces)
         spread = {
             name: replace(each, complete_ms=totals.spread.get(name, each.complete_ms))
             for name, each in spouts.items()
         }
-        whole = Stats.of(
-            totals.counters, components=components, spouts=spread, metrics=metrics, traces=traces
-        )
+        whole = of_now(totals.counters, spouts=spread, metrics=metrics, traces=traces)
         found = {RUN: Window(age_secs, of_run), ALL_TIME: Window(totals.ran_ms / 1000, whole)}
         # How latencies are spread is known of whole runs alone.
         spouts = {name: replace(each, complete_ms=None) for name, each in spouts.items()}
         for length in _LENGTHS:
             grown, secs = self._windows.since(totals.counters, length, now_ms, totals.ran_ms)
-            found[str(length)] = Window(secs, Stats.of(grown, components=components, spouts=spouts))
+            found[str(length)] = Window(secs, of_now(grown, spouts=spouts))
         return found
 
     def _letters_now(self) -> LetterNumbers:

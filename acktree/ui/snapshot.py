@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import (
+    AckerNumbers,
     ComponentStats,
     Numbers,
     Outage,
@@ -88,15 +89,6 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class AckerNumbers:
-    """The acker after the last micro-batch."""
-
-    open_roots: int = 0
-    next_deadline_ms: int | None = None
-    """When it needs a micro-batch for a timeout, by the clock of the driver; None for never."""
-
-
-@dataclass(frozen=True, slots=True)
 class InboxNumbers:
     """What spouts emitted and Spark has not committed yet."""
 
@@ -138,6 +130,7 @@ class Snapshot:
         graph: ``Description.data``: components, subscriptions and levels.
         windows: By name: those of :data:`WINDOWS`.
         errors: The last errors, the oldest first.
+        acker: The acker in this run; each window has its own.
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
         metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
@@ -161,7 +154,7 @@ class Snapshot:
     graph: Mapping[str, Any]
     windows: Mapping[str, Window]
     errors: tuple[ReportedError, ...] = ()
-    acker: AckerNumbers = AckerNumbers()
+    acker: AckerNumbers = field(default_factory=AckerNumbers)
     inbox: InboxNumbers = InboxNumbers()
     dead_letters: LetterNumbers = LetterNumbers()
     batch_ms: Mapping[str, int] = field(default_factory=dict)
@@ -173,6 +166,11 @@ class Snapshot:
     def stats(self) -> Stats:
         """The numbers of the run: what ``running.stats()`` returned at that moment."""
         return self.windows.get(RUN, self.windows[ALL_TIME]).stats  # an older driver has no window of the run
+
+    @property
+    def has_acker(self) -> bool:
+        """Whether messages are tracked."""
+        return self.config.get("topology.acker.executors") != 0
 
     @property
     def spouts(self) -> tuple[str, ...]:
@@ -254,8 +252,8 @@ class Snapshot:
         known["windows"] = {
             name: Window(window["secs"], _stats(window["stats"])) for name, window in given["windows"].items()
         }
+        known["acker"] = _acker(given.get("acker", {}))
         known["errors"] = tuple(_made(ReportedError, error) for error in given.get("errors", ()))
-        known["acker"] = _made(AckerNumbers, given.get("acker", {}))
         known["inbox"] = _made(InboxNumbers, given.get("inbox", {}))
         known["dead_letters"] = _made(LetterNumbers, given.get("dead_letters", {}))
         return cls(**known)
@@ -310,7 +308,17 @@ def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:
 
 def _stats(given: Mapping[str, Any]) -> Stats:
     components = {name: _component(component) for name, component in given["components"].items()}
-    return Stats(MappingProxyType(components), traces=_made(TraceNumbers, given.get("traces", {})))
+    traces = _made(TraceNumbers, given.get("traces", {}))
+    return Stats(MappingProxyType(components), traces=traces, acker=_acker(given.get("acker", {})))
+
+
+def _acker(given: Mapping[str, Any]) -> AckerNumbers:
+    spreads = {name: _powers(given.get(name, {})) for name in ("settle_spread", "batch_spread")}
+    return AckerNumbers(**(_known(AckerNumbers, given) | spreads))
+
+
+def _powers(given: Mapping[str, int]) -> dict[int, int]:
+    return {int(digits): n for digits, n in given.items()}
 
 
 def _component(given: Mapping[str, Any]) -> ComponentStats:
@@ -318,10 +326,12 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
     known |= _numbers_in(given)
     counts = given.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
+    known |= {name: _powers(given.get(name, {})) for name in ("execute_spread", "process_spread")}
     outage = given.get("outage")
     known["outage"] = None if outage is None else _made(Outage, outage)
     known["tasks"] = {
-        int(task): TaskStats(**_numbers_in(numbers)) for task, numbers in given["tasks"].items()
+        int(task): TaskStats(**(_known(TaskStats, numbers) | _numbers_in(numbers)))
+        for task, numbers in given["tasks"].items()
     }
     return ComponentStats(**known)
 

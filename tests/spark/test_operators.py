@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
+from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.cli.main import main
 from acktree.ui.client import NobodyRunsError, find
 
@@ -86,6 +86,10 @@ def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_i
     assert main(["stats", "thirds", "--json"]) == 0
     last = json.loads(capsys.readouterr().out)
     assert last["account"]["acked"] == 6
+    assert last["components"]["numbers"]["total"]["dead_lettered"] == 3
+    assert {what: last["acker"][what] for what in ("inits", "acks", "fails", "acked", "failed", "late")} == {
+        "inits": 9, "acks": 6, "fails": 3, "acked": 6, "failed": 3, "late": 0,
+    }  # fmt: skip
     assert last["status"] == "ENDED"
     (tmp_path / "mended").touch()
     assert main(["dead-letters", "redrive", "cp", "1", "3", "--yes", "--json"]) == 0
@@ -97,6 +101,31 @@ def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_i
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["letters"]] == [1, 3]
     assert main(["run", "thirds:made", "--checkpoint", "cp", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["emitted"] == 0
+
+
+class Keeps(Bolt):
+    outputs = []
+    remembers = ["kept"]
+
+    def prepare(self, config, context, collector):
+        self.kept = []
+
+    def execute(self, tup):
+        self.kept.append(tup)
+
+
+def test_the_tuples_that_tasks_hold_are_counted_on_spark(spark, tmp_path):
+    builder = TopologyBuilder("held")
+    builder.set_spout("numbers", Ever())
+    builder.set_bolt("keeps", Keeps(), parallelism=2).shuffle_grouping("numbers")
+    config = Config(partitions=2)
+    with submit(builder.create_topology(), checkpoint=tmp_path / "cp", spark=spark, config=config) as running:
+        while (running.stats()["keeps"].held or 0) < 50:
+            assert not running.await_termination(0.1)
+        held = running.stats()["keeps"]
+        assert held.held == sum(task.held for task in held.tasks.values()) == 50
+        assert 0 <= held.oldest_held_secs < 600
+        running.kill(0)
 
 
 def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_path, capsys):
@@ -114,6 +143,11 @@ def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_p
         }  # fmt: skip
         assert snapshot.graph["components"]["pass"]["class"] == "Pass"
         assert snapshot.batch_ms["addBatch"] > 0
+        acker = snapshot.acker
+        assert dict(acker.received) == {"numbers:__ack_init": 50, "pass:__ack_ack": 50}
+        assert (acker.acked, acker.open_roots, acker.late) == (50, 0, 0)
+        assert acker.micro_batches == sum(acker.settle_spread.values()) == sum(acker.batch_spread.values())
+        assert sum(snapshot.stats["pass"].execute_spread.values()) == 50
         assert main(["kill", "ever", "-w", "5"]) == 0
         assert "open: 0" in capsys.readouterr().out
         assert running.await_termination(10)

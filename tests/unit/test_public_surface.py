@@ -131,6 +131,8 @@ def test_a_name_in_a_public_signature_is_public_itself(name):
 
 
 MEMBERS = """
+    AckerNumbers: acked acks batch_ms batch_spread failed fails inits late micro_batches next_deadline_ms
+            open_roots received resets settle_ms settle_spread timed_out
     Acknowledger: ack_batch close fail_batch keep_alive keep_alive_secs open open_batch
     AcktreeError: fix what where
     AnyBolt: cleanup outputs remembers
@@ -154,7 +156,8 @@ MEMBERS = """
     Component: at_once execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
             max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
             tick_secs told_columns user_object
-    ComponentStats: complete_ms lag metrics oldest_open_secs open outage streams tasks total
+    ComponentStats: awaiting_retry complete_ms execute_spread held lag metrics not_asked_secs oldest_held_secs
+            oldest_open_secs open outage process_spread streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -205,8 +208,8 @@ MEMBERS = """
             due_ms errors events has_ended is_running kill name now_ms round stats traces tuples
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
-    Numbers: acked complete_ms emitted errors execute_ms executed failed process_ms timed_out
-            transferred
+    Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
+            timed_out transferred
     OpenMessages: count older_than oldest_secs
     Outage: fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
@@ -221,9 +224,9 @@ MEMBERS = """
     SpoutDeclarer:
     SpoutFailInfo: fail_latency_ms failure message_id spout_task_id
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
-    SpoutNumbers: complete_ms count lag oldest_secs outage
+    SpoutNumbers: awaiting_retry complete_ms count lag oldest_secs outage
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: components errors of open_at_start table traces warming_up_secs
+    Stats: acker components errors of open_at_start table traces warming_up_secs
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema
@@ -236,7 +239,7 @@ MEMBERS = """
             register_timer resource task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskInfo: component_id host interval_secs port task_id timestamp
-    TaskStats: metrics streams total
+    TaskStats: held metrics not_asked_secs oldest_held_secs streams total
     TimerMetric: kind taken time update
     Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_spout

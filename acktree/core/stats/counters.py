@@ -12,6 +12,10 @@ Rules of this file
 ``failed`` and ``timed_out`` under the stream it emitted to; ``errors`` under :data:`NO_STREAM`. Latencies
 are kept under the same streams: execute and process under a bolt's input, complete under a spout's stream.
 
+Of the acker, the component ``__acker``, ``executed`` counts what it was sent, by ``component:stream`` with
+Storm's names of its streams, and ``emitted`` its verdicts, by output stream. How latencies are spread is
+counted by powers of two of microseconds: see :func:`spread_key`.
+
 Source: Storm's ``BoltExecutorStats`` and ``SpoutExecutorStats``. Storm counts one event in twenty and adds
 twenty; here all events are counted. Latencies may be sampled, as in Storm.
 """
@@ -25,13 +29,43 @@ from typing import Final, Literal, get_args
 
 from acktree.errors import ProtocolError
 
-__all__ = ["LATENCIES", "NO_STREAM", "SAMPLES", "SUMS", "WHATS", "Counters", "Key", "Latency", "What"]
+__all__ = [
+    "ACKER",
+    "ACKER_ACK",
+    "ACKER_FAIL",
+    "ACKER_INIT",
+    "ACKER_RESET",
+    "ACKER_TASK",
+    "LATENCIES",
+    "NOT_ASKED",
+    "NO_STREAM",
+    "SAMPLES",
+    "SUMS",
+    "WHATS",
+    "Counters",
+    "Key",
+    "Latency",
+    "What",
+    "spread_key",
+]
 
-What = Literal["emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors"]
+What = Literal[
+    "emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors", "retried", "dead_lettered"
+]
 Latency = Literal["execute_ms", "process_ms", "complete_ms"]
 Key = tuple[str, int, str, str]
 """(component, task id, stream, what): a :data:`What`, or the name of a latency's sum or number of samples."""
 
+ACKER: Final = "__acker"
+"""Storm's name of the acker. No component of a user has it."""
+ACKER_TASK: Final = 0
+"""Its only task; those of users begin at 1."""
+ACKER_INIT: Final = "__ack_init"
+ACKER_ACK: Final = "__ack_ack"
+ACKER_FAIL: Final = "__ack_fail"
+ACKER_RESET: Final = "__ack_reset_timeout"
+NOT_ASKED: Final = "not_asked_us_"
+"""How the keys of times begin for which a spout was not asked; the reason follows."""
 NO_STREAM: Final = ""
 """The stream of counts that belong to no stream; no stream can have this name."""
 WHATS: Final[tuple[What, ...]] = get_args(What)
@@ -40,6 +74,15 @@ SUMS: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_us") for name 
 """The key of each latency's sum, in microseconds."""
 SAMPLES: Final[Mapping[Latency, str]] = {name: name.replace("_ms", "_samples") for name in LATENCIES}
 """The key of each latency's number of samples."""
+
+
+def spread_key(name: str, total_us: int, samples: int) -> str:
+    """The key that counts latencies of one size: the average's number of binary digits, in microseconds.
+
+    >>> spread_key("execute_ms", 900, 100), spread_key("execute_ms", 700, 100)
+    ('execute_ms_b4', 'execute_ms_b3')
+    """
+    return f"{name}_b{int(total_us // samples).bit_length()}"
 
 
 class Counters(Mapping[Key, int]):
@@ -90,13 +133,22 @@ class Counters(Mapping[Key, int]):
     ) -> None:
         """Add the latencies of some tuples: their sum, rounded to a microsecond, and their number.
 
+        How latencies are spread is counted by task, all of these tuples with their average.
+
         Raises:
             ProtocolError: ``latency`` is not one of :data:`Latency`, or a number is negative.
         """
         if latency not in LATENCIES:
             raise _broken(f"{latency!r} is not measured")
-        self._grow((component, int(task), stream, SUMS[latency]), round(total_ms * 1000))
+        total_us = round(total_ms * 1000)
+        self._grow((component, int(task), stream, SUMS[latency]), total_us)
         self._grow((component, int(task), stream, SAMPLES[latency]), samples)
+        if latency != "complete_ms" and samples:  # of spouts there is a histogram of each message
+            self._grow((component, int(task), NO_STREAM, spread_key(latency, total_us, samples)), samples)
+
+    def add_not_asked(self, component: str, task: int, why: str, secs: float) -> None:
+        """Add the time for which a spout was not asked for messages, for one reason."""
+        self._grow((component, int(task), NO_STREAM, f"{NOT_ASKED}{why}"), round(secs * 1_000_000))
 
     def _grow(self, key: Key, n: int) -> None:
         if n < 0:

@@ -10,6 +10,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.user_metrics import UserMetric
 
 __all__ = [
+    "AckerNumbers",
     "ComponentStats",
     "Numbers",
     "Outage",
@@ -33,6 +34,10 @@ class Numbers:
     timed_out: int = 0
     errors: int = 0
     """Exceptions and calls of ``collector.report_error``; the last few are kept for display."""
+    retried: int = 0
+    """Attempts of a spout's messages after the first."""
+    dead_lettered: int = 0
+    """Dead letters of a spout that were stored."""
     execute_ms: float | None = None
     """Time inside ``execute``, per tuple."""
     process_ms: float | None = None
@@ -73,6 +78,13 @@ class TaskStats:
     streams: Mapping[str, Numbers]
     metrics: Mapping[str, UserMetric] = field(default_factory=dict, kw_only=True)
     """The metrics that its code registered, by name; of a component those of its tasks together."""
+    held: int | None = field(default=None, kw_only=True)
+    """How many tuples a bolt remembers over micro-batches; None if it has not run yet, or never remembers."""
+    oldest_held_secs: float | None = field(default=None, kw_only=True)
+    """The time since the micro-batch that brought the oldest of them; None if there is none, or not known."""
+    not_asked_secs: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """For how long a spout that has not ended was not asked for messages, by why: "inactive", "pending_full",
+    "inbox_full", "outage" or "pause". Of a component those of its tasks together."""
 
     def __repr__(self) -> str:
         return f"TaskStats({_nonzero(self.total)})"
@@ -93,6 +105,13 @@ class ComponentStats(TaskStats):
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
     outage: Outage | None = None
     """What a spout waits for, of the task that has waited longest; None while all of its calls work."""
+    execute_spread: Mapping[int, int] = field(default_factory=dict)
+    """How the latency of a bolt's ``execute`` is spread: binary digits of microseconds -> tuples. The tuples
+    of a frame count with their average."""
+    process_spread: Mapping[int, int] = field(default_factory=dict)
+    """The same from ``execute`` to the ack."""
+    awaiting_retry: int | None = None
+    """The open messages of a spout that wait for their next attempt; None for a bolt."""
 
     def __repr__(self) -> str:
         is_open = "" if self.open is None else f"open={self.open}, "
@@ -108,6 +127,55 @@ class SpoutNumbers:
     lag: int | None = None
     complete_ms: Histogram | None = None
     outage: Outage | None = None
+    awaiting_retry: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AckerNumbers:
+    """What the acker was sent and decided; of a window what it was in that time.
+
+    A count of what it was sent is exact as Storm's is: a tuple that is anchored to two messages and acked is
+    two acks. A bolt sums them by message before it sends them.
+
+    Attributes:
+        open_roots: Messages without a verdict, after the last micro-batch.
+        next_deadline_ms: When it needs a micro-batch for a timeout, by the driver's clock; None for never.
+        inits: Messages that it began to track.
+        acks: Tuples that bolts acked, once for each message that a tuple is anchored to.
+        fails: Messages of tuples that failed, once for each failure.
+        resets: Messages whose age began again, once for each ``reset_timeout``.
+        late: Messages with acks or fails after their verdict, or never begun; once a micro-batch.
+        acked, failed, timed_out: Verdicts.
+        micro_batches: Micro-batches whose results are counted.
+        settle_ms: How long the acker took for a micro-batch, with what it writes to disk; an average.
+        settle_spread: How that is spread: the number of binary digits of microseconds -> micro-batches.
+        batch_ms: From the clock of a micro-batch to its results in the driver; an average.
+        batch_spread: How that is spread.
+        received: What it was sent, by ``component:stream``.
+    """
+
+    open_roots: int = 0
+    next_deadline_ms: int | None = None
+    inits: int = 0
+    acks: int = 0
+    fails: int = 0
+    resets: int = 0
+    late: int = 0
+    acked: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    micro_batches: int = 0
+    settle_ms: float | None = None
+    settle_spread: Mapping[int, int] = field(default_factory=dict)
+    batch_ms: float | None = None
+    batch_spread: Mapping[int, int] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = (
+            f"{what}={getattr(self, what)}" for what in ("inits", "acks", "fails", "late", "open_roots")
+        )
+        return f"AckerNumbers({', '.join(counts)})"
 
 
 def longest_outage(outages: Iterable[Outage | None]) -> Outage | None:

@@ -17,8 +17,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, WHATS, Counters, Latency
+from acktree.core.stats.counters import (
+    ACKER,
+    ACKER_ACK,
+    ACKER_FAIL,
+    ACKER_INIT,
+    ACKER_RESET,
+    NO_STREAM,
+    NOT_ASKED,
+    SAMPLES,
+    SUMS,
+    WHATS,
+    Counters,
+    Latency,
+)
 from acktree.core.stats.numbers import (
+    AckerNumbers,
     ComponentStats,
     Numbers,
     ReportedError,
@@ -29,7 +43,10 @@ from acktree.core.stats.numbers import (
 from acktree.core.stats.table import html_of, table_of
 from acktree.core.stats.user_metrics import UserMetric, summed
 
-__all__ = ["Counters", "Stats", "summary"]
+__all__ = ["Counters", "Held", "Stats", "summary"]
+
+Held = Mapping[tuple[str, int], tuple[int, float | None]]
+"""(bolt, task) -> how many tuples it holds, and the age of the oldest in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +69,8 @@ class Stats:
     """The messages that were open when this run began: emitted by earlier runs, counted here by verdict."""
     traces: TraceNumbers = field(default_factory=TraceNumbers)
     """Of all components together."""
+    acker: AckerNumbers = field(default_factory=AckerNumbers)
+    """Of ``__acker``, which is not among the components."""
 
     @staticmethod
     def of(
@@ -64,6 +83,9 @@ class Stats:
         open_at_start: int = 0,
         metrics: Mapping[tuple[str, int, str], UserMetric] = MappingProxyType({}),
         traces: TraceNumbers | None = None,
+        held: Held = MappingProxyType({}),
+        open_roots: int = 0,
+        next_deadline_ms: int | None = None,
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -76,21 +98,35 @@ class Stats:
             open_at_start: The messages that earlier runs left open.
             metrics: The metrics of users, by (component, task, name).
             traces: What became of traces and events; None for nothing.
+            held: The tuples that tasks of bolts remember.
+            open_roots: The open roots of the acker.
+            next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
+        of_acker: dict[str, _Tally] = {}
         for (component, task, stream, what), n in sorted(counters.items()):
+            if component == ACKER:
+                of_acker.setdefault(stream, {})[what] = n
+                continue
             tallies_of.setdefault(component, {}).setdefault(task, {}).setdefault(stream, {})[what] = n
         metrics_of: dict[str, dict[int, dict[str, UserMetric]]] = {}
         for (component, task, name), metric in metrics.items():
             tallies_of.setdefault(component, {}).setdefault(task, {})
             metrics_of.setdefault(component, {}).setdefault(task, {})[name] = metric
+        held_by: dict[str, dict[int, tuple[int, float | None]]] = {}
+        for (component, task), mine in held.items():
+            tallies_of.setdefault(component, {}).setdefault(task, {})
+            held_by.setdefault(component, {})[task] = mine
         seen = {
-            name: _component(tallies_of[name], spouts.get(name), metrics_of.get(name, {}))
+            name: _component(
+                tallies_of[name], spouts.get(name), metrics_of.get(name, {}), held_by.get(name, {})
+            )
             for name in sorted(tallies_of)
         }
         return Stats(
-            MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers()
-        )
+            MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers(),
+            _acker(of_acker, open_roots, next_deadline_ms),
+        )  # fmt: skip
 
     def __getitem__(self, component: str) -> ComponentStats:
         return self.components[component]
@@ -127,8 +163,12 @@ def _component(
     tasks: Mapping[int, Mapping[str, _Tally]],
     spout: SpoutNumbers | None,
     metrics: Mapping[int, Mapping[str, UserMetric]],
+    held: Mapping[int, tuple[int, float | None]],
 ) -> ComponentStats:
-    by_task = {task: _task(streams, metrics.get(task, {})) for task, streams in tasks.items()}
+    by_task = {
+        task: _task(streams, metrics.get(task, {}), *held.get(task, (None, None)))
+        for task, streams in tasks.items()
+    }
     by_name: dict[str, list[UserMetric]] = {}
     for of_task in metrics.values():
         for name, metric in of_task.items():
@@ -137,6 +177,7 @@ def _component(
     for streams in tasks.values():
         for stream, tally in streams.items():
             by_stream.setdefault(stream, []).append(tally)
+    own = _added(by_stream.get(NO_STREAM, ()))
     return ComponentStats(
         total=_numbers(tally for tallies in by_stream.values() for tally in tallies),
         streams=_streams({stream: _numbers(by_stream[stream]) for stream in sorted(by_stream)}),
@@ -146,13 +187,64 @@ def _component(
         lag=spout.lag if spout else None,
         complete_ms=spout.complete_ms if spout else None,
         outage=spout.outage if spout else None,
+        awaiting_retry=spout.awaiting_retry if spout else None,
+        execute_spread=_spread_of(own, "execute_ms"),
+        process_spread=_spread_of(own, "process_ms"),
+        not_asked_secs=_not_asked_secs(own),
         metrics={name: summed(several) for name, several in sorted(by_name.items())},
+        held=sum(count for count, _ in held.values()) if held else None,
+        oldest_held_secs=max((secs for _, secs in held.values() if secs is not None), default=None),
     )
 
 
-def _task(streams: Mapping[str, _Tally], metrics: Mapping[str, UserMetric]) -> TaskStats:
+def _task(
+    streams: Mapping[str, _Tally],
+    metrics: Mapping[str, UserMetric],
+    held: int | None,
+    oldest_held_secs: float | None,
+) -> TaskStats:
     by_stream = {stream: _numbers([tally]) for stream, tally in streams.items()}
-    return TaskStats(_numbers(streams.values()), _streams(by_stream), metrics=metrics)
+    return TaskStats(
+        _numbers(streams.values()), _streams(by_stream), metrics=metrics,
+        held=held, oldest_held_secs=oldest_held_secs,
+        not_asked_secs=_not_asked_secs(streams.get(NO_STREAM, {})),
+    )  # fmt: skip
+
+
+def _acker(streams: Mapping[str, _Tally], open_roots: int, next_deadline_ms: int | None) -> AckerNumbers:
+    received = {stream: tally["executed"] for stream, tally in streams.items() if "executed" in tally}
+    own: Mapping[str, int] = streams.get(NO_STREAM, {})
+
+    def sent(stream: str) -> int:
+        return sum(n for source, n in received.items() if source.rpartition(":")[2] == stream)
+
+    def decided(stream: str, what: str) -> int:
+        return streams.get(stream, {}).get(what, 0)
+
+    settle, batch = _spread_of(own, "settle"), _spread_of(own, "batch")
+    return AckerNumbers(
+        open_roots, next_deadline_ms, sent(ACKER_INIT), sent(ACKER_ACK), sent(ACKER_FAIL), sent(ACKER_RESET),
+        own.get("late", 0), decided(ACKER_ACK, "emitted"), decided(ACKER_FAIL, "emitted"),
+        decided(ACKER_FAIL, "timed_out"), own.get("micro_batches", 0),
+        own.get("settle_us", 0) / sum(settle.values()) / 1000 if settle else None, settle,
+        own.get("batch_us", 0) / sum(batch.values()) / 1000 if batch else None, batch,
+        received,
+    )  # fmt: skip
+
+
+def _not_asked_secs(tally: Mapping[str, int]) -> dict[str, float]:
+    return {
+        key.removeprefix(NOT_ASKED): total_us / 1_000_000
+        for key, total_us in sorted(tally.items())
+        if key.startswith(NOT_ASKED)
+    }
+
+
+def _spread_of(tally: Mapping[str, int], name: str) -> dict[int, int]:
+    """How a latency is spread: the number of binary digits of its microseconds -> how often."""
+    begin = f"{name}_b"
+    found = ((key, n) for key, n in tally.items() if key.startswith(begin))
+    return dict(sorted((int(key.removeprefix(begin)), n) for key, n in found))
 
 
 def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:
@@ -160,11 +252,16 @@ def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:
     return MappingProxyType(numbers)
 
 
-def _numbers(tallies: Iterable[_Tally]) -> Numbers:
+def _added(tallies: Iterable[_Tally]) -> defaultdict[str, int]:
     total: defaultdict[str, int] = defaultdict(int)
     for tally in tallies:
         for what, n in tally.items():
             total[what] += n
+    return total
+
+
+def _numbers(tallies: Iterable[_Tally]) -> Numbers:
+    total = _added(tallies)
     return Numbers(
         **{what: total[what] for what in WHATS},
         execute_ms=_average_ms(total, "execute_ms"),

@@ -37,6 +37,7 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
@@ -48,6 +49,7 @@ BUCKETS: Final = 16
 """Ages are rounded up to a multiple of timeout / BUCKETS; a timeout is late by at most twice that."""
 
 _NO_CLOCK: Final = -1
+_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,7 @@ class Judgement:
         next_deadline_ms: The time at which the ledger needs a micro-batch at the latest; None for never.
         oldest_ms: The time from which the oldest age counts; None when no age counts.
         change: For :meth:`Ledger.replay`; empty when the ledger did not change.
+        late_count: The number of roots with an ack or fail that were judged before, or never opened.
     """
 
     acked: Judged
@@ -85,6 +88,7 @@ class Judgement:
     next_deadline_ms: int | None
     oldest_ms: int | None
     change: bytes
+    late_count: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,13 +222,15 @@ class Ledger:
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
-        closed, failed, left = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
+        closed, failed, left, is_other = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
 
-        asked = _of_others(init, ack_roots, fail_roots, deltas.reset_roots) if had_open else init.roots[:0]
+        ack_roots, ack_sums = ack_roots[is_other], ack_sums[is_other]
+        asked = _of_others(init, ack_roots, fail_roots, deltas.reset_roots)
         added = np.zeros(len(asked), dtype=np.int64)
         is_acked = np.isin(asked, ack_roots, assume_unique=True)
         added[is_acked] = ack_sums[np.searchsorted(ack_roots, asked[is_acked])]
         found, sums, owners = self._open.look_up(asked)
+        late_count = _late_count(asked[~found], added[~found], fail_roots)
         asked, added, sums = asked[found], added[found], sums[found] ^ added[found]
         has_failed = np.isin(asked, fail_roots, assume_unique=True)
         is_done = (sums == 0) & ~has_failed
@@ -257,6 +263,7 @@ class Ledger:
             self._next_deadline_ms(now_ms),
             self._ages.oldest_ms(),
             change.to_bytes() if is_recorded else b"",
+            late_count,
         )
 
     def replay(self, change: Buffer) -> None:
@@ -346,15 +353,30 @@ def _width_ms(timeout_ms: int) -> int:
 
 def _judged_at_once(
     init: Roots, ack_roots: Int64s, ack_sums: Int64s, fail_roots: Int64s
-) -> tuple[Roots, Roots, Roots]:
-    """Divide the roots that this micro-batch opened by their state at its end: (done, failed, open)."""
+) -> tuple[Roots, Roots, Roots, _Mask]:
+    """Divide the roots that this micro-batch opened by their state at its end: (done, failed, open).
+
+    And which of ``ack_roots`` are not among them.
+    """
     at, which = init.find(ack_roots)
+    is_other = np.ones(len(ack_roots), dtype=np.bool_)
+    is_other[which] = False
     sums = init.sums.copy()
     sums[at] ^= ack_sums[which]
     init = Roots(init.roots, sums, init.owners)
     has_failed = np.isin(init.roots, fail_roots, assume_unique=True)
     is_done = (sums == 0) & ~has_failed
-    return init.keep(is_done), init.keep(has_failed), init.keep(~(has_failed | is_done))
+    return init.keep(is_done), init.keep(has_failed), init.keep(~(has_failed | is_done)), is_other
+
+
+def _late_count(unknown: Int64s, added: Int64s, fail_roots: Int64s) -> int:
+    """How many roots that are not open have an ack or a fail.
+
+    A reset alone may be of a root that ``sequence_sums.close`` has found done in this micro-batch.
+    """
+    if not len(unknown):
+        return 0
+    return int(np.count_nonzero((added != 0) | np.isin(unknown, fail_roots)))
 
 
 def _of_others(init: Roots, *touched: Int64s) -> Int64s:

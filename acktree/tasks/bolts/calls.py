@@ -23,6 +23,7 @@ import numpy as np
 
 from acktree.bolt import BasicOutputCollector
 from acktree.core.data.tuples import Tuple
+from acktree.core.ids import Int64s
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.collectors import (
     AckedByItself,
@@ -114,16 +115,18 @@ class Unit:
 class RecordingCollector(AckedByItself, BasicOutputCollector):
     """The collector of one call of a ``BasicBolt``; any thread may use it until the call is over."""
 
-    def __init__(self, call: Call, through: BasicCollector, outlets: Outlets, outputs: Outputs) -> None:
+    def __init__(
+        self, call: Call, through: BasicCollector, outlets: Outlets, reset: Callable[[Int64s], None]
+    ) -> None:
         """Make it.
 
         Args:
             call: Where calls are recorded.
             through: The collector of the task, which carries them out.
             outlets: Checks what is emitted.
-            outputs: Where timeouts are reset.
+            reset: Called with the roots whose age begins again.
         """
-        self._call, self._through, self._outlets, self._outputs = call, through, outlets, outputs
+        self._call, self._through, self._outlets, self._reset = call, through, outlets, reset
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         self._refuse("emitted a tuple")
@@ -138,7 +141,7 @@ class RecordingCollector(AckedByItself, BasicOutputCollector):
     def reset_timeout(self) -> None:
         self._refuse("reset a timeout")
         roots = self._call.unit.rows.lineage.roots_of(np.array([self._call.row]))
-        self._call.effects.append(lambda: self._outputs.reset(roots))
+        self._call.effects.append(lambda: self._reset(roots))
 
     def report_error(self, exception: BaseException) -> None:
         self._refuse("reported an error")
@@ -290,7 +293,7 @@ class RecordingHandCollector(TimingCollector):
         with self._lock:
             rows, row = self._open(tup, "reset the timeout of")
         roots = rows.lineage.roots_of(np.array([row]))
-        call.effects.append(lambda: self._outputs.reset(roots))
+        call.effects.append(lambda: self._outputs.reset(self._component.id, roots))
 
     def report_error(self, exception: BaseException) -> None:
         call = self._call("reported an error")

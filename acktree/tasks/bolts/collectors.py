@@ -137,7 +137,7 @@ class BasicCollector(_Writer, AckedByItself, BasicOutputCollector):
 
     def reset_timeout(self) -> None:
         self._outlets.refuse_if_closed("reset a timeout")
-        self._outputs.reset(self.rows.lineage.roots_of(np.array([self.row])))
+        self._outputs.reset(self._component.id, self.rows.lineage.roots_of(np.array([self.row])))
 
 
 class HandCollector(_Writer, OutputCollector):
@@ -224,7 +224,7 @@ class HandCollector(_Writer, OutputCollector):
 
     def reset_timeout(self, tup: Tuple) -> None:
         rows, row = self._open(tup, "reset the timeout of")
-        self._outputs.reset(rows.lineage.roots_of(np.array([row])))
+        self._outputs.reset(self._component.id, rows.lineage.roots_of(np.array([row])))
 
     def _open(self, tup: Tuple, doing: str) -> tuple[InboundRows, int]:
         """The account of an open tuple. MisuseError if it is done, of another task, or no tuple."""

@@ -181,7 +181,8 @@ class ConcurrentBasicTask(ConcurrentTask, BasicBoltTask):
             lent.close()
 
     def given(self, call: Call) -> Sequence[object]:
-        recorder = RecordingCollector(call, self.collector, self.outlets, self.outputs)
+        reset = partial(self.outputs.reset, self.component.id)
+        recorder = RecordingCollector(call, self.collector, self.outlets, reset)
         return call.unit.rows.handle(call.row), recorder
 
     def turn_to(self, call: Call) -> None:

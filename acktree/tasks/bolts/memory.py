@@ -115,6 +115,8 @@ class TaskMemory:
         self._held = HeldTuples(Below(self._store, "held/"), owner)
         self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
         self._blobs: dict[str, bytes] = {}
+        self.oldest_held_ms: int | None = None
+        """The clock that brought the oldest tuple held, as last saved; None for none, or not known."""
         self._states: dict[str, StoredState[Any, Any]] = {}
 
     @property
@@ -185,6 +187,7 @@ class TaskMemory:
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
         self._held.save()
+        self.oldest_held_ms = self._held.note_oldest()
 
     def _saved(self, name: str, value: object) -> bytes:
         try:

@@ -14,7 +14,16 @@ from acktree.core.data.instruments import Increment
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, pack
-from acktree.core.stats.counters import NO_STREAM, Counters
+from acktree.core.stats.counters import (
+    ACKER,
+    ACKER_ACK,
+    ACKER_FAIL,
+    ACKER_INIT,
+    ACKER_RESET,
+    ACKER_TASK,
+    NO_STREAM,
+    Counters,
+)
 from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
@@ -76,6 +85,7 @@ class Outputs:
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
         self._metrics: list[bytes] = []
+        self._held: list[tuple[str, int, int, int | None]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """Add a frame for a task in some partition, on this level or a higher one."""
@@ -84,6 +94,11 @@ class Outputs:
             self.local.setdefault(frame.subscriber, []).append(frame)
         else:
             self._frames.setdefault((partition, level), []).append(frame)
+
+    def count_for_acker(self, component: str, stream: str, count: int) -> None:
+        """Count what a component sends to the acker; ``stream`` is Storm's name."""
+        if self.plan.is_tracking:
+            self.counters.add(ACKER, ACKER_TASK, f"{component}:{stream}", "executed", count)
 
     def open(self, task: int, first_sequence: int, sums: Int64s) -> None:
         """Add the inits of a spout task's consecutive messages.
@@ -94,21 +109,33 @@ class Outputs:
             sums: For each message the XOR of the edges of its copies, shape (n,).
         """
         self._opened.append(Opened(task, first_sequence, first_sequence + len(sums)))
+        self.count_for_acker(self._component_of(task), ACKER_INIT, len(sums))
         self._sequence_sums.append(SequenceSums(task, first_sequence, sums))
 
     def open_rows(self, roots: Int64s, sums: Int64s, owner: int) -> None:
         """Add the inits of a DataFrame's rows, which have roots and no sequences."""
         self._inits.append((roots, sums, np.full(len(roots), owner, dtype=np.int32)))
+        self.count_for_acker(self._component_of(-owner), ACKER_INIT, len(roots))
 
-    def ack(self, roots: Int64s, deltas: Int64s) -> None:
-        """Add acks: the roots of acked tuples and the delta under each."""
+    def _component_of(self, task: int) -> str:
+        return next((name for name, tasks in self.plan.topology.tasks.items() if task in tasks), "")
+
+    def ack(self, roots: Int64s, deltas: Int64s, component: str = "", count: int = 0) -> None:
+        """Add acks: the roots of acked tuples and the delta under each.
+
+        Args:
+            component: Whose acks they are.
+            count: How many acks are summed here: one for each tuple and message.
+        """
         self._acks.append((roots, deltas))
+        self.count_for_acker(component, ACKER_ACK, count)
 
     def fail(self, roots: Int64s, failure: Failure) -> None:
         """Add fails of these roots, all with one failure."""
         if len(roots):
             self._reasons.append(failure.to_bytes())  # first: an exception in between leaves a reason unused
             self._fails.append((roots, len(self._reasons) - 1))
+            self.count_for_acker(failure.component or "", ACKER_FAIL, len(roots))
 
     def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
         """Fail a spout's message on which a grouping raised, and report the error."""
@@ -145,9 +172,14 @@ class Outputs:
         if grown:
             self._metrics.append(increments_to_bytes(component, task, grown))
 
-    def reset(self, roots: Int64s) -> None:
+    def held(self, component: str, task: int, count: int, oldest_ms: int | None) -> None:
+        """Add how many tuples a task holds over micro-batches, and the clock that brought the oldest."""
+        self._held.append((component, task, count, oldest_ms))
+
+    def reset(self, component: str, roots: Int64s) -> None:
         """Add resets: the age of these roots begins again."""
         self._resets.append(roots)
+        self.count_for_acker(component, ACKER_RESET, len(roots))
 
     def error(self, component: str, task: int, failure: Failure) -> None:
         """Add an error to report. All are counted; a few for each component and micro-batch are kept."""
@@ -193,8 +225,9 @@ class Outputs:
             yield self._row(Kind.EVENTS, b"", events)
         if traced := self.tracer.body():
             yield self._row(Kind.TRACE, b"", traced)
-        if self.counters:
-            yield self._row(Kind.STATISTICS, b"", self.counters.to_bytes())
+        if self.counters or self._held:
+            head = json.dumps(self._held).encode() if self._held else b""
+            yield self._row(Kind.STATISTICS, head, self.counters.to_bytes())
         for metrics in self._metrics:
             yield self._row(Kind.METRICS, b"", metrics)
         for component, errors in self._errors.items():

@@ -15,6 +15,7 @@ import numpy as np
 
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import What
+from acktree.core.tracking.lineage import Runs
 from acktree.errors import AcktreeError, BoltError, ProtocolError
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Unfit
@@ -88,7 +89,9 @@ class RowResults:
             self.count(rows, "acked", acked)
         deltas = rows.newly_acked()
         if deltas is not None:
-            self._outputs.ack(*deltas)
+            # Each row of runs has one root; of others a delta is a row and a root.
+            count = acked if isinstance(rows.lineage, Runs) else len(deltas[0])
+            self._outputs.ack(*deltas, self._component.id, count)
 
     def fail(self, rows: InboundRows, which: Int64s, error: Exception | None, reason: str = "") -> None:
         """Fail rows, all for one reason, whatever was reported of them before."""

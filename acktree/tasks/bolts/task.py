@@ -311,6 +311,8 @@ class BoltTask(ABC):
             if error is None:
                 self._report_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
+                held = memory.held_count, memory.oldest_held_ms
+                self.outputs.held(self.component.id, self.task, *held)
             else:
                 self._fail_unsaved(memory, error)
         elif self.left_open:

@@ -89,6 +89,9 @@ class DataFrameTask(SpoutTask):
         """Never: Spark reads the rows."""
         return False
 
+    def not_asked_because(self) -> None:
+        """It is never asked."""
+
     def note_open(self, message_ids: pa.RecordBatch) -> None:
         """Before ``open``: rows are open that an earlier run read."""
         self._left_open += _ids_in(message_ids)

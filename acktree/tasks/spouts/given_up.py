@@ -61,6 +61,8 @@ class GivenUp:
             self._retries.record_later(now_ms)
             return
         self._works(now_ms)
+        for letter in letters:
+            parts.reporter.count(letter.attempt.stream, "dead_lettered", 1)
         given_up = self._retries.records
         chunks = self._retries.record()
         self.mark_settled([attempt.message_id for attempt, _, _ in given_up], now_ms)

@@ -31,7 +31,7 @@ class HandOver:
         """
         self._spout, self._component, self._task = parts.spout, parts.component, parts.task
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
-        self._watching = parts.watching
+        self._watching, self._reporter = parts.watching, parts.reporter
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
 
@@ -84,6 +84,8 @@ class HandOver:
                 if not self._spout.redelivers:
                     self._chunks.must_outlive(number + offset, {attempt.chunk for attempt in part.attempts})
             self._chunks.release_unneeded(earlier)
+            # A dead letter that is sent again begins anew, and has no attempt before.
+            self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
             self._show(chunks)
         return bool(due)
 

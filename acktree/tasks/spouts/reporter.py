@@ -45,6 +45,10 @@ class Reporter:
         for counters in (self.counters, self.own):
             counters.add_latency(self._component, self._task, stream, "complete_ms", total_ms, count)
 
+    def add_not_asked(self, why: str, secs: float) -> None:
+        """Add the time for which the spout was not asked for messages, for one reason."""
+        self.counters.add_not_asked(self._component, self._task, why, secs)
+
     def error(self, error: BaseException) -> None:
         """Count and report an error."""
         self.count(NO_STREAM, "errors", 1)

@@ -127,6 +127,11 @@ class Retries:
         return len(self._waiting) + len(self.records)
 
     @property
+    def awaiting_count(self) -> int:
+        """How many attempts wait until they are due. Any thread may ask."""
+        return len(self._waiting)
+
+    @property
     def has_records(self) -> bool:
         """Whether something waits to be recorded."""
         return bool(self.records)

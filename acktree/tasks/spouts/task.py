@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from sys import maxsize
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -49,6 +49,8 @@ from acktree.topology.model import Component
 
 __all__ = ["SpoutTask"]
 
+NotAsked = Literal["inactive", "outage", "pause", "inbox_full", "pending_full"]
+"""Why a spout is not asked for messages."""
 _LAG_SECS: Final = 5.0
 """How often a spout is asked for its lag."""
 
@@ -186,6 +188,11 @@ class SpoutTask:
     def open_count(self) -> int:
         """Messages without a final verdict: in the tree, waiting for a retry, or not handed over yet."""
         return self._open_messages.count
+
+    @property
+    def awaiting_count(self) -> int:
+        """Messages that wait for their next attempt. Any thread may ask."""
+        return self._retries.awaiting_count
 
     @property
     def is_idle(self) -> bool:
@@ -343,14 +350,38 @@ class SpoutTask:
         """Whether ``next_tuple`` would be called."""
         return self.is_open and self._hooks.may_ask and self._has_room()
 
+    def not_asked_because(self) -> NotAsked | None:
+        """Why ``next_tuple`` would not be called; None if it would be, or never will be again."""
+        if self.has_ended:
+            return None
+        if not self.is_active:
+            return "inactive"
+        if not (self.is_open and self._hooks.may_ask):
+            return "outage"
+        if self._is_pausing:
+            return "pause"
+        if not self._is_inbox_open():
+            return "inbox_full"
+        return None if self._is_pending_open() else "pending_full"
+
+    def note_not_asked(self, why: NotAsked, secs: float) -> None:
+        """Count the time for which ``next_tuple`` was not called."""
+        self._parts.reporter.add_not_asked(why, secs)
+
     def _has_room(self) -> bool:
         return (
             self.is_active
             and not self.has_ended
             and not self._is_pausing
-            and self._host.inbox.room(self._collector.row_count + 1) > self._collector.row_count
-            and self._pending.has_room(self._limit, len(self._retries) + self._collector.tracked_count)
+            and self._is_inbox_open()
+            and self._is_pending_open()
         )
+
+    def _is_inbox_open(self) -> bool:
+        return self._host.inbox.room(self._collector.row_count + 1) > self._collector.row_count
+
+    def _is_pending_open(self) -> bool:
+        return self._pending.has_room(self._limit, len(self._retries) + self._collector.tracked_count)
 
     def flush(self, now_ms: int) -> bool:
         """Hand over what was emitted. True if anything was."""

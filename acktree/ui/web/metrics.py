@@ -20,13 +20,14 @@ from prometheus_client.registry import Collector
 
 from acktree.core.stats.numbers import Numbers
 from acktree.ui.snapshot import Snapshot
+from acktree.ui.web.engine_metrics import engine_families
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.user_metrics import user_families
 
 __all__ = ["exposed"]
 
 _STATUSES: Final = ("STARTING", "ACTIVE", "INACTIVE", "KILLED")
-_MESSAGES: Final = ("acked", "failed", "timed_out")
+_MESSAGES: Final = ("acked", "failed", "timed_out", "retried", "dead_lettered")
 _EMITTED: Final = ("emitted", "transferred")
 _READ: Final = ("executed", "acked", "failed")
 
@@ -61,6 +62,7 @@ class _Snapshots(Collector):
         yield from self._tuples()
         yield from self._spouts()
         yield from self._engine()
+        yield from engine_families(self._snapshots)
         yield from user_families(self._snapshots)
 
     def _topologies(self) -> Iterator[Metric]:
@@ -113,6 +115,7 @@ class _Snapshots(Collector):
             yield family
         for name, text, attribute in (
             ("acktree_messages_open", "Messages without a final verdict.", "open"),
+            ("acktree_messages_awaiting_retry", "Those that wait for their next attempt.", "awaiting_retry"),
             ("acktree_message_oldest_open_seconds", "Age of the oldest of them.", "oldest_open_secs"),
             ("acktree_spout_lag", "Messages that wait at the source.", "lag"),
         ):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import Numbers
+from acktree.core.stats.numbers import Numbers, TaskStats
 from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.topology.layout import layout, natural
@@ -73,6 +73,10 @@ def _now(seen: Seen, name: str) -> Row:
         "process_ms": recent.process_ms,
         "complete_ms": recent.complete_ms,
         "inputs": _read(window, name),
+        "held": total.held,
+        "oldest_held_secs": total.oldest_held_secs,
+        "awaiting_retry": total.awaiting_retry,
+        "not_asked_secs": plain(total.not_asked_secs),
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
@@ -132,11 +136,22 @@ def component(seen: Seen, name: str, window: str) -> Row:
         "tasks": {
             task: plain(numbers.tasks[task].total if task in numbers.tasks else Numbers())
             | {"capacity": snapshot.capacities(chosen, name).get(task, 0.0)}
+            | _held(snapshot.stats[name].tasks.get(task))
             for task in about["task_ids"]
         },
         "inputs": [plain(edge) for edge in snapshot.graph["subscriptions"] if edge["subscriber"] == name],
         "metrics": {key: _metric(metric) for key, metric in snapshot.stats[name].metrics.items()},
         "errors": [plain(error) for error in reversed(snapshot.errors) if error.component == name],
+    }
+
+
+def _held(task: TaskStats | None) -> Row:
+    """The tuples that a task holds over micro-batches, and for how long a spout's was not asked."""
+    known = TaskStats(Numbers(), {}) if task is None else task
+    return {
+        "held": known.held,
+        "oldest_held_secs": known.oldest_held_secs,
+        "not_asked_secs": plain(known.not_asked_secs),
     }
 
 

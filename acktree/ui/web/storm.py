@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from acktree.core.stats.counters import ACKER
 from acktree.ui.snapshot import STORM_WINDOWS, Snapshot
 from acktree.ui.web.sources import Seen
-from acktree.ui.web.storm_components import visualization_init
+from acktree.ui.web.storm_components import acker_numbers, own_acker_numbers, visualization_init
 from acktree.ui.web.storm_rows import (
     FIRST_PORT,
     SCHEDULER,
@@ -172,9 +173,10 @@ def _window_of(snapshot: Snapshot, window: str) -> Row:
     }
 
 
-def topology_page(seen: Seen, window: str) -> Row:
-    """``topology/{id}``."""
+def topology_page(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
+    """``topology/{id}``; ``sys=true`` shows ``__acker`` among the bolts."""
     snapshot = seen.snapshot
+    bolts = [_bolt_row(snapshot, name, window) for name in snapshot.bolts]
     return topology_summary(seen) | {
         "user": snapshot.user,
         "window": window,
@@ -185,7 +187,7 @@ def topology_page(seen: Seen, window: str) -> Row:
         "schedulerDisplayResource": SCHEDULER,
         "topologyStats": [_window_of(snapshot, each) for each in STORM_WINDOWS],
         "spouts": [_spout_row(snapshot, name, window) for name in snapshot.spouts],
-        "bolts": [_bolt_row(snapshot, name, window) for name in snapshot.bolts],
+        "bolts": [*bolts, *([_acker_row(snapshot, window)] if with_acker else [])],
         "workers": [_worker(snapshot, number) for number in range(partitions_of(snapshot))],
         "visualizationTable": visualization_init(snapshot)["visualizationTable"],
     }
@@ -213,7 +215,10 @@ def _spout_row(snapshot: Snapshot, name: str, window: str) -> Row:
         **_last_error(snapshot, name),
         "open": now.open or 0,
         "oldestOpenSeconds": now.oldest_open_secs,
+        "awaitingRetry": now.awaiting_retry or 0,
         "timedOut": numbers.timed_out,
+        "retried": numbers.retried,
+        "deadLetters": numbers.dead_lettered,
         "lag": now.lag,
     }
 
@@ -235,6 +240,24 @@ def _bolt_row(snapshot: Snapshot, name: str, window: str) -> Row:
         "capacity": decimal(snapshot.capacity(snapshot.windows[window], name)),
         **resources(),
         **_last_error(snapshot, name),
+        "held": snapshot.stats[name].held or 0,
+        "oldestHeldSeconds": snapshot.stats[name].oldest_held_secs,
+    }
+
+
+def _acker_row(snapshot: Snapshot, window: str) -> Row:
+    acker = snapshot.windows[window].stats.acker
+    return {
+        "boltId": ACKER,
+        "encodedBoltId": encoded(ACKER),
+        "executors": 1,
+        "tasks": 1,
+        **acker_numbers(snapshot, window),
+        **resources(),
+        **_last_error(snapshot, ACKER),
+        "held": 0,
+        "oldestHeldSeconds": None,
+        **own_acker_numbers(acker, snapshot.acker),
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from acktree.core.stats.numbers import Numbers
+from acktree.core.stats.counters import ACKER, ACKER_ACK, ACKER_FAIL, ACKER_TASK
+from acktree.core.stats.numbers import AckerNumbers, Numbers
 from acktree.ui.snapshot import STORM_WINDOWS, Snapshot
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.storm_rows import (
@@ -23,17 +25,25 @@ from acktree.ui.web.storm_rows import (
     resources,
 )
 
-__all__ = ["component_page", "stream_metrics", "visualization", "visualization_init"]
+__all__ = [
+    "acker_numbers",
+    "component_page",
+    "own_acker_numbers",
+    "stream_metrics",
+    "visualization",
+    "visualization_init",
+]
 
 
-def stream_metrics(seen: Seen, window: str) -> Row:
+def stream_metrics(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
     """``topology/{id}/metrics``: by stream."""
     snapshot = seen.snapshot
+    bolts = [_bolt_metrics(snapshot, name, window) for name in snapshot.bolts]
     return {
         "window": window,
         "windowHint": pretty(window),
         "spouts": [_spout_metrics(snapshot, name, window) for name in snapshot.spouts],
-        "bolts": [_bolt_metrics(snapshot, name, window) for name in snapshot.bolts],
+        "bolts": [*bolts, *([_acker_metrics(snapshot, window)] if with_acker else [])],
     }
 
 
@@ -129,10 +139,109 @@ def visualization(seen: Seen, window: str) -> Row:
     return nodes
 
 
+def _acker_metrics(snapshot: Snapshot, window: str) -> Row:
+    """``__acker`` in ``topology/{id}/metrics``. It acks each tuple that it is sent, as Storm's does."""
+    acker = snapshot.windows[window].stats.acker
+
+    def by_input(value: object = None) -> list[Row]:
+        rows = []
+        for received, count in acker.received.items():
+            source, _, stream = received.rpartition(":")
+            said = count if value is None else value
+            rows.append({"stream_id": stream, "value": said, "component_id": source})
+        return rows
+
+    sent = [{"stream_id": stream, "value": count} for stream, count in _sent_by_acker(acker).items()]
+    latency = decimal(_ms_a_tuple(acker))
+    return {
+        "id": ACKER,
+        "emitted": sent,
+        "transferred": sent,
+        "acked": by_input(),
+        "failed": by_input(0),
+        "executed": by_input(),
+        "executed_ms_avg": by_input(latency),
+        "process_ms_avg": by_input(latency),
+    }
+
+
+def _sent_by_acker(acker: AckerNumbers) -> dict[str, int]:
+    """Its verdicts by Storm's streams: what timed out fails."""
+    return {ACKER_ACK: acker.acked, ACKER_FAIL: acker.failed + acker.timed_out}
+
+
+def _executed_by_acker(acker: AckerNumbers) -> int:
+    return sum(acker.received.values())
+
+
+def _ms_a_tuple(acker: AckerNumbers) -> float | None:
+    """How long the acker took for a tuple that it was sent."""
+    executed = _executed_by_acker(acker)
+    return _settled_ms(acker) / executed if executed else None
+
+
+def _settled_ms(acker: AckerNumbers) -> float:
+    return (acker.settle_ms or 0.0) * sum(acker.settle_spread.values())
+
+
+def acker_numbers(snapshot: Snapshot, window: str) -> Row:
+    """The numbers of ``__acker`` in a window, as those of a bolt; and ours, in the words of our own REST."""
+    chosen = snapshot.windows[window]
+    acker = chosen.stats.acker
+    sent, executed = sum(_sent_by_acker(acker).values()), _executed_by_acker(acker)
+    return {
+        "emitted": sent,
+        "transferred": sent,
+        "capacity": decimal(_settled_ms(acker) / 1000 / chosen.secs if chosen.secs > 0 else None),
+        "executed": executed,
+        "executeLatency": decimal(_ms_a_tuple(acker)),
+        "processLatency": decimal(_ms_a_tuple(acker)),
+        "acked": executed,
+        "failed": 0,
+    }
+
+
+def own_acker_numbers(acker: AckerNumbers, now: AckerNumbers) -> Row:
+    """What Storm does not have of its acker, or only as streams; ``now`` is of the run."""
+    counts = ("inits", "acks", "fails", "resets", "late")
+    return {what: getattr(acker, what) for what in counts} | {
+        "timedOut": acker.timed_out,
+        "microBatches": acker.micro_batches,
+        "settleLatency": decimal(acker.settle_ms),
+        "openRoots": now.open_roots,
+    }
+
+
+def _acker_page(snapshot: Snapshot, _: str, window: str) -> Row:
+    acker = snapshot.windows[window].stats.acker
+    latency = decimal(_ms_a_tuple(acker))
+    inputs = []
+    for received, count in acker.received.items():
+        source, _colon, stream = received.rpartition(":")
+        where = {"component": source, "encodedComponentId": encoded(source), "stream": stream}
+        said = {"executed": count, "executeLatency": latency, "processLatency": latency}
+        inputs.append(where | said | {"acked": count, "failed": 0})
+    return own_acker_numbers(acker, snapshot.acker) | {
+        "boltStats": [
+            {"window": each, "windowPretty": pretty(each)} | acker_numbers(snapshot, each)
+            for each in STORM_WINDOWS
+        ],
+        "inputStats": inputs,
+        "outputStats": [
+            {"stream": stream, "emitted": count, "transferred": count}
+            for stream, count in _sent_by_acker(acker).items()
+        ],
+        "executorStats": [_executor(snapshot, ACKER_TASK) | acker_numbers(snapshot, window)],
+    }
+
+
 def component_page(seen: Seen, name: str, window: str) -> Row:
-    """``topology/{id}/component/{c}``. KeyError for an unknown component."""
+    """``topology/{id}/component/{c}``, ``__acker`` too. KeyError for an unknown component."""
     snapshot = seen.snapshot
-    about = snapshot.graph["components"][name]
+    if name == ACKER and snapshot.has_acker:
+        about: Mapping[str, Any] = {"kind": "bolt", "parallelism": 1}
+    else:
+        about = snapshot.graph["components"][name]
     errors = [error for error in snapshot.errors if error.component == name]
     page = {
         "user": snapshot.user,
@@ -159,6 +268,8 @@ def component_page(seen: Seen, name: str, window: str) -> Row:
             for error in reversed(errors)
         ],
     }
+    if name == ACKER:
+        return page | _acker_page(snapshot, name, window)
     return page | (_spout_page if about["kind"] == "spout" else _bolt_page)(snapshot, name, window)
 
 
@@ -215,6 +326,7 @@ def _bolt_page(snapshot: Snapshot, name: str, window: str) -> Row:
         "executorStats": [
             _executor(snapshot, task)
             | _bolt_numbers(numbers.total, snapshot.capacities(chosen, name).get(task, 0.0))
+            | {"held": numbers.held or 0, "oldestHeldSeconds": numbers.oldest_held_secs}
             for task, numbers in component.tasks.items()
         ],
     }

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from acktree.config import Config
+from acktree.core.stats.counters import ACKER
 from acktree.errors import MisuseError
 from acktree.ui.client import DoorError
 from acktree.ui.known_names import refuse_unknown
@@ -50,8 +51,8 @@ class StormRoutes(Handlers):
             Path("/api/v1/owner-resources/{id}", self._nothing("owners", "topologies")),
             Path("/api/v1/history/summary", self._history),
             Path("/api/v1/topology/summary", self._summary),
-            Path(one, self._storm(storm.topology_page)),
-            Path(f"{one}/metrics", self._storm(storm_components.stream_metrics)),
+            Path(one, self._storm_with_acker(storm.topology_page)),
+            Path(f"{one}/metrics", self._storm_with_acker(storm_components.stream_metrics)),
             Path(f"{one}/visualization", self._storm(storm_components.visualization)),
             Path(
                 f"{one}/visualization-init",
@@ -107,9 +108,20 @@ class StormRoutes(Handlers):
 
         return answer
 
+    def _storm_with_acker(self, make: Callable[..., Mapping[str, Any]]) -> Callable[[Request], Response]:
+        """What shows ``__acker`` where it is asked for."""
+
+        def answer(request: Request) -> Response:
+            seen, window = self.one(request), window_of(request)
+            wants_acker = request.query_params.get("sys") == "true" and seen.snapshot.has_acker
+            return JSONResponse(make(seen, window, with_acker=wants_acker))
+
+        return answer
+
     def _storm_component(self, request: Request) -> Response:
         seen, name = self.one(request), request.path_params["component"]
-        if name not in seen.snapshot.graph["components"]:
+        is_acker = name == ACKER and seen.snapshot.has_acker
+        if not is_acker and name not in seen.snapshot.graph["components"]:
             raise UnknownTopologyError(f"there is no component {name!r}")
         return JSONResponse(storm_components.component_page(seen, name, window_of(request)))
 

@@ -72,6 +72,11 @@ class NaiveAcker:
                 del self.entries[root]
         return acked, failed
 
+    def late_count(self):
+        """Roots without an init that have an ack or fail; asked before :meth:`judge`."""
+        unknown = (entry for entry in self.entries.values() if entry.spout_task is None)
+        return sum(bool(entry.val or entry.failures) for entry in unknown)
+
     def forget_before(self, salt, firsts):
         """What some spout tasks opened before some sequence is brought back by their queues."""
         for root, entry in list(self.entries.items()):

@@ -1,4 +1,4 @@
-"""The routes: Storm's fields by name and type, ours, and metrics, all of one snapshot."""
+"""The routes: Storm's, ours, and metrics, all of one snapshot. Storm's fields: test_storm_fields.py."""
 
 from __future__ import annotations
 
@@ -23,128 +23,6 @@ from acktree.ui.snapshot import Snapshot, Window
 from acktree.ui.web import ours
 from acktree.ui.web.sources import Seen
 
-DECIMAL = re.compile(r"\d+\.\d{3}")
-
-KINDS = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)} | {"decimal": DECIMAL}
-
-
-def of(fields):
-    """Fields with their types, from ``name:type`` for each."""
-    return {name: KINDS[kind] for name, kind in (field.split(":") for field in fields.split())}
-
-
-RESOURCES = of(
-    "requestedMemOnHeap:float requestedMemOffHeap:float requestedTotalMem:float requestedCpu:float "
-    "assignedMemOnHeap:float assignedMemOffHeap:float assignedTotalMem:float assignedCpu:float"
-)
-SUMMARY = RESOURCES | of(
-    "id:str encodedId:str name:str owner:str status:str uptime:str uptimeSeconds:int tasksTotal:int "
-    "workersTotal:int executorsTotal:int replicationCount:int stormVersion:str"
-)
-ERROR = of("lastError:str errorHost:str errorWorkerLogLink:str")
-EXECUTOR = of("id:str encodedId:str uptime:str uptimeSeconds:int host:str port:int workerLogLink:str")
-READ = of("executed:int executeLatency:decimal processLatency:decimal acked:int failed:int")
-BOLT = READ | of("emitted:int transferred:int capacity:decimal")
-SPOUT = of("emitted:int transferred:int completeLatency:decimal acked:int failed:int")
-WINDOW = of("window:str windowPretty:str")
-COMPONENT = of(
-    "user:str id:str encodedId:str name:str executors:int tasks:int topologyId:str encodedTopologyId:str "
-    "topologyStatus:str window:str windowHint:str componentType:str debug:bool samplingPct:int "
-    "eventLogLink:str profilingAndDebuggingCapable:bool profileActionEnabled:bool profilerActive:list "
-    "componentErrors:list"
-)
-CLUSTER = of(
-    "user:str stormVersion:str stormVersionInfo:dict nimbusUptime:str supervisors:int topologies:int "
-    "slotsTotal:int slotsUsed:int slotsFree:int executorsTotal:int tasksTotal:int totalMem:float "
-    "totalCpu:float availMem:float availCpu:float fragmentedMem:float fragmentedCpu:float "
-    "memAssignedPercentUtil:str cpuAssignedPercentUtil:str schedulerDisplayResource:bool"
-)
-NIMBUS = of(
-    "host:str port:int status:str version:str nimbusUpTime:str nimbusUpTimeSeconds:str nimbusLogLink:str"
-)
-SUPERVISOR = of(
-    "id:str host:str uptime:str uptimeSeconds:int slotsTotal:int slotsUsed:int slotsFree:int totalMem:float "
-    "totalCpu:float usedMem:float usedCpu:float availMem:float availCpu:float version:str blacklisted:bool"
-)
-WORKER = of(
-    "supervisorId:str host:str port:int topologyId:str topologyName:str executorsTotal:int "
-    "assignedMemOnHeap:float assignedMemOffHeap:float assignedCpu:float componentNumTasks:dict uptime:str "
-    "uptimeSeconds:int workerLogLink:str owner:str"
-)
-LOGS = of("logviewerPort:int logviewerScheme:str")
-STREAMS = of("id:str emitted:list transferred:list acked:list failed:list")
-NODE = {
-    ":type": str, ":capacity": DECIMAL, ":latency": DECIMAL, ":transferred": int,
-    ":stats": [{":host": str, ":port": int, ":uptime_secs": int, ":transferred": dict}],
-    ":inputs": [{":component": str, ":stream": str, ":sani-stream": str, ":grouping": str}],
-}  # fmt: skip
-SPOUT_ROW = of("spoutId:str encodedSpoutId:str executors:int tasks:int open:int timedOut:int") | SPOUT
-BOLT_ROW = of("boltId:str encodedBoltId:str executors:int tasks:int") | BOLT
-IN = of("component:str encodedComponentId:str stream:str") | READ
-ONE = "/api/v1/topology/{id}"
-FIELDS = {
-    "/api/v1/cluster/summary": CLUSTER,
-    "/api/v1/nimbus/summary": {"nimbuses": [NIMBUS]},
-    "/api/v1/supervisor/summary": {"supervisors": [SUPERVISOR]} | LOGS,
-    "/api/v1/history/summary": {"topo-history": [str]},
-    "/api/v1/topology/summary": {"topologies": [SUMMARY], "schedulerDisplayResource": bool},
-    ONE: SUMMARY
-    | of("user:str window:str windowHint:str msgTimeout:int configuration:dict debug:bool samplingPct:int")
-    | {
-        "topologyStats": [WINDOW | SPOUT | of("timedOut:int")],
-        "spouts": [SPOUT_ROW | RESOURCES | ERROR],
-        "bolts": [BOLT_ROW | RESOURCES | ERROR],
-        "workers": [WORKER],
-        "visualizationTable": list,
-    },
-    "/api/v1/topology-workers/{id}": {"hostPortList": [of("host:str port:int")]} | LOGS,
-    f"{ONE}/metrics": {
-        "window": str,
-        "windowHint": str,
-        "spouts": [STREAMS | of("complete_ms_avg:list")],
-        "bolts": [
-            STREAMS
-            | of("executed_ms_avg:list process_ms_avg:list")
-            | {"executed": [of("stream_id:str component_id:str value:int")]}
-        ],
-    },
-    f"{ONE}/visualization": {"double": NODE},
-    f"{ONE}/visualization-init": {"visualizationTable": [{":row": [of("stream:str checked:bool")]}]},
-    f"{ONE}/component/double": COMPONENT
-    | {
-        "boltStats": [WINDOW | BOLT],
-        "inputStats": [IN],
-        "outputStats": [of("stream:str emitted:int transferred:int")],
-        "executorStats": [EXECUTOR | BOLT],
-    },
-    f"{ONE}/component/source": COMPONENT
-    | {
-        "spoutSummary": [WINDOW | SPOUT | of("completeLatency:float")],
-        "outputStats": [of("stream:str") | SPOUT],
-        "executorStats": [EXECUTOR | SPOUT],
-    },
-    f"{ONE}/logconfig": {"namedLoggerLevels": dict},
-    f"{ONE}/lag": {},
-    "/api/v1/owner-resources": {"owners": list},
-}
-"""Of each route the fields with their types; of a list those of each element, and there is at least one."""
-
-
-def check(value, wanted, at=""):
-    if wanted is DECIMAL:
-        assert isinstance(value, str), at
-        assert DECIMAL.fullmatch(value), at
-    elif isinstance(wanted, dict):
-        for name, inner in wanted.items():
-            assert name in value, f"{at}.{name}"
-            check(value[name], inner, f"{at}.{name}")
-    elif isinstance(wanted, list):
-        assert value, at
-        for each in value:
-            check(each, wanted[0], f"{at}[]")
-    else:
-        assert type(value) is wanted, (at, value)
-
 
 @pytest.fixture(scope="module")
 def counted(running, page):
@@ -165,11 +43,6 @@ def counted(running, page):
     (about,) = page.json("/api/v1/topology/summary")["topologies"]
     page.ask(f"/api/v1/topology/{about['id']}/activate", "POST", b"")  # what is asked next is new
     return running
-
-
-@pytest.mark.parametrize("route", FIELDS)
-def test_each_route_of_storm_has_its_fields(page, topology_id, counted, route):
-    check(page.json(route.format(id=topology_id)), FIELDS[route])
 
 
 def test_stats_the_socket_rest_and_metrics_agree(page, topology_id, counted):
