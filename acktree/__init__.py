@@ -62,6 +62,7 @@ from acktree.errors import (
 )
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
+from acktree.log_lines import LogFormatter
 from acktree.metrics_consumer import (
     DataPoint,
     JsonLinesMetricsConsumer,
@@ -186,6 +187,7 @@ __all__ = [
     "KeyValueState",
     "KilledWorkerError",
     "Level",
+    "LogFormatter",
     "LoggingMetricsConsumer",
     "MessageId",
     "MeterMetric",
