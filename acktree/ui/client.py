@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
+from acktree.private_urls import is_url, masked_url
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
@@ -228,7 +229,7 @@ def find(named: str) -> Found:
             f"{len(chosen)} topologies are called {named!r}", places, "name one by its checkpoint or its id"
         )
     raise ConfigError(
-        f"there is no topology and no checkpoint {named!r}",
+        f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
         "topologies of this user on this machine",
         nearest(named, {entry.topology for entry in known}),
     )
