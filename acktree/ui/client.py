@@ -194,7 +194,11 @@ def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: boo
         is_running: Whether a driver answers.
     """
     if snapshot is None:
-        return "DIED" if entry is not None and not is_running else "UNKNOWN"
+        if entry is None or is_running:
+            return "UNKNOWN"
+        # At a URL no snapshot is kept, and a driver that was killed leaves its socket behind.
+        is_left = entry.folder is not None or Path(entry.socket).exists()
+        return "DIED" if is_left else "STOPPED"
     is_earlier = entry is not None and entry.id != snapshot.id
     return "DIED" if not is_running and (is_earlier or snapshot.is_running) else snapshot.status
 
