@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from acktree.traces.events import Event, EventLogger
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces
+    from acktree.ui.page import Page, serve_page
 
 _LAZY: Final = {
     "ColumnState": "acktree.core.state.column_state",
@@ -121,6 +122,7 @@ _LAZY: Final = {
     "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
     "Outage": "acktree.core.stats.numbers",
+    "Page": "acktree.ui.page",
     "ReportedError": "acktree.core.stats.statistics",
     "SpoutNumbers": "acktree.core.stats.statistics",
     "RunningTopology": "acktree.driver.running",
@@ -135,6 +137,7 @@ _LAZY: Final = {
     "TracedTuple": "acktree.traces.trace",
     "Traces": "acktree.traces.traces",
     "UserMetric": "acktree.core.stats.user_metrics",
+    "serve_page": "acktree.ui.page",
 }
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
@@ -199,6 +202,7 @@ __all__ = [
     "Outage",
     "OutputCollector",
     "Outputs",
+    "Page",
     "ProtocolError",
     "Receiver",
     "ReportedError",
@@ -237,6 +241,7 @@ __all__ = [
     "WorkerHook",
     "__version__",
     "bolt",
+    "serve_page",
     "submit",
 ]
 

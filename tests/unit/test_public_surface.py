@@ -32,6 +32,7 @@ NOT_MADE_BY_USERS = frozenset(
         "GaugeMetric",
         "HistogramMetric",
         "MeterMetric",
+        "Page",
         "SpoutDeclarer",
         "SubmittedTopology",
         "TaskContext",
@@ -211,6 +212,7 @@ MEMBERS = """
     OpenMessages: count older_than oldest_secs
     Outage: fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
+    Page: address close
     Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
