@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,7 @@ pytest.importorskip("starlette")
 
 import acktree
 from acktree import ConfigError, ConnectorError
+from tests.unit.forked import child, descriptors_of
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
 
@@ -100,3 +104,16 @@ def test_a_page_is_asked_while_an_event_loop_runs_in_the_program():
             return page_at(page).json("/api/acktree/v1/healthz")
 
     assert asyncio.run(notebook()) == {"ok": True}
+
+
+def test_a_process_that_user_code_forks_does_not_keep_its_port():
+    with acktree.serve_page() as page:
+        port = int(page.url.rpartition(":")[2])
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (listening,) = {f"socket:[{each[9]}]" for each in lines if each[1].endswith(f":{port:04X}")}
+        assert listening in descriptors_of(os.getpid())
+        with child() as pid:
+            deadline = time.monotonic() + 5
+            while listening in descriptors_of(pid) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert listening not in descriptors_of(pid)
