@@ -62,6 +62,7 @@ from acktree.errors import (
 )
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
+from acktree.log_lines import LogFormatter
 from acktree.metrics_consumer import (
     DataPoint,
     JsonLinesMetricsConsumer,
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from acktree.traces.events import Event, EventLogger
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces
+    from acktree.ui.page import Page, serve_page
 
 _LAZY: Final = {
     "AckerNumbers": "acktree.core.stats.numbers",
@@ -122,6 +124,7 @@ _LAZY: Final = {
     "Histogram": "acktree.core.stats.histograms",
     "Numbers": "acktree.core.stats.statistics",
     "Outage": "acktree.core.stats.numbers",
+    "Page": "acktree.ui.page",
     "ReportedError": "acktree.core.stats.statistics",
     "SpoutNumbers": "acktree.core.stats.statistics",
     "RunningTopology": "acktree.driver.running",
@@ -136,6 +139,7 @@ _LAZY: Final = {
     "TracedTuple": "acktree.traces.trace",
     "Traces": "acktree.traces.traces",
     "UserMetric": "acktree.core.stats.user_metrics",
+    "serve_page": "acktree.ui.page",
 }
 """Names that are imported when they are asked for, with their modules: these import PyArrow or SQLite."""
 
@@ -189,6 +193,7 @@ __all__ = [
     "KeyValueState",
     "KilledWorkerError",
     "Level",
+    "LogFormatter",
     "LoggingMetricsConsumer",
     "MessageId",
     "MeterMetric",
@@ -200,6 +205,7 @@ __all__ = [
     "Outage",
     "OutputCollector",
     "Outputs",
+    "Page",
     "ProtocolError",
     "Receiver",
     "ReportedError",
@@ -238,6 +244,7 @@ __all__ = [
     "WorkerHook",
     "__version__",
     "bolt",
+    "serve_page",
     "submit",
 ]
 

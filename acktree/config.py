@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 from acktree.core.data.context import TaskHook
 from acktree.core.data.hooks import WorkerHook
 from acktree.errors import ConfigError
+from acktree.log_lines import LogFormat
 from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
 from acktree.private_urls import is_url, masked_url
@@ -45,6 +46,7 @@ _OURS: Final = frozenset(
         "fail_forgotten",
         "inbox_max_bytes",
         "inbox_max_messages",
+        "log_format",
         "otlp_endpoint",
         "partitions",
         "run_salt",
@@ -214,6 +216,9 @@ class Config:
     control: bool = True
     """Open a Unix socket of this user's alone, through which ``acktree`` on the command line and the web page
     watch the topology and give it orders. False: neither can."""
+    log_format: LogFormat = "text"
+    """How lines of the log are written: "text", or "json" for one object a line. It holds where the program
+    has set up no logging; a handler of its own takes ``acktree.LogFormatter``."""
     survive_power_cut: bool = False
     """Deliver no verdict before all that it depends on is synced to the disk, Spark's part of the checkpoint
     too, so that a power cut takes back no delivered verdict. It costs some syncs a micro-batch. False: a
@@ -274,6 +279,8 @@ class Config:
         for name in ("control", "debug", "enable_message_timeouts", "fail_forgotten", "survive_power_cut"):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
+        if self.log_format not in ("text", "json"):
+            self._refuse("log_format", "'text' or 'json'")
         if self.spout_wait_strategy not in _WAIT_STRATEGIES.values():
             self._refuse("spout_wait_strategy", "'progressive' or 'park'")
         if self.max_spout_pending == 0:

@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 
+from acktree.log_lines import LogFormat, LogFormatter
 from acktree.texts import MOST_REASON, bounded, printable
 
 __all__ = ["FirstWords", "logger", "print_by_default"]
@@ -29,16 +30,22 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-def print_by_default() -> None:
+def print_by_default(log_format: LogFormat = "text") -> None:
     """Print acktree's records of level INFO and above to stderr, unless the application has set up logging.
 
     ``submit`` calls it. To be rid of the lines: ``logging.getLogger("acktree").setLevel("WARNING")``.
+    Warnings of other loggers, which Python prints then, have the same format.
     """
     ours = logging.getLogger("acktree")
+    if isinstance(logging.lastResort, logging.Handler):  # prints warnings of loggers that nobody has set up
+        logging.lastResort.setFormatter(LogFormatter(log_format))
+    for handler in ours.handlers:
+        if isinstance(handler, _UntilConfigured):
+            handler.setFormatter(LogFormatter(log_format))
     if ours.hasHandlers() or not ours.propagate:
         return
     handler = _UntilConfigured()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(LogFormatter(log_format))
     ours.addHandler(handler)
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.INFO)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from acktree.cli.answers import Answer, Commands, door_of, new_command
+from acktree.errors import CheckpointError
 from acktree.traces.events import FOLDER, Event, read_events
 from acktree.ui.client import Found, find
 
@@ -82,6 +83,12 @@ def _read(found: Found, given: Namespace) -> list[Event]:
     limit = max(1, min(_MOST, given.limit))
     if found.folder is not None and (found.folder / FOLDER).is_dir():
         return read_events(found.folder / FOLDER, limit, given.component)
+    if not found.is_running and found.folder is None:
+        raise CheckpointError(
+            "its checkpoint is at a URL, so its events were deleted with the working copy of its driver",
+            found.checkpoint,
+            "ask while it runs, or give submit() an event_logger of your own",
+        )
     if not found.is_running:
         return []
     query = {"limit": limit, "component": given.component}

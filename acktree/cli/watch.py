@@ -104,6 +104,12 @@ def _seen(given: Namespace) -> tuple[Found, Snapshot]:
     if found.is_running:
         return found, door_of(found, given).snapshot(0)
     last = found.last_snapshot()
+    if last is None and found.folder is None:
+        raise CheckpointError(
+            "its checkpoint is at a URL, so its numbers were in the memory of its driver",
+            found.checkpoint,
+            "ask while it runs",
+        )
     if last is None:
         raise CheckpointError(
             "it has no numbers: it does not run, and no run of it has written a snapshot",

@@ -21,6 +21,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import SpoutNumbers, longest_outage
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
+from acktree.log_lines import stand
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.task import SpoutTask
@@ -211,6 +212,7 @@ class SpoutThread:
 
     def _run(self) -> None:
         task = self.task
+        stand(task.place)
         try:
             if self.position:
                 task.remember(self.position)

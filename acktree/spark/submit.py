@@ -115,7 +115,7 @@ def submit(
     """
     refuse_other_than_topology(topology, "submit")
     refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
-    print_by_default()
+    print_by_default((config or Config()).log_format)
     config = config or Config()
     refuse_missing_exporter(config, "submit")
     where = location_of(checkpoint)
@@ -316,17 +316,20 @@ def _door(held: Checkpoint) -> Door:
 
 def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuery:
     plan, held = run.plan, run.checkpoint
+    first = held.first_batch
     folder = _scratch_folder(session, held)
     scratch = None if folder is None else str(folder)
     if held.files.is_seen:
         shared = SharedPlan.write(plan, held.new_plan_file())
         memory = None if held.memory is None else str(held.memory)
         levels = str(held.folder / log_levels.FILE) if plan.config.control else None
-        places = Places(str(held.inbox), str(held.marks), scratch, memory, log_levels=levels)
+        places = Places(
+            str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first
+        )
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
         marks = f"acktree-marks-{secrets.token_hex(8)}"
-        places = Places(str(held.inbox), marks, scratch, is_seen=False)
+        places = Places(str(held.inbox), marks, scratch, is_seen=False, first_batch=first)
 
     def on_batch() -> None:
         held.files.check()

@@ -44,7 +44,9 @@ class LocalLevels:
         batches = self._emitted.get((component, stream), ())
         return [list(values) for batch in batches for values in decode_rows(batch)]
 
-    def run(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> list[WireRow]:
+    def run(
+        self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int, batch_id: int | None = None
+    ) -> list[WireRow]:
         """Run one micro-batch over chunks of the inbox. Returns the rows that no level takes."""
         given = {str(number): chunk for number, chunk in chunks}
         rows = list(self._rows_of(chunks, clock_ms))
@@ -55,8 +57,9 @@ class LocalLevels:
                 here = [row for row in mine if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self._plan, level.index, partition, here, store, given.__getitem__, self._on_emit
-                )
+                    self._plan, level.index, partition, here, store, given.__getitem__, self._on_emit,
+                    batch_id=batch_id,
+                )  # fmt: skip
         return rows
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:

@@ -28,6 +28,7 @@ from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.log_lines import Place, standing
 from acktree.tasks.acker import Acker
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
@@ -152,15 +153,16 @@ class LocalTopology(RunningTopology):
         if self._is_closed:
             return moved
         for task in self._tasks.values():
-            moved |= self._ask(task)
-            task.flush(self.now_ms)
+            with standing(task.place):
+                moved |= self._ask(task)
+                task.flush(self.now_ms)
         if self._recorder.limit_reached is not None:
             raise self._recorder.limit_reached
         chunks = self._inbox.take()
         if not chunks and not self._wants_beat:
             return moved
         self._wants_beat = False
-        self._dispatch(self._levels.run(chunks, self.now_ms))
+        self._dispatch(self._levels.run(chunks, self.now_ms, self._batch_id + 1))
         return True
 
     def beat(self) -> None:
@@ -304,8 +306,8 @@ class LocalTopology(RunningTopology):
             steps.callback(self._end_worker)
             steps.callback(self._events.close)
             for task in self._tasks.values():
-                steps.callback(task.close)
-                steps.callback(task.deactivate)
+                steps.callback(_call_at, task.place, task.close)
+                steps.callback(_call_at, task.place, task.deactivate)
 
     def _end_worker(self) -> None:
         for error in self.plan.worker.end():
@@ -326,7 +328,8 @@ class LocalTopology(RunningTopology):
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
         try:
-            task.open(self.now_ms)
+            with standing(task.place):
+                task.open(self.now_ms)
         except ConnectorError:
             raise  # its fix says what to do
         except Exception as error:
@@ -383,3 +386,8 @@ class LocalTopology(RunningTopology):
         outage = longest_outage(task.outage for task in mine)
         awaiting = sum(task.awaiting_count for task in mine)
         return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms, outage, awaiting)
+
+
+def _call_at(place: Place, call: Callable[[], None]) -> None:
+    with standing(place):
+        call()

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
+from acktree import markup
 from acktree.texts import printable
 
 __all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "folded"]
 
 _MOST_LINES: Final = 2000
+_MOST_ROWS: Final = 200
+_MOST_TRACEBACK_LINES: Final = 40
 _MOST_VALUES: Final = 60
 _DONE: Final = frozenset({"acked", "failed"})
 
@@ -139,6 +142,10 @@ class Trace:
         """The message and its tree as text; alike tuples are drawn once, with their number."""
         return drawn(self)
 
+    def _repr_html_(self) -> str:
+        """The message and its tree as a table, for notebooks."""
+        return _html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Folded:
@@ -184,6 +191,45 @@ def drawn(trace: Trace) -> str:
     return "\n".join(lines)
 
 
+def _html(trace: Trace) -> str:
+    """A trace as static HTML."""
+    message = trace.message
+    below = list(_placed(trace, message.root))
+    parts = []
+    if message.reason:
+        parts.append(markup.note(f"reason: {message.reason}"))
+    if message.traceback:
+        lines = message.traceback.rstrip().splitlines()
+        parts.append(markup.table(("traceback",), ([line] for line in lines[-_MOST_TRACEBACK_LINES:])))
+    first = ("", message.spout, message.task_id, message.stream, _shown(message.values), "emitted", None, "")
+    rows = [first, *(_cells(each) for each in below[:_MOST_ROWS])]
+    parts.append(
+        markup.table(("", "component", "task", "stream", "values", "fate", "took", "why"), rows, right_from=8)
+    )
+    if len(below) > _MOST_ROWS:
+        parts.append(markup.note(f"{len(below) - _MOST_ROWS:,} lines more: print it"))
+    parts += [
+        markup.note(f"{count:,} more at {component}, not recorded")
+        for component, count in sorted(trace.more.items())
+    ]
+    if message.verdict != "ACKED":
+        parts += [markup.note(f"not acked: {_who(each)}") for each in trace.unacked[:20]]
+    return markup.block(_title(trace), *parts)
+
+
+def _cells(placed: _Placed) -> Sequence[object]:
+    """The cells of a tuple; its depth is drawn with points, since HTML drops spaces."""
+    each = placed.folded.first
+    count = f" x {placed.folded.count:,}" if placed.folded.count > 1 else ""
+    together = f" of {each.together:,} together" if each.together > 1 else ""
+    took = None if each.took_ms is None else f"{_ms(each.took_ms)}{together}"
+    again = " (shown above)" if placed.is_again else ""
+    return (
+        "\u00b7 " * (placed.depth + 1), f"{each.component}{count}{again}", each.task_id, each.stream,
+        _shown(each.values), each.fate, took, each.reason,
+    )  # fmt: skip
+
+
 def _title(trace: Trace) -> str:
     message = trace.message
     name = "" if message.message_id is None else f"message {printable(message.message_id)}, "
@@ -197,8 +243,36 @@ def _title(trace: Trace) -> str:
     )
 
 
+class _Placed(NamedTuple):
+    """A tuple at its place in the drawing.
+
+    Attributes:
+        indent: What the lines above it leave room for.
+        is_last: Whether it is the last of its siblings.
+        is_again: Whether it, and what is below it, was drawn before.
+    """
+
+    folded: Folded
+    indent: str
+    is_last: bool
+    is_again: bool
+
+    @property
+    def depth(self) -> int:
+        """How many tuples are above it, the message aside."""
+        return len(self.indent) // 3
+
+
 def _below(trace: Trace, root: int) -> Iterator[str]:
-    """The lines of all tuples. The tuples below one with several anchors are drawn once."""
+    """The lines of all tuples."""
+    for alike, indent, is_last, is_again in _placed(trace, root):
+        count = f" x {alike.count:,}" if alike.count > 1 else ""
+        again = " (drawn above)" if is_again else ""
+        yield f"{indent}{'`-' if is_last else '|-'} {_line(alike.first)}{count}{again}"
+
+
+def _placed(trace: Trace, root: int) -> Iterator[_Placed]:
+    """All tuples, in the order of the drawing. The tuples below one with several anchors are there once."""
     seen: set[int] = set()
     ahead: list[tuple[Sequence[Folded], int, str]] = [(folded(trace, root), 0, "")]
     while ahead:
@@ -206,13 +280,12 @@ def _below(trace: Trace, root: int) -> Iterator[str]:
         if at == len(siblings):
             continue
         ahead.append((siblings, at + 1, indent))
-        first, is_last = siblings[at].first, at == len(siblings) - 1
-        count = f" x {siblings[at].count:,}" if siblings[at].count > 1 else ""
-        again = " (drawn above)" if first.edge in seen else ""
-        yield f"{indent}{'`-' if is_last else '|-'} {_line(first)}{count}{again}"
-        if not again:
-            seen.add(first.edge)
-            ahead.append((folded(trace, first.edge), 0, indent + ("   " if is_last else "|  ")))
+        edge, is_last = siblings[at].first.edge, at == len(siblings) - 1
+        is_again = edge in seen
+        yield _Placed(siblings[at], indent, is_last, is_again)
+        if not is_again:
+            seen.add(edge)
+            ahead.append((folded(trace, edge), 0, indent + ("   " if is_last else "|  ")))
 
 
 def _line(each: TracedTuple) -> str:

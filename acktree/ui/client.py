@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
+from acktree.private_urls import is_url, masked_url
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
@@ -202,7 +203,11 @@ def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: boo
         is_running: Whether a driver answers.
     """
     if snapshot is None:
-        return "DIED" if entry is not None and not is_running else "UNKNOWN"
+        if entry is None or is_running:
+            return "UNKNOWN"
+        # At a URL no snapshot is kept, and a driver that was killed leaves its socket behind.
+        is_left = entry.folder is not None or Path(entry.socket).exists()
+        return "DIED" if is_left else "STOPPED"
     is_earlier = entry is not None and entry.id != snapshot.id
     return "DIED" if not is_running and (is_earlier or snapshot.is_running) else snapshot.status
 
@@ -237,7 +242,7 @@ def find(named: str) -> Found:
             f"{len(chosen)} topologies are called {named!r}", places, "name one by its checkpoint or its id"
         )
     raise ConfigError(
-        f"there is no topology and no checkpoint {named!r}",
+        f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
         "topologies of this user on this machine",
         nearest(named, {entry.topology for entry in known}),
     )

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from acktree import Config, submit
+from acktree import BasicBolt, Config, TopologyBuilder, submit
+from acktree.testing import FeederSpout
 from acktree.traces.spans import span_id_of
 from acktree.traces.traces import Traces
 from tests.generated import at_random
+from tests.generated import running as generated
 from tests.generated.running import batches, build, feed
+from tests.generated.scripted import BoltSpec
 from tests.generated.trees import differences
 from tests.unit.traces.collector import Collector
 
@@ -45,3 +53,101 @@ def test_from_the_order_on_every_tree_of_a_drawn_topology_is_recorded_and_export
         assert roots
         assert exported == roots
     assert not differences(drawn, Traces.of_checkpoint(tmp_path / "cp"))
+
+
+def dies_once(bolt, mark: Path):
+    """The same bolt, which kills its process once, after the second call that a process makes of it."""
+
+    class Dying(type(bolt)):
+        calls = 0
+
+        def die_at_second(self) -> None:
+            type(self).calls += 1
+            if self.calls > 1 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def execute(self, *given):
+            super().execute(*given)
+            self.die_at_second()
+
+    bolt.__class__ = Dying
+    return bolt
+
+
+def test_where_workers_are_killed_while_they_work_the_recorded_trees_are_those_that_there_were(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = generated._bolt
+
+    def make_dying(drawn, spec: BoltSpec, expected):
+        bolt = make(drawn, spec, expected)
+        return bolt if spec.kind == "arrow" else dies_once(bolt, tmp_path / f"killed-{spec.id}")
+
+    monkeypatch.setattr(generated, "_bolt", make_dying)
+    drawn = at_random.topology(6, largest=600)
+    topology, spouts = build(drawn)
+    config = replace(CONFIG, trace_sample_rate=1)
+    with submit(topology, checkpoint=tmp_path / "cp", spark=spark, config=config) as running:
+        for batch in batches(drawn):
+            feed(drawn, spouts, batch)
+        for spout in spouts.values():
+            spout.end()
+        assert running.await_termination(timeout_secs=300), running.stats().table()
+        assert not differences(drawn, running.traces)
+    assert len(list(tmp_path.glob("killed-*"))) > 1
+    assert not differences(drawn, Traces.of_checkpoint(tmp_path / "cp"))
+
+
+class Passes(BasicBolt):
+    outputs = ["order"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["order"]])
+
+
+class Refuses(BasicBolt):
+    outputs = []
+
+    def execute(self, tup, collector):
+        if tup["order"] == "bad":
+            raise LookupError("no such article")
+
+
+TOLD = Event()
+
+
+class Telling(FeederSpout):
+    """Says when it is told of a failure."""
+
+    def fail(self, message_id, failure):
+        super().fail(message_id, failure)
+        TOLD.set()
+
+
+def test_a_message_that_fails_three_levels_deep_is_found_by_its_id_within_5_s_with_its_traceback(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spout, builder = Telling(["order"]), TopologyBuilder("deep")
+    builder.set_spout("orders", spout)
+    builder.set_bolt("first", Passes()).shuffle_grouping("orders")
+    builder.set_bolt("second", Passes()).shuffle_grouping("first")
+    builder.set_bolt("third", Refuses()).shuffle_grouping("second")
+    for number in range(200):
+        spout.feed(["bad" if number == 77 else "good"], message_id=f"order-{number}")
+    config = replace(CONFIG, trace_sample_rate=1)
+    with submit(builder.create_topology(), checkpoint=tmp_path, spark=spark, config=config) as running:
+        assert TOLD.wait(120), running.stats().table()
+        told, found = time.monotonic(), []
+        while not found and time.monotonic() < told + 5:
+            found = running.traces.find(message_id="order-77", verdict="FAILED")
+        (message,) = found
+        assert time.monotonic() < told + 5
+        trace = running.traces.get(message.root)
+        assert [message_id for message_id, _ in spout.failed] == ["order-77"]
+    assert (message.verdict, message.component) == ("FAILED", "third")
+    assert "LookupError: no such article" in message.traceback
+    assert 'raise LookupError("no such article")' in message.traceback
+    path = [each.component for each in trace.tuples]
+    assert path == ["orders", "first", "second", "third"]
+    assert [each.component for each in trace.failed] == ["third"]

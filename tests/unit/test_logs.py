@@ -82,7 +82,7 @@ def test_every_logger_of_the_package_is_made_here():
     # Three connectors silence or pass on their client's own logger; a worker prints what user code logs, and
     # the levels of users' loggers can be set.
     assert users == {
-        "log_levels.py", "logs.py", "connectors/kafka/client.py", "connectors/rabbitmq.py",
+        "log_levels.py", "log_lines.py", "logs.py", "connectors/kafka/client.py", "connectors/rabbitmq.py",
         "connectors/sql.py", "spark/worker/printing.py",
     }  # fmt: skip
 

@@ -22,7 +22,7 @@ PLACES = (acktree, acktree.testing)
 PUBLIC = {name: getattr(place, name) for place in PLACES for name in place.__all__}
 FREE = frozenset({"K", "V", "D", "_T", "T", "R"})
 """Type variables."""
-FREE_ALIASES = frozenset({"Kind", "MetricKind"})
+FREE_ALIASES = frozenset({"Kind", "LogFormat", "MetricKind"})
 """Literals."""
 NOT_MADE_BY_USERS = frozenset(
     {
@@ -32,6 +32,7 @@ NOT_MADE_BY_USERS = frozenset(
         "GaugeMetric",
         "HistogramMetric",
         "MeterMetric",
+        "Page",
         "SpoutDeclarer",
         "SubmittedTopology",
         "TaskContext",
@@ -162,7 +163,7 @@ MEMBERS = """
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
             error_throttle_interval_secs eventlogger_executors execute_timeout_secs
-            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages
+            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages log_format
             max_error_report_per_interval max_spout_pending message_timeout_secs
             otlp_endpoint partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
@@ -202,6 +203,7 @@ MEMBERS = """
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyValueState: bind clear emptied get get_many is_bound save update_many
     Level: bolts index stateful
+    LogFormatter: format
     LoggingMetricsConsumer: cleanup handle_data_points prepare
     LocalCluster: advance close submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters debug describe
@@ -213,6 +215,7 @@ MEMBERS = """
     OpenMessages: count older_than oldest_secs
     Outage: fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
+    Page: address close
     Receiver: call clear close get waiting
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms

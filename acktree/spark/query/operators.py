@@ -61,6 +61,7 @@ class Places:
         memory: The folder of moved memory that Spark's checkpoint starts from, if there is any.
         is_seen: Whether executors see the checkpoint.
         log_levels: The file of log levels, if they do.
+        first_batch: The number of Spark's first micro-batch in the checkpoint.
     """
 
     inbox: str
@@ -69,13 +70,14 @@ class Places:
     memory: str | None = None
     is_seen: bool = True
     log_levels: str | None = None
+    first_batch: int = 0
 
 
 def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
     """The isolation of a level in this attempt of its Spark task."""
     context = TaskContext.get()
     assert context is not None, "levels run in Spark tasks"
-    batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    batch_id = _spark_batch(context)
     return Isolation(
         Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id),
         batch_id,
@@ -84,6 +86,17 @@ def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolati
         context.attemptNumber(),
         plan.config.execute_timeout_secs,
     )
+
+
+def _spark_batch(context: TaskContext) -> int:
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def _micro_batch(places: Places) -> int:
+    """The number of the micro-batch in the checkpoint."""
+    context = TaskContext.get()
+    assert context is not None, "levels run in Spark tasks"
+    return places.first_batch + _spark_batch(context)
 
 
 def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
@@ -109,14 +122,15 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
         if mine:
             plan, partition = shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
-            label_output()
+            label_output(plan.config.log_format)
             follow_log_levels(places.log_levels)
 
             def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, read_chunk=reader, monitor=monitor, now_ms=_now_ms
-                )
+                    plan, level, partition, rows, read_chunk=reader, monitor=monitor, now_ms=_now_ms,
+                    batch_id=_micro_batch(places),
+                )  # fmt: skip
 
             reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
             out = isolation(places, plan, level, partition).run(run_it)
@@ -166,12 +180,15 @@ class RememberingOperator(StatefulProcessor):
         if mine:
             plan, partition = self._shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
-            label_output()
+            label_output(plan.config.log_format)
             follow_log_levels(self._places.log_levels)
 
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
-                return run_level(plan, self._level, partition, given, store, monitor=monitor, now_ms=_now_ms)
+                return run_level(
+                    plan, self._level, partition, given, store, monitor=monitor, now_ms=_now_ms,
+                    batch_id=_micro_batch(self._places),
+                )  # fmt: skip
 
             alone = isolation(self._places, plan, self._level, partition)
             kept = MapStateStore(self._blobs)

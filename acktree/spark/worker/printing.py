@@ -6,7 +6,8 @@ log, which Spark keeps.
 Rules of this file
 ------------------
 1. Nothing is done per tuple: the label changes with the frame.
-2. The program's own logging configuration comes first. Where a worker has none, records of level INFO and
+2. A record of the log that ``LogFormatter`` formatted says itself where it was logged, and gets no label.
+3. The program's own logging configuration comes first. Where a worker has none, records of level INFO and
    above are printed; Python would print those of level WARNING and above.
 """
 
@@ -16,7 +17,10 @@ import io
 import logging
 import sys
 import threading
+import time
 from typing import Any, Final, TextIO
+
+from acktree.log_lines import LogFormat, LogFormatter, here, is_formatted, json_line, set_label, time_text
 
 __all__ = ["LabelledStream", "finish_lines", "label", "label_output"]
 
@@ -26,6 +30,7 @@ _QUIET: Final = ("py4j", "pyspark")
 
 class _Label:
     text = ""
+    log_format: LogFormat = "text"
 
 
 def label(component: str, *, task: int | None = None) -> None:
@@ -38,6 +43,7 @@ def label(component: str, *, task: int | None = None) -> None:
     _Label.text = f"component={component} task={task} | " if task is not None else f"component={component} | "
     if not component:
         _Label.text = ""
+    set_label({"component": component} | ({} if task is None else {"task": task}) if component else {})
 
 
 class LabelledStream(io.TextIOBase):
@@ -52,18 +58,26 @@ class LabelledStream(io.TextIOBase):
     'component=show task=5 | the 2\n'
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to ``stream``."""
-        self._stream = stream
+    def __init__(self, stream: TextIO, name: str = "stdout") -> None:
+        """Write to ``stream``, which a line of JSON calls by this name."""
+        self._stream, self._name = stream, name
         self._parts = threading.local()
 
     def write(self, text: str) -> int:
         """Write a text. The part after its last line break is kept until the next one."""
+        if is_formatted(text):
+            self._stream.write(text)
+            return len(text)
         begun = getattr(self._parts, "begun", "")
         *lines, self._parts.begun = (begun + text).split("\n")
         if lines:
-            self._stream.write("".join(f"{_Label.text}{line}\n" for line in lines))
+            self._stream.write("".join(f"{self._labelled(line)}\n" for line in lines))
         return len(text)
+
+    def _labelled(self, line: str) -> str:
+        if _Label.log_format == "json" and _Label.text:
+            return json_line(time_text(time.time()), "INFO", self._name, here(), line)
+        return f"{_Label.text}{line}"
 
     def flush(self) -> None:
         """Flush whole lines."""
@@ -108,24 +122,28 @@ class _Printing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in _QUIET:
             return
-        sys.stderr.write(self.format(record) + "\n")
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+        except Exception:  # noqa: BLE001  # as every handler: a wrong call of the log fails no tuple
+            self.handleError(record)
 
 
-def label_output() -> None:
+def label_output(log_format: LogFormat = "text") -> None:
     """Label what this process prints and logs. Called in each task of a worker.
 
     Spark may replace the streams for a task, so each call checks them.
     """
+    _Label.log_format = log_format
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, LabelledStream):
-            setattr(sys, name, LabelledStream(stream))
+            setattr(sys, name, LabelledStream(stream, name))
     if not isinstance(logging.lastResort, _Printing):
         logging.lastResort = _Printing()
-        logging.lastResort.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         root = logging.getLogger()
         if root.level == logging.WARNING and not root.handlers:
             root.setLevel(logging.INFO)
+    logging.lastResort.setFormatter(LogFormatter(log_format))
 
 
 def finish_lines() -> None:

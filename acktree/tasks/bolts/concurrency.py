@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from acktree.errors import BoltError, ExecuteTimeoutError
+from acktree.log_lines import Place, stand
 from acktree.tasks.bolts.calls import Call, Unit, current_call
 from acktree.tasks.bolts.event_loop import host
 from acktree.tasks.bolts.monitor import ExecutionMonitor
@@ -34,6 +35,7 @@ class CallingTask(Protocol):
     units: list[Unit]
     concurrency: int
     in_threads: bool
+    place: Place
 
     def call(self, call: Call) -> Awaitable[None]:
         """Begin a call of ``execute``."""
@@ -118,6 +120,7 @@ class _Calls:
 
     async def work(self, worker: _Worker) -> None:
         """Run calls of a worker's queue until none is left, or one was given up."""
+        stand(worker.task.place)
         for call in worker.queue:
             worker.call = call
             current_call.set(call)

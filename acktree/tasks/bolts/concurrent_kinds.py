@@ -18,7 +18,15 @@ from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.state.store import StateStore
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.calls import Call, LentCollector, RecordingCollector, RecordingHandCollector, Unit
+from acktree.log_lines import Place
+from acktree.tasks.bolts.calls import (
+    Call,
+    LentCollector,
+    RecordingCollector,
+    RecordingHandCollector,
+    Unit,
+    current_call,
+)
 from acktree.tasks.bolts.collectors import Collector
 from acktree.tasks.bolts.concurrency import run_calls
 from acktree.tasks.bolts.event_loop import ThreadCall, host
@@ -52,6 +60,8 @@ class ConcurrentTask(BoltTask):
         self.units: list[Unit] = []
         self.turns = Turns()
         self._threads: dict[Call, ThreadCall] = {}
+        self.place = Place(outputs.plan.topology.name, component.id, task, outputs.batch_id)
+        self.place.roots = _roots_of_call
         super().__init__(bolt, component, task, outputs, store)
         if self.broken is None and self.in_threads and component.remembers:
             self.turns.watch(self.bolt, component.remembers)
@@ -168,6 +178,12 @@ class ConcurrentTask(BoltTask):
     def turn_to(self, call: Call) -> None:
         """Let the collector of the task speak for this call."""
         raise NotImplementedError
+
+
+def _roots_of_call() -> list[int]:
+    """The roots of the row whose call this is, for the log."""
+    call = current_call.get(None)
+    return [] if call is None else call.unit.rows.lineage.roots_of(np.array([call.row])).tolist()
 
 
 class ConcurrentBasicTask(ConcurrentTask, BasicBoltTask):

@@ -58,6 +58,7 @@ def run_level(
     on_emit: OnEmit | None = None,
     monitor: ExecutionMonitor | None = None,
     now_ms: Callable[[], int] | None = None,
+    batch_id: int | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
@@ -71,6 +72,7 @@ def run_level(
         on_emit: Called with every batch that a component emits here.
         monitor: Notes which row is executed; a no-op monitor by default.
         now_ms: The time, for traces; None for the micro-batch's clock.
+        batch_id: The number of the micro-batch, for the log.
 
     Returns:
         Rows for other levels and for the driver. Nothing runs before the first is read.
@@ -78,7 +80,7 @@ def run_level(
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor, now_ms)
+    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor, now_ms, batch_id)
     _begin_worker(plan, index, outputs)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}

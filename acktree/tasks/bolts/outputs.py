@@ -51,6 +51,7 @@ class Outputs:
         on_emit: OnEmit | None = None,
         monitor: ExecutionMonitor | None = None,
         now_ms: Callable[[], int] | None = None,
+        batch_id: int | None = None,
     ) -> None:
         """Start empty.
 
@@ -62,10 +63,12 @@ class Outputs:
             on_emit: Called with every batch that a component emits, before it is routed.
             monitor: Notes which row is executed; a no-op monitor by default.
             now_ms: The time, in milliseconds since 1970, for traces; None for the micro-batch's clock.
+            batch_id: The number of the micro-batch, for the log.
         """
         self.on_emit = on_emit
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
+        self.batch_id = batch_id
         self.counters = Counters()
         clock = now_ms or (lambda: clock_ms)
         self.events = EmittedEvents(clock)

@@ -17,6 +17,7 @@ from acktree.core.ids import Int64s
 from acktree.core.stats.counters import What
 from acktree.core.tracking.lineage import Runs
 from acktree.errors import AcktreeError, BoltError, ProtocolError
+from acktree.log_lines import Place, standing
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.outputs import Outputs
@@ -37,6 +38,7 @@ class RowResults:
 
     Attributes:
         watch: Calls task hooks; None without hooks.
+        place: Where user code of the task logs.
     """
 
     def __init__(self, component: Component, task: int, outputs: Outputs, *, is_batch: bool) -> None:
@@ -46,6 +48,7 @@ class RowResults:
             is_batch: Whether the bolt emits batches.
         """
         self.watch: BoltWatch | None = None
+        self.place = Place(outputs.plan.topology.name, component.id, task, outputs.batch_id)
         self._component, self._task, self._outputs, self._is_batch = component, task, outputs, is_batch
         self._router = Router(component, task, outputs)
 
@@ -111,7 +114,8 @@ class RowResults:
     def raised_in(self, hook: str, call: Callable[[], None]) -> Exception | None:
         """What a hook raised in which no tuple is executed; it is reported with the hook's name."""
         self._outputs.monitor.enter(self._component, hook)
-        error = self.raised_by(call)
+        with standing(self.place):
+            error = self.raised_by(call)
         self._outputs.monitor.end()
         if error is None or isinstance(error, AcktreeError):  # ours name the place already
             reported = error

@@ -29,6 +29,7 @@ from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
 from acktree.core.state.store import Below, StateStore
 from acktree.errors import MisuseError, ProtocolError
+from acktree.log_lines import Roots, standing
 from acktree.tasks.bolts.collectors import Collector
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.forgotten import Left, tracked_among
@@ -222,7 +223,8 @@ class BoltTask(ABC):
         rows = self._account(frame, columns)
         started = perf_counter()
         if refused is None:
-            self.execute(frame, rows)
+            with standing(self.results.place, self.roots_in(rows)):
+                self.execute(frame, rows)
             self.outputs.monitor.sending()
         else:
             self.results.fail(rows, np.arange(len(rows.lineage)), refused)
@@ -233,6 +235,13 @@ class BoltTask(ABC):
         self.measure(rows, spent_ms)
         self.send(rows)
         self._close(rows)
+
+    def roots_in(self, rows: InboundRows) -> Roots | None:
+        """The roots of the row that is being executed, for the log; None where rows are executed together."""
+        if self.together:
+            return None
+        mark = self.outputs.monitor.mark
+        return lambda: rows.lineage.roots_of(np.array([mark[0]])).tolist() if mark[0] >= 0 else []
 
     def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
         """The account of a frame's rows."""

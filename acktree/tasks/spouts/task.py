@@ -31,6 +31,7 @@ from acktree.core.data.context import Clock
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.numbers import Outage
 from acktree.errors import ConnectorError, SpoutError
+from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.tasks.plan import Plan
@@ -76,6 +77,7 @@ class SpoutTask:
         # Replace the key-sharing dict, as the bolts' guard does: with one, CPython 3.11 does not cache
         # attribute lookups of a copied object, which cost half of the time of a small next_tuple.
         object.__setattr__(spout, "__dict__", dict(vars(spout)))
+        self.place = Place(plan.topology.name, component.id, task)
         self.has_ended = False
         self.is_active = False
         self.is_open = False

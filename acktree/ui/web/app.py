@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from acktree.errors import AcktreeError
 from acktree.ui import letters
@@ -20,6 +23,10 @@ from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.storm_routes import StormRoutes
 
 __all__ = ["application"]
+
+_SLASH: Final = re.compile("%2f", re.IGNORECASE)
+_SLASH_INSIDE: Final = "\ufdd0"
+"""A noncharacter, which no name contains: it is not printable."""
 
 
 def application(
@@ -38,7 +45,7 @@ def application(
         *StormRoutes(sources, version, place).paths(),
         *OwnRoutes(sources, version, page_secret, is_read_only=is_read_only).paths(),
     ]
-    routes = [Route(each.path, each.checked, methods=["POST" if each.is_order else "GET"]) for each in paths]
+    routes = [_Route(each.path, each.checked, methods=["POST" if each.is_order else "GET"]) for each in paths]
     known: Mapping[Any, Any] = {
         UnknownTopologyError: _on_unknown,
         NobodyRunsError: _on_refused,
@@ -48,6 +55,26 @@ def application(
         HTTPException: _on_http,
     }
     return Starlette(routes=routes, exception_handlers=known)
+
+
+class _Route(Route):
+    """A route whose parameters may hold a slash, sent as ``%2F``.
+
+    Starlette decodes a path before it splits it, so a topology called "a/b" had no path.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the path as it was sent, then decode its parameters."""
+        sent = str(scope.get("raw_path", b""), "ascii", "replace")
+        path, slashes = _SLASH.subn(_SLASH_INSIDE, sent)
+        if not slashes:
+            return super().matches(scope)
+        match, child = super().matches({**scope, "path": unquote(path)})
+        params = {
+            name: value.replace(_SLASH_INSIDE, "/") if isinstance(value, str) else value
+            for name, value in child.get("path_params", {}).items()
+        }
+        return match, {**child, "path_params": params}
 
 
 def _on_unknown(_: Request, error: Exception) -> Response:

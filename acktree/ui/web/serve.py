@@ -17,6 +17,7 @@ from typing import Final
 import uvicorn
 
 from acktree.errors import ConfigError, ConnectorError
+from acktree.forks import close_in_children, note_closed
 from acktree.private_files import write_private
 from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
@@ -76,8 +77,10 @@ def serve(options: Options) -> Iterator[Started]:
         host, port = listening.getsockname()[:2]
         server = uvicorn.Server(_config(options, token, host, port))
         thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
-        thread.start()
+        descriptor = listening.fileno()
+        close_in_children(descriptor)  # of a program that serves the page itself, and whose code forks
         try:
+            thread.start()
             while not server.started and thread.is_alive():
                 time.sleep(_LOOK_SECS / 10)
             if thread.is_alive():
@@ -87,7 +90,9 @@ def serve(options: Options) -> Iterator[Started]:
             raise ConnectorError("the page's server has stopped", f"{host}:{port}", "see the log above")
         finally:
             server.should_exit = True
-            thread.join(_STOP_SECS)
+            if thread.ident is not None:
+                thread.join(_STOP_SECS)
+            note_closed(descriptor)
 
 
 def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Config:

@@ -259,7 +259,7 @@ def test_a_round_takes_a_bounded_number_of_messages_and_the_next_one_the_others(
         monkeypatch.setattr(
             levels,
             "run",
-            lambda chunks, at_ms: (
+            lambda chunks, at_ms, _: (
                 micro_batches.append(sum(len(each) for _, each in chunks)) or run(chunks, at_ms)
             ),
         )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree import BasicBolt, Retry, RunningTopology, SpoutNumbers, Stats, TopologyBuilder, markup
+from acktree import BasicBolt, Config, Retry, RunningTopology, SpoutNumbers, Stats, TopologyBuilder, markup
 from acktree.core.stats.counters import Counters
 from acktree.driver.progress_line import progress_shown
 from acktree.testing import FeederSpout, LocalCluster
@@ -95,6 +95,63 @@ def test_all_that_a_notebook_shows_is_text():
     letters = checked(running.dead_letters._repr_html_())
     assert "1 dead letters" in letters.words
     assert "ValueError: <script>" in letters.words
+
+
+def trace_of(build, values, **config):
+    """The trace of one message."""
+    builder, feeder = TopologyBuilder("traced"), FeederSpout(["n"])
+    builder.set_spout(f"numbers {PRINTABLE}", feeder)
+    build(builder, f"numbers {PRINTABLE}")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(trace_sample_rate=1, **config))
+        feeder.feed([values], message_id=EVIL)
+        cluster.advance()
+        (message,) = running.traces.find()
+        return running.traces.get(message.root)
+
+
+class Spreads(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        for _ in range(3):
+            collector.emit([tup["n"]])
+
+
+def test_a_trace_is_a_table_of_its_tree_and_is_text():
+    def build(builder, spout):
+        builder.set_bolt("spreads", Spreads()).shuffle_grouping(spout)
+        builder.set_bolt(f"bolt {PRINTABLE}", Raises()).shuffle_grouping("spreads")
+
+    trace = trace_of(build, EVIL)
+    shown = checked(trace._repr_html_())
+    assert f"root {trace.message.root}: FAILED in bolt <script>" in shown.words
+    assert "reason: ValueError: <script>" in shown.words
+    assert "raise ValueError(tup[" in shown.words
+    assert "\u00b7 spreads" in shown.words
+    assert f"\u00b7 \u00b7 bolt {PRINTABLE} x 3" in shown.words
+
+
+class Widens(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        for number in range(300):
+            collector.emit([number])
+
+
+def test_of_a_large_trace_a_notebook_shows_the_first_tuples_and_how_many_there_are_more():
+    def build(builder, spout):
+        builder.set_bolt("widens", Widens()).shuffle_grouping(spout)
+        builder.set_bolt("passes", Spreads()).shuffle_grouping("widens")
+        builder.set_bolt("ends", Spreads()).shuffle_grouping("passes")
+
+    trace = trace_of(build, "x")
+    assert trace.more
+    shown = checked(trace._repr_html_())
+    assert shown.tags.count("tr") == 202
+    assert "lines more: print it" in shown.words
+    assert "not recorded" in shown.words
 
 
 @given(

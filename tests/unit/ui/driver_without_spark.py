@@ -11,12 +11,15 @@ from threading import Event
 import numpy as np
 
 from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import increments_to_bytes
+from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -99,18 +102,23 @@ class Started:
     """A topology that runs as far as it can without Spark."""
 
     def __init__(
-        self, folder: Path, name: str = "numbers", config: Config | None = None, made: Topology | None = None
+        self,
+        folder: Path,
+        name: str = "numbers",
+        config: Config | None = None,
+        given: Topology | None = None,
+        files: Files = FOLDER,
     ) -> None:
         config = config or Config(max_spout_pending=10)
-        self.held = Checkpoint(folder)
-        numbered = self.held.begin_run(made or topology(name), config, 2)
+        self.held = Checkpoint(folder, files)
+        numbered = self.held.begin_run(given or topology(name), config, 2)
         plan = Plan.of(numbered, config.without_secrets(), 2, self.held.run_salt)
         inbox = FileInbox(self.held.inbox, -1, config.inbox_max_messages, config.inbox_max_bytes)
         errors, threads, change = ErrorLog(config), Threads(), Event()
         self.sent: list[object] = []
         self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
-        self.door = Door(self.held.files.disk, "1.2.3")
+        self.door = Door(files.disk if files.is_seen else None, "1.2.3")
         traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, self.held.run_salt)
         results = BatchResults(plan, None, errors, totals=TotalCounts.of_checkpoint(self.held, name))
         self.run = Run(
@@ -122,7 +130,7 @@ class Started:
         host = SpoutHost(
             inbox,
             recorder.record,
-            lambda *_: None,
+            self._report,
             self.held.reserve,
             note_emitted=traces.emitted,
             note_recovered=self.run.log.recovered,
@@ -130,11 +138,14 @@ class Started:
         for spout in numbered.spouts:
             for task_id in spout.task_ids:
                 bare = plan.topology.components[spout.id]
-                task = SpoutTask(Numbers(), bare, task_id, plan, host, self.held.first_sequence)
+                task = SpoutTask(spout.user_object, bare, task_id, plan, host, self.held.first_sequence)
                 results.totals.watch(spout.id, task_id, task)
                 threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)
         self.supervisor = Supervisor(self.run, IdleQuery())
         self.handle = SubmittedTopology(self.run, self.supervisor)
+
+    def _report(self, component: str, task: int, failure: Failure) -> None:
+        self.run.errors.add(ReportedError(component, task, failure.reason, 0, failure.traceback))
 
     def begin(self) -> None:
         self.run.results.progress.last = (0, 0)
@@ -180,10 +191,14 @@ class Started:
 
 @contextmanager
 def started(
-    folder: Path, name: str = "numbers", config: Config | None = None, made: Topology | None = None
+    folder: Path,
+    name: str = "numbers",
+    config: Config | None = None,
+    given: Topology | None = None,
+    files: Files = FOLDER,
 ) -> Iterator[Started]:
-    """Run it, or a topology that was made, for the length of the block, then kill it."""
-    topology = Started(folder, name, config, made)
+    """Run it, or a topology that is given, for the length of the block, then kill it."""
+    topology = Started(folder, name, config, given, files)
     topology.begin()
     try:
         yield topology

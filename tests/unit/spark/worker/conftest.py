@@ -18,7 +18,9 @@ def each_level_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """LocalCluster's levels run as on Spark when a worker was lost."""
     batches = count()
 
-    def isolated(plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, on_emit: Any):
+    def isolated(
+        plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, on_emit: Any, **_: Any
+    ):
         alone = Isolation(tmp_path, next(batches), index, partition, 1, plan.config.execute_timeout_secs)
         return alone.run(
             lambda monitor, its: run_level(plan, index, partition, rows, its, read_chunk, on_emit, monitor),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from threading import Thread
 
+from acktree.log_lines import LogFormatter, Place, standing
 from acktree.spark.worker import printing
 from acktree.spark.worker.printing import LabelledStream, finish_lines, label, label_output
 
@@ -56,7 +60,8 @@ def test_records_of_level_info_are_printed_and_those_of_spark_are_not():
         logging.getLogger("mine").info("n=%d", 3)
         logging.getLogger("py4j.java_gateway").info("noise")
         logging.getLogger("mine").debug("no")
-        assert out[1].getvalue() == "component=split task=2 | INFO mine: n=3\n"
+        line = out[1].getvalue()
+        assert re.fullmatch(r"\S+ \S+ INFO mine component=split task=2 \| n=3\n", line), line
 
 
 def test_the_programs_own_logging_comes_first():
@@ -88,3 +93,41 @@ def test_a_program_finds_what_else_a_stream_of_text_has():
     stream.buffer.write(b"bytes\n")
     stream.buffer.flush()
     assert written.getvalue() == b"bytes\n"
+
+
+def test_as_json_each_record_and_each_printed_line_is_an_object():
+    with a_worker() as out:
+        label_output("json")
+        label("split", task=2)
+        with standing(Place("words", "split", 2, 7), lambda: [5]):
+            print('a\n{"b"}')
+            logging.getLogger("mine").warning("two\nlines")
+        label("")
+        printed = [json.loads(line) for line in out[0].getvalue().splitlines()]
+        (record,) = [json.loads(line) for line in out[1].getvalue().splitlines()]
+        label_output()
+    place = {"topology": "words", "component": "split", "task": 2, "micro_batch": 7, "root": "5"}
+    assert [line["message"] for line in printed] == ["a", '{"b"}']
+    assert all(line["logger"] == "stdout" and place.items() <= line.items() for line in printed)
+    assert place.items() <= record.items()
+    assert (record["level"], record["message"]) == ("WARNING", "two\nlines")
+
+
+def test_a_line_of_a_handler_of_the_program_with_our_formatter_gets_no_label_and_what_was_begun_stays():
+    with a_worker() as out:
+        label("split", task=2)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LogFormatter("json"))
+        print("begun ", end="", file=sys.stderr)
+        logging.getLogger().addHandler(handler)
+        logging.getLogger("mine").warning("w")
+        print("and ended", file=sys.stderr)
+        record, printed = out[1].getvalue().splitlines()
+        assert json.loads(record)["component"] == "split"  # the label's: no place is known
+        assert printed == "component=split task=2 | begun and ended"
+
+
+def test_a_wrong_call_of_the_log_raises_nothing():
+    with a_worker() as out:
+        logging.getLogger("mine").warning("%d", "x")
+        assert "Logging error" in out[1].getvalue()

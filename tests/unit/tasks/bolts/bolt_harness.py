@@ -60,10 +60,12 @@ def run_twice(random: Random) -> Iterator[list[int]]:
     def said(rows: list[WireRow]) -> list[WireRow]:
         return [row for row in rows if row.kind != Kind.STATISTICS]  # latencies are the machine's
 
-    def level_again(plan: Any, index: int, partition: int, rows: Any, store: Any, *further: Any):
+    def level_again(
+        plan: Any, index: int, partition: int, rows: Any, store: Any, *further: Any, **named: Any
+    ):
         shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(store)
-        first = list(run_level(plan, index, partition, rows, store, *further))
-        second = list(run_level(plan, index, partition, shuffled, twin, *further[:1]))
+        first = list(run_level(plan, index, partition, rows, store, *further, **named))
+        second = list(run_level(plan, index, partition, shuffled, twin, *further[:1], **named))
         assert said(first) == said(second)
         assert store is None or store.blobs == twin.blobs
         counted.append(len(rows))

@@ -178,7 +178,7 @@ def test_a_kill_waits_as_long_as_it_is_told(tab, tmp_path):
 
 
 def test_a_topology_of_two_hundred_components_is_listed_by_number(tab, tmp_path):
-    with started(tmp_path, "wide", made=wide("wide", 20, 10)):
+    with started(tmp_path, "wide", given=wide("wide", 20, 10)):
         to_topology(tab, "wide")
         drawn = tab.locator("svg .name").all_inner_texts()
         listed = tab.locator("tbody[aria-label=Components] td.head").all_inner_texts()
