@@ -78,13 +78,28 @@ def topology(name: str = "numbers") -> Topology:
     return builder.create_topology()
 
 
+def wide(name: str, levels: int, parallel: int) -> Topology:
+    """A topology of many bolts, each of which reads three of the level before."""
+    builder = TopologyBuilder(name)
+    builder.set_spout("source", Numbers())
+    for level in range(levels):
+        for at in range(parallel):
+            bolt = builder.set_bolt(f"bolt-{level}-{at}", Double())
+            sources = {f"bolt-{level - 1}-{(at + step) % parallel}" for step in range(3)}
+            for source in sources if level else {"source"}:
+                bolt.shuffle_grouping(source)
+    return builder.create_topology()
+
+
 class Started:
     """A topology that runs as far as it can without Spark."""
 
-    def __init__(self, folder: Path, name: str = "numbers", config: Config | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str = "numbers", config: Config | None = None, made: Topology | None = None
+    ) -> None:
         config = config or Config(max_spout_pending=10)
         self.held = Checkpoint(folder)
-        numbered = self.held.begin_run(topology(name), config, 2)
+        numbered = self.held.begin_run(made or topology(name), config, 2)
         plan = Plan.of(numbered, config.without_secrets(), 2, self.held.run_salt)
         inbox = FileInbox(self.held.inbox, -1, config.inbox_max_messages, config.inbox_max_bytes)
         errors, threads, change = ErrorLog(config), Threads(), Event()
@@ -142,9 +157,11 @@ class Started:
 
 
 @contextmanager
-def started(folder: Path, name: str = "numbers", config: Config | None = None) -> Iterator[Started]:
-    """Run it for the length of the block, then kill it."""
-    topology = Started(folder, name, config)
+def started(
+    folder: Path, name: str = "numbers", config: Config | None = None, made: Topology | None = None
+) -> Iterator[Started]:
+    """Run it, or a topology that was made, for the length of the block, then kill it."""
+    topology = Started(folder, name, config, made)
     topology.begin()
     try:
         yield topology
