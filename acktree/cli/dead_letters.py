@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import base64
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
-from acktree.checkpoint.facts import redrives_ordered_in
-from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
 from acktree.texts import bounded, is_number, printable
 from acktree.ui import letters
 from acktree.ui.client import Found, find
-from acktree.ui.stopped import letters_of
+from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 
 __all__ = ["add_to"]
 
@@ -113,8 +109,7 @@ def _list(given: Namespace) -> Answer:
 
 def _ordered_line(given: Namespace) -> str:
     """How many letters are ordered for the next run of a topology that nobody runs; empty for none."""
-    found = find(given.topology)
-    count = 0 if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
+    count = redrives_ordered(find(given.topology))
     return f"\n{count:,} redrive{'s wait' if count != 1 else ' waits'} for the next run" if count else ""
 
 
@@ -154,25 +149,20 @@ def _value(value: object) -> str:
 def _redrive(given: Namespace) -> Answer:
     found = find(given.topology)
     if not found.is_running and found.folder is not None:
-        return _redrive_by_next_run(given, found, found.folder)
+        return _redrive_by_next_run(given, found)
     door = door_of(found, given)
     order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again")
     done = door.order("dead-letters/redrive", order)
     return Answer(done, f"{done['redriven']:,} sent again")
 
 
-def _redrive_by_next_run(given: Namespace, found: Found, folder: Path) -> Answer:
+def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
     with letters_of(found, given.store) as store:
         question = "let the next run send {} again"
         order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
         ids = letters.ordered(store, order)
-    held = Checkpoint(folder)
-    try:
-        held.order_redrive(ids, time.time_ns() // 1_000_000)
-    finally:
-        held.close()
-    text = f"{len(ids):,} are sent again when the topology runs next on {folder}"
-    return Answer({"done": True, "redriven": 0, "ordered": len(ids)}, text)
+    done = order_redrive(found, ids)
+    return Answer(done, f"{len(ids):,} are sent again when the topology runs next on {found.folder}")
 
 
 def _purge(given: Namespace) -> Answer:

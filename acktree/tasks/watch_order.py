@@ -30,6 +30,11 @@ class WatchOrder:
         """The share of messages whose tuples a component logs."""
         return self.debug.get(component, self.debug.get("", 0.0))
 
+    @property
+    def debug_percents(self) -> dict[str, float]:
+        """``debug`` as operators give it: percentages, 0 to 100."""
+        return {component: round(100 * share, 6) for component, share in self.debug.items()}
+
     def to_bytes(self) -> bytes:
         """For the inbox and the wire; :meth:`from_bytes` reads it."""
         return json.dumps({"trace_rate": self.trace_rate, "debug": dict(self.debug)}).encode()

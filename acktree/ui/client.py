@@ -19,7 +19,16 @@ from acktree.errors import AcktreeError, ConfigError, nearest
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["DoorClient", "DoorError", "Found", "NobodyRunsError", "find", "found_topologies", "status_of"]
+__all__ = [
+    "DoorClient",
+    "DoorError",
+    "Found",
+    "NobodyRunsError",
+    "find",
+    "found_topologies",
+    "nobody_runs",
+    "status_of",
+]
 
 _MOST_ANSWER: Final = 256 << 20
 

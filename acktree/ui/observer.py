@@ -44,6 +44,8 @@ _IDLE_SECS: Final = 30.0
 _LEAST_SECS: Final = 0.25
 _RESTS: Final = 20
 """After a snapshot the thread rests 20 times as long as the snapshot took: at most a twentieth of a core."""
+_LONG_REST_SECS: Final = 0.5
+"""The longest rest that a question waits for; after a longer one it has the last snapshot at once."""
 _CLOSE_SECS: Final = 5.0
 """The longest wait for the last snapshot when a topology stops."""
 _LETTERS_SECS: Final = 2.0
@@ -76,11 +78,13 @@ class Observer:
     ) -> None:
         self._run, self._began_ms, self._version = run, began_ms, version
         self._batch_ms, self._keep = batch_ms, keep
+        self._watch = run.watch
         self._windows = Windows(_LENGTHS, _steady_ms())
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
         self._is_ordered = Event()
         self._forgotten_at = -1e9
+        self._rests_until = -1e9
         self._fails = False
         self._made = Condition()
         self._latest: tuple[float, Snapshot, bytes] | None = None
@@ -100,7 +104,8 @@ class Observer:
         """The last snapshot as JSON.
 
         Args:
-            most_age_secs: If it is older, a new one is asked for.
+            most_age_secs: If it is older, a new one is asked for. The old one is returned all the same where
+                the thread rests for long after a large one, unless this is 0.
             wait_secs: The longest wait for that; then the old one is returned.
 
         Returns empty bytes where none is made in time.
@@ -111,11 +116,16 @@ class Observer:
                 if self._latest is not None and self._latest[0] >= asked - most_age_secs:
                     break
                 left = asked + wait_secs - time.monotonic()
-                if left <= 0:
+                if left <= 0 or (most_age_secs > 0 and self._rests_long()):
+                    self._asked.set()
                     break
                 self._asked.set()
                 self._made.wait(left)
             return b"" if self._latest is None else self._latest[2]
+
+    def _rests_long(self) -> bool:
+        is_new = self._latest is not None and self._latest[0] > self._forgotten_at
+        return is_new and self._rests_until - time.monotonic() > _LONG_REST_SECS
 
     def forget(self) -> None:
         """An order was given: what is asked next shows its effect."""
@@ -148,7 +158,9 @@ class Observer:
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
+            self._rests_until = time.monotonic() + rest_secs
             self._is_ordered.wait(rest_secs)  # the effect of an order is shown at once
+            self._rests_until = -1e9
             self._is_ordered.clear()
             if not self._is_closed.is_set():
                 self._asked.wait(_IDLE_SECS)
@@ -212,6 +224,7 @@ class Observer:
             batch_ms={} if is_over else self._batch_ms(),
             metrics_dropped=0 if run.consumers is None else run.consumers.dropped,
             stopped_by=None if stopped_by is None else str(stopped_by),
+            debug={} if is_over else self._watch.order.debug_percents,
         )
 
     def _windows_now(self) -> dict[str, Window]:

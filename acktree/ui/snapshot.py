@@ -135,6 +135,8 @@ class Snapshot:
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
         metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
+        debug: What operators let the event log have: component -> percentage of messages, "" for all that are
+            not named.
     """
 
     topology: str
@@ -159,6 +161,7 @@ class Snapshot:
     batch_ms: Mapping[str, int] = field(default_factory=dict)
     metrics_dropped: int = 0
     stopped_by: str | None = None
+    debug: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def stats(self) -> Stats:
@@ -183,6 +186,10 @@ class Snapshot:
     def capacity(self, window: Window, component: str) -> float:
         """The load of the busiest task of a bolt; 0 for a spout."""
         return max(self.capacities(window, component).values(), default=0.0)
+
+    def debug_percent(self, component: str = "") -> float:
+        """The percentage of messages whose tuples a component logs by order; "": one that is not named."""
+        return self.debug.get(component, self.debug.get("", 0.0))
 
     @property
     def outages(self) -> dict[str, Outage]:
@@ -248,17 +255,17 @@ _Made = TypeVar("_Made")
 
 def plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
     """A value as dicts, lists, texts and numbers; texts that are no UTF-8 are escaped."""
+    if value is None or type(value) is int:  # most of a large snapshot
+        return value
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if is_dataclass(value):
-        return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if names := _field_names(type(value)):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
-    if isinstance(value, int | Real):
-        return _plain_number(value)
-    return None if value is None else plain(str(value))
+    return _plain_number(value) if isinstance(value, int | Real) else plain(str(value))
 
 
 def _plain_number(value: int | Real) -> int | float | None:
@@ -270,9 +277,20 @@ def _plain_number(value: int | Real) -> int | float | None:
     return float(value) if isfinite(value) else None
 
 
+_FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {}
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a dataclass's fields, looked up once; none of another type."""
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = tuple(part.name for part in fields(kind)) if is_dataclass(kind) else ()
+        _FIELDS[kind] = names
+    return names
+
+
 def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    names = {part.name for part in fields(kind)}
-    return {name: value for name, value in given.items() if name in names}
+    return {name: given[name] for name in _field_names(kind) if name in given}
 
 
 def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:

@@ -1,19 +1,24 @@
-"""What can be read of a topology without its driver: dead letters, traces, whether its lock is held."""
+"""A topology without its driver: its dead letters, orders about them, traces, whether its lock is held."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
+from acktree.checkpoint.facts import redrives_ordered_in
+from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.errors import ConfigError
 from acktree.traces.traces import Traces
-from acktree.ui.client import Found
+from acktree.ui import letters
+from acktree.ui.client import Found, nobody_runs
 
-__all__ = ["is_held", "letters_of", "traces_of"]
+__all__ = ["LETTER_ORDERS", "is_held", "letters_of", "order_redrive", "redrives_ordered", "traces_of"]
 
 _LOCKS: Final = Path("/proc/locks")
 
@@ -74,3 +79,39 @@ def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
     file = found.folder / "dead_letters.sqlite"
     with DeadLetters(file if file.exists() else IN_MEMORY) as store:
         yield store
+
+
+def order_redrive(found: Found, ids: list[int]) -> dict[str, Any]:
+    """Let the next run of a topology send letters again. Durable when this returns.
+
+    Raises:
+        NobodyRunsError: Its checkpoint is at a URL: only its driver gives such an order.
+        CheckpointError: A driver has the checkpoint, or no topology was run on it.
+    """
+    if found.folder is None:
+        raise nobody_runs(found.entry)
+    with closing(Checkpoint(found.folder)) as held:
+        held.order_redrive(ids, time.time_ns() // 1_000_000)
+    return {"done": True, "redriven": 0, "ordered": len(ids)}
+
+
+def redrives_ordered(found: Found) -> int:
+    """How many letters the next run sends again; 0 while one runs."""
+    return 0 if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
+
+
+def _redrive(found: Found, given: Mapping[str, Any]) -> dict[str, Any]:
+    with letters_of(found) as store:
+        ids = letters.ordered(store, given)
+    return order_redrive(found, ids)
+
+
+def _purge(found: Found, given: Mapping[str, Any]) -> dict[str, Any]:
+    with letters_of(found) as store:
+        return letters.purge(store, given)
+
+
+LETTER_ORDERS: Final[Mapping[str, Callable[[Found, Mapping[str, Any]], dict[str, Any]]]] = MappingProxyType(
+    {"dead-letters/redrive": _redrive, "dead-letters/purge": _purge}
+)
+"""What is carried out of a topology that nobody runs, by order."""

@@ -161,11 +161,12 @@ def search_traces(page, verdict):
     return row
 
 
-VIEWS = ("list", "topology", "component", "letters", "traces", "trace", "question")
+VIEWS = ("list", "topology", "component", "letters", "traces", "trace", "debug", "kill")
 
 
 def open_view(page, view):
     """From anywhere to a view of ``poison``, opened as far as it opens."""
+    page.keyboard.press("Escape")  # out of the question before
     if view == "list":
         page.get_by_role("link", name="acktree", exact=True).click()
         page.get_by_role("heading", name="Topologies").wait_for()
@@ -191,8 +192,8 @@ def open_view(page, view):
         page.locator("tbody tr a").first.click()
         page.locator("ul.tree").first.wait_for()
         page.locator("details summary").first.click()
-    if view == "question":
-        page.get_by_role("button", name="Kill").click()
+    if view in {"debug", "kill"}:
+        page.get_by_role("button", name=view.capitalize(), exact=True).click()
         page.get_by_role("dialog").wait_for()
 
 
@@ -248,7 +249,9 @@ def test_a_person_finds_a_failure_redrives_it_and_gives_orders(browser, shown):
         page.get_by_role("heading", name="1 not acked").wait_for()
         page.locator("li", has=page.get_by_role("link", name="forgetful")).get_by_text("not acked").wait_for()
         open_topology(page, "poison")
+        delete(page)
         redrive(page)
+        log_events(page)
         orders(page)
 
 
@@ -282,14 +285,35 @@ def find_trace(page, verdict):
     page.locator("ul.tree li").first.wait_for()
 
 
-def redrive(page):
+def delete(page):
     page.locator(".tiles a[href$=letters]").click()
+    page.get_by_label("select letter 2", exact=True).check()
+    page.get_by_role("button", name="Delete 1 selected").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("1 dead letters were deleted").wait_for()
+    page.get_by_label("select letter 2", exact=True).wait_for(state="detached")
+
+
+def redrive(page):
     page.get_by_label("select letter 1", exact=True).check()
     page.get_by_role("button", name="Redrive 1 selected").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     page.get_by_text("1 dead letters were sent again").wait_for()
     row = page.locator("tbody tr", has=page.get_by_label("select letter 1", exact=True))
     page.wait_for_function("row => !row.lastElementChild.innerText.endsWith('no')", arg=row.element_handle())
+
+
+def log_events(page):
+    """Let a topology log what it emits until there is something, and no longer."""
+    open_topology(page, "poison")
+    for pressed, said in (("Log", "Tuples are logged"), ("Stop logging", "No tuples are logged")):
+        page.get_by_role("button", name="Debug").click()
+        page.get_by_role("dialog").get_by_role("button", name=pressed, exact=True).click()
+        page.get_by_text(said).wait_for()
+        if pressed == "Log":
+            page.locator(".tiles a[href$=events]").click()
+            page.locator("tbody[aria-label='Event log'] tr").first.wait_for()
+            open_topology(page, "poison")
 
 
 def orders(page):

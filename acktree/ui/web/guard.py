@@ -25,11 +25,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "NUMBERS_ALONE", "Guard"]
+__all__ = ["COOKIE", "NUMBERS_ALONE", "TRUSTED", "Guard"]
 
 COOKIE: Final = "acktree_page"
 NUMBERS_ALONE: Final = "acktree.numbers_alone"
 """True in the scope of a request that came without the token: its answer holds no text of an error."""
+TRUSTED: Final = "acktree.trusted"
+"""In the scope of a request that came with the token, or with the cookie for the empty page."""
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -96,6 +98,8 @@ class Guard:
             answer = _refused(401, "a token is needed: Authorization: Bearer TOKEN")
             answer.headers["WWW-Authenticate"] = "Bearer"
             return answer
+        if not scope[NUMBERS_ALONE]:
+            scope[TRUSTED] = True
         if method in ("GET", "HEAD"):
             return None
         return self._refusal_of_order(headers, method, has_bearer=bool(has_bearer))
@@ -157,7 +161,9 @@ def _equal(given: str, wanted: str) -> bool:
 
 
 def _refused(status: int, what: str) -> JSONResponse:
-    return JSONResponse({"error": f"{status} {_NAMES[status]}", "errorMessage": what}, status)
+    """An answer after which the connection is closed: nothing else is asked on it for nothing."""
+    said = {"error": f"{status} {_NAMES[status]}", "errorMessage": what}
+    return JSONResponse(said, status, {"Connection": "close"})
 
 
 _NAMES: Final = {401: "Unauthorized", 403: "Forbidden", 405: "Method Not Allowed"}

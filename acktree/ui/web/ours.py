@@ -9,7 +9,7 @@ from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import Numbers
 from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
-from acktree.topology.layout import layout
+from acktree.topology.layout import layout, natural
 from acktree.ui.snapshot import RECENT, Window, plain
 from acktree.ui.web.sources import Seen
 
@@ -39,8 +39,9 @@ def _line(seen: Seen) -> Row:
         "tasks": sum(about["parallelism"] for about in names.values()),
         "account": snapshot.account(),
         "dead_letters": plain(snapshot.dead_letters),
+        "debug": plain(snapshot.debug) if seen.is_running else {},
         "errors": len(snapshot.errors),
-        "components": {name: _now(seen, name) for name in names},
+        "components": {name: _now(seen, name) for name in sorted(names, key=natural)},
     }
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from importlib.resources import files
@@ -14,23 +12,24 @@ from typing import Any, Final
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import letters, tracing
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
-from acktree.ui.stopped import letters_of, traces_of
+from acktree.ui.stopped import letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
 from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
+from acktree.ui.web.streams import Streams
 
 __all__ = ["OwnRoutes"]
 
-_STREAM_SECS: Final = 1.0
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
+    "orders.js": "text/javascript; charset=utf-8",
     "traces.js": "text/javascript; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
@@ -47,6 +46,7 @@ class OwnRoutes(Handlers):
         """See :func:`acktree.ui.web.app.application`."""
         super().__init__(sources)
         self._version, self._page_secret, self._is_read_only = version, page_secret, is_read_only
+        self._streams = Streams(sources)
 
     def paths(self) -> list[Path]:
         """All of them."""
@@ -132,7 +132,8 @@ class OwnRoutes(Handlers):
         if seen.is_running:
             return JSONResponse(seen.found.door.get("dead-letters", query))
         with letters_of(seen.found) as store:
-            return JSONResponse(letters.page(store, query))
+            found = letters.page(store, query)
+        return JSONResponse(found | {"ordered": redrives_ordered(seen.found)})
 
     def _letter(self, request: Request) -> Response:
         seen, number = self.one(request), request.path_params["letter"]
@@ -175,15 +176,5 @@ class OwnRoutes(Handlers):
 
         return answer
 
-    async def _stream(self, request: Request) -> Response:
-        return StreamingResponse(self._events(request), media_type="text/event-stream")
-
-    async def _events(self, request: Request) -> AsyncIterator[bytes]:
-        """One event a second; each reader gets the newest, so a slow one misses some and none pile up."""
-        yield b"retry: 2000\n\n"
-        while not await request.is_disconnected():
-            seen = await run_in_threadpool(self.sources.all)
-            name = ",".join(f"{each.snapshot.run}-{each.snapshot.batch_id}" for each in seen)
-            data = json.dumps(ours.overview(seen), separators=(",", ":"))
-            yield f"id: {name}\nevent: snapshot\ndata: {data}\n\n".encode()
-            await asyncio.sleep(_STREAM_SECS)
+    async def _stream(self, _: Request) -> Response:
+        return self._streams.answer()

@@ -18,6 +18,7 @@ from acktree.errors import ConfigError, MisuseError
 from acktree.logs import logger
 from acktree.ui.known_names import refuse_unknown
 from acktree.ui.snapshot import ALL_TIME, RECENT, STORM_WINDOWS
+from acktree.ui.stopped import LETTER_ORDERS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
@@ -71,9 +72,14 @@ class Handlers:
         self.sources = sources
 
     def ordered(self, seen: Seen, order: str, given: Mapping[str, object]) -> dict[str, Any]:
-        """Give an order to a topology's driver; returns its answer."""
+        """Give an order to a topology's driver, or carry out one about a topology that nobody runs.
+
+        Returns the answer. NobodyRunsError for an order that only a driver carries out.
+        """
         log.info("page: order=%s topology=%s given=%s", order, seen.snapshot.id, given)
         try:
+            if not seen.found.is_running and order in LETTER_ORDERS:
+                return LETTER_ORDERS[order](seen.found, given)
             return seen.found.door.order(order, given)
         finally:
             self.sources.forget()

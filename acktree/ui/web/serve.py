@@ -20,6 +20,7 @@ from acktree.errors import ConfigError, ConnectorError
 from acktree.private_files import write_private
 from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
+from acktree.ui.web.connections import BACKLOG, Connection, Loop
 from acktree.ui.web.guard import Guard
 from acktree.ui.web.sources import Sources
 
@@ -102,7 +103,8 @@ def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Confi
     )  # fmt: skip
     config = uvicorn.Config(
         guarded, log_config=None, access_log=False, server_header=False, lifespan="off", ws="none",
-        timeout_graceful_shutdown=1, limit_concurrency=200, proxy_headers=False,
+        timeout_graceful_shutdown=1, proxy_headers=False, http=Connection, backlog=BACKLOG,
+        loop=f"{Loop.__module__}:{Loop.__qualname__}",
         ssl_certfile=options.certificate, ssl_keyfile=options.key,
     )  # fmt: skip
     try:
@@ -186,7 +188,7 @@ def _listen(options: Options) -> socket.socket:
         return socket.create_server(
             (options.host, options.port),
             family=socket.AF_INET6 if ":" in options.host else socket.AF_INET,
-            backlog=128,
+            backlog=BACKLOG,
         )
     except OSError as error:
         raise ConnectorError(

@@ -17,6 +17,9 @@ __all__ = ["Seen", "Sources", "UnknownTopologyError"]
 log = logger("acktree")
 
 _FRESH_SECS = 0.9
+_USABLE_SECS = 5.0
+"""While somebody asks the drivers, others have the last answers, unless they are older."""
+_NEVER = -1e9
 _DOOR_SECS = 3.0
 """How long one driver may hold up what is shown of all."""
 
@@ -57,17 +60,25 @@ class Sources:
     def __init__(self, checkpoints: Iterable[str] = ()) -> None:
         self._checkpoints = tuple(checkpoints)
         self._lock = Lock()
-        self._seen: list[Seen] = []
+        self._last: tuple[float, tuple[Seen, ...]] = (_NEVER, ())
         self._not_found: set[str] = set()
-        self._at = -_FRESH_SECS
 
-    def all(self) -> list[Seen]:
-        """All that are known, those that run first, then by name. Asks drivers at most once a second."""
+    def all(self) -> tuple[Seen, ...]:
+        """All that are known, those that run first, then by name. Asks drivers at most once a second.
+
+        Between two questions it returns the same object, by which a caller knows that nothing is new.
+        """
+        usable_secs = _USABLE_SECS if self._lock.locked() else _FRESH_SECS
+        at, last = self._last
+        if time.monotonic() - at < usable_secs:
+            return last
         with self._lock:
-            if time.monotonic() - self._at >= _FRESH_SECS:
-                self._seen = [seen for seen in map(_seen, self._found()) if seen]
-                self._at = time.monotonic()
-            return sorted(self._seen, key=lambda seen: (not seen.is_running, seen.snapshot.topology))
+            at, last = self._last
+            if time.monotonic() - at >= _FRESH_SECS:
+                seen = (seen for seen in map(_seen, self._found()) if seen)
+                last = tuple(sorted(seen, key=lambda one: (not one.is_running, one.snapshot.topology)))
+                self._last = time.monotonic(), last
+            return last
 
     def running(self) -> list[Seen]:
         """Those whose driver answers."""
@@ -97,7 +108,7 @@ class Sources:
     def forget(self) -> None:
         """Ask the drivers again at the next call: an order may have changed their answers."""
         with self._lock:
-            self._at = -_FRESH_SECS
+            self._last = _NEVER, self._last[1]
 
     def _found(self) -> list[Found]:
         known = {found.checkpoint: found for found in found_topologies()}

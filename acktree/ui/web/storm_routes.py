@@ -62,6 +62,8 @@ class StormRoutes(Handlers):
             Path("/api/v1/topology-workers/{id}", self._storm(lambda seen, _: storm.workers_of(seen))),
             Path(component, self._storm_component),
             Path(f"{one}/rebalance/{{secs}}", self._rebalance, is_order=True),
+            Path(f"{one}/profiling/{{what:path}}", self._profiling),
+            Path(f"{one}/profiling/{{what:path}}", self._profiling, is_order=True),
             Path(f"{one}/logconfig", self._set_log_levels, is_order=True, takes=_STORMS_OWN),
             _order(f"{one}/activate", self._storm_order("activate")),
             _order(f"{one}/deactivate", self._storm_order("deactivate")),
@@ -144,6 +146,13 @@ class StormRoutes(Handlers):
         return error_answer(
             409, "Conflict", "a running topology cannot be rebalanced",
             fix=f"acktree kill {seen.snapshot.checkpoint}; acktree rebalance {seen.snapshot.checkpoint} ...",
+        )  # fmt: skip
+
+    def _profiling(self, request: Request) -> Response:
+        self.one(request)  # 404 for a topology that is not known
+        return error_answer(
+            501, "Not Implemented", "acktree profiles no worker",
+            fix="profile a Python worker from outside, such as with py-spy",
         )  # fmt: skip
 
     def _log_levels(self, request: Request) -> Response:

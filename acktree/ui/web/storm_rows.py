@@ -14,6 +14,7 @@ __all__ = [
     "Row",
     "about_error",
     "all_tasks",
+    "debugged",
     "decimal",
     "duration",
     "encoded",
@@ -26,6 +27,8 @@ __all__ = [
 
 Row: TypeAlias = dict[str, Any]
 SCHEDULER: Final = False
+_USUAL_PERCENT: Final = 10
+"""What Debug is switched on with, unless it is said."""
 FIRST_PORT: Final = 6700
 """The port of the first partition, as Storm numbers workers; nobody listens there."""
 _RESOURCES: Final = (
@@ -52,6 +55,13 @@ def duration(secs: float) -> str:
 def decimal(value: float | None) -> str:
     """A number as Storm writes it: with three decimals, 0 for none."""
     return f"{value or 0.0:.3f}"
+
+
+def debugged(snapshot: Snapshot, component: str = "") -> Row:
+    """Storm's fields for Debug: of the topology, or of a component."""
+    percent = snapshot.debug_percent(component)
+    shown = percent or _USUAL_PERCENT
+    return {"debug": percent > 0, "samplingPct": int(shown) if shown == int(shown) else shown}
 
 
 def pretty(window: str) -> str:

@@ -232,6 +232,21 @@ def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long
     slow.set()
 
 
+def test_a_question_does_not_wait_for_the_rest_after_a_large_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.ui.observer._RESTS", 1e7)
+    with started(tmp_path) as topology:
+        observer = topology.door._observer
+        first = observer.latest(0)
+        while observer._rests_until < 0:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        began = time.monotonic()
+        assert observer.latest(0.01, wait_secs=20) == first
+        assert time.monotonic() - began < 10
+        observer.forget()
+        assert observer.latest(1.0, wait_secs=20) != first
+
+
 def test_a_driver_that_has_no_place_in_the_runtime_folder_is_found_from_a_shell_that_has_one(
     tmp_path, monkeypatch, runtime
 ):

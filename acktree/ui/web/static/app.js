@@ -1,11 +1,12 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
 import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, secs, share, table } from "./draw.js";
+import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
-const live = document.getElementById("live"), dialog = document.getElementById("dialog");
-const state = { overview: null, detail: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, about: {} };
+const live = document.getElementById("live");
+const state = { overview: null, detail: null, events: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, about: {} };
 const letters = { query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
 
 // ---- the token: from the address into this tab's storage, then gone from the address bar -------------------
@@ -37,12 +38,13 @@ async function load() {
     if (!id) state.detail = null;
     else if (kind === "component") state.detail = await ask(`/topologies/${encodeURIComponent(id)}/components/${encodeURIComponent(name)}?window=${encodeURIComponent(state.window)}`);
     else if (kind === "letters") await loadLetters(id);
+    else if (kind === "events") state.events = (await ask(`/topologies/${encodeURIComponent(id)}/events?limit=200`)).events;
     else if (kind === "traces") await loadTraces(ask, id);
     else if (kind === "trace") await loadTrace(ask, id, name);
     else {
-      const topology = await ask(`/topologies/${encodeURIComponent(id)}`);
-      topology.oldest = topology.is_running ? (await ask(`/topologies/${encodeURIComponent(id)}/open?limit=8`)).open : [];
-      state.detail = topology;
+      const path = `/topologies/${encodeURIComponent(id)}`, isRunning = state.overview?.topologies.some((each) => each.id === id && each.is_running);
+      const [topology, { open }] = await Promise.all([ask(path), isRunning ? ask(`${path}/open?limit=8`).catch(() => ({ open: [] })) : { open: [] }]);
+      state.detail = Object.assign(topology, { oldest: open });
     }
     state.error = null;
   } catch (error) {
@@ -56,16 +58,21 @@ async function loadLetters(id) {
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------------
+let drawn = null;
+
 function draw() {
   const [id, kind, name] = where(), found = state.overview?.topologies.find((each) => each.id === id);
   patch(crumbs, h("nav", { id: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "acktree"),
     id ? ["›", h("a", { href: address(id) }, found ? found.name : id)] : null,
     kind === "component" ? ["›", h("span", {}, name)] : null,
     kind === "letters" ? ["›", h("span", {}, "dead letters")] : null,
+    kind === "events" ? ["›", h("span", {}, "event log")] : null,
     kind === "traces" || kind === "trace" ? ["›", h("a", { href: address(id, "traces") }, "traces")] : null,
     kind === "trace" ? ["›", h("span", {}, name)] : null));
   const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
-  patch(main, fresh);
+  // Another view shares nothing with the one before: there is nothing to keep.
+  if (drawn === location.hash) patch(main, fresh); else main.replaceChildren(...fresh.childNodes);
+  drawn = location.hash;
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
 
@@ -83,7 +90,8 @@ function content(id, kind, name, found) {
   if (!id) return listView(state.overview.topologies);
   if (!found) return state.error ? null : h("p", {}, "This topology is not known (any more). ", h("a", { href: "#/" }, "All topologies"));
   if (kind === "component") return state.detail?.streams ? componentView(found, state.detail) : null;
-  if (kind === "traces") return traces.page ? tracesView(found, traces.page, address, refresh) : null;
+  if (kind === "events") return state.events ? eventsView(found, state.events, address) : null;
+  if (kind === "traces") return traces.page ? tracesView(found, traces.page, address, refresh, mayOrder(found) ? giving(id) : null) : null;
   if (kind === "trace") return traces.whole?.message.root === name ? traceView(found, traces.whole, address, ask, draw) : null;
   if (kind === "letters") return letters.page ? lettersView(found, letters.page) : null;
   return state.detail?.graph && state.detail.id === id ? topologyView(found, state.detail) : null;
@@ -99,6 +107,7 @@ function tokenForm() {
     } }, h("label", {}, "Token ", h("input", { name: "token", type: "password", autocomplete: "off" })), h("button", {}, "Go on")));
 }
 
+const mayOrder = (found) => found.is_running && !state.about.read_only;
 const badge = (status) => h("span", { class: `badge ${status}` }, status);
 const spoutsOf = (topology) => Object.values(topology.components).filter((each) => each.kind === "spout");
 const sum = (spouts, what) => spouts.reduce((total, spout) => total + spout.rates[what], 0);
@@ -119,15 +128,15 @@ function tile(name, value, isBad) {
 
 function topologyView(found, detail) {
   const { account } = found, id = found.id;
-  const entries = Object.entries(found.components).sort(([a], [b]) => detail.places[a][0] - detail.places[b][0] || detail.places[a][1] - detail.places[b][1]);
+  const entries = Object.entries(found.components).sort(([a], [b]) => detail.places[a][0] - detail.places[b][0]); // else by name, as they came
   const narrow = window.innerWidth < 700;
   return [
-    h("div", { class: "title" }, h("h1", {}, found.name, " ", badge(found.status)), h("div", { class: "row" }, orders(found))),
+    h("div", { class: "title" }, h("h1", {}, found.name, " ", badge(found.status)), mayOrder(found) ? h("div", { class: "row" }, orders(found, giving(id))) : null),
     h("p", { class: "soft small wrap" }, `${id}, run ${found.run}, micro-batch ${count(found.batch_id)}, ${found.is_running ? `up ${secs(found.uptime_secs)}` : `last seen ${moment(found.taken_ms)}`}, process ${detail.pid} on ${detail.host}, ${found.checkpoint}`),
     detail.stopped_by ? h("p", { class: "note bad" }, detail.stopped_by) : null,
     h("dl", { class: "tiles" }, tile("Emitted", count(account.emitted)), tile("Acked", count(account.acked)),
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
-      tile("Open", count(account.open)), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
+      tile("Open", count(account.open)), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Event log", h("a", { href: address(id, "events") }, debugLine(found) ? "on" : "off")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
       h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
         h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
@@ -165,8 +174,9 @@ function errorList(errors, id) {
     const key = JSON.stringify([error.component, error.reason]);
     groups.set(key, [...(groups.get(key) || []), error]);
   }
-  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {}, `${moment(error.at_ms)}  `,
-    id ? h("a", { href: address(id, "component", error.component) }, error.component) : null, error.task_id === null ? " " : ` task ${error.task_id}: `, error.reason, n > 1 ? `  × ${n}` : ""),
+  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {},
+    `${moment(error.at_ms)}  ${id ? error.component : ""}${error.task_id === null ? " " : ` task ${error.task_id}: `}`, error.reason, n > 1 ? `  × ${n}` : ""),
+    id ? h("p", {}, h("a", { href: address(id, "component", error.component) }, error.component)) : null,
     h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
 }
 
@@ -175,9 +185,10 @@ function componentView(found, detail) {
   const latency = (numbers) => (isSpout ? [millis(numbers.complete_ms)] : [millis(numbers.execute_ms), millis(numbers.process_ms)]);
   const titles = isSpout ? [["Complete", true]] : [["Execute", true], ["Process", true]];
   return [
-    h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("label", { class: "small" }, "Window ",
+    h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("div", { class: "row" },
+      mayOrder(found) ? h("button", { onclick: () => askDebug(found, detail.name, giving(id)) }, "Debug") : null, h("label", { class: "small" }, "Window ",
       h("select", { onchange: (event) => { state.window = event.target.value; refresh(); } },
-        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":all-time", "this run"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text))))),
+        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":all-time", "this run"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text)))))),
     h("p", { class: "soft small wrap" }, `${detail.about.kind} ${detail.about.class}, tasks ${detail.about.task_ids.join(", ")}`,
       detail.about.remembers.length ? `, remembers ${detail.about.remembers.join(", ")}` : "", detail.about.retry ? `, ${detail.about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
     h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(detail.total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]
@@ -204,7 +215,7 @@ function lettersView(found, page) {
     letters.after = [0]; letters.chosen.clear(); refresh();
   } }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
   const all = { ...(Object.keys(letters.query).length ? letters.query : { all: true }), expected_count: page.count };
-  const can = found.is_running && !state.about.read_only;
+  const can = !state.about.read_only;
   return [
     h("h1", {}, "Dead letters"),
     h("section", {}, h("div", { class: "row" }, filter("spout", "Spout ", spouts.map((name) => [name, name])),
@@ -212,9 +223,11 @@ function lettersView(found, page) {
       filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "GAVE_UP"].map((each) => [each, each])),
       filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]))),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
-      h("button", { disabled: !can || !chosen.length, onclick: () => redrive(id, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
-      h("button", { disabled: !can || !page.count, onclick: () => redrive(id, all, page.count) }, `Redrive all ${count(page.count)} that match`))),
-      found.is_running ? null : h("p", { class: "soft" }, "Nobody runs this topology; letters can be sent again into a running one only."),
+      h("button", { disabled: !can || !chosen.length, onclick: () => redrive(found, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
+      h("button", { disabled: !can || !page.count, onclick: () => redrive(found, all, page.count) }, `Redrive all ${count(page.count)} that match`),
+      h("button", { class: "danger", disabled: !can || !chosen.length, onclick: () => purge(found, { ids: chosen }, chosen.length) }, `Delete ${chosen.length} selected`),
+      h("button", { class: "danger", disabled: !can || !page.count, onclick: () => purge(found, all, page.count) }, `Delete all ${count(page.count)} that match`))),
+      found.is_running ? null : h("p", { class: "soft" }, `Nobody runs this topology: its next run sends what is ordered here. ${count(page.ordered || 0)} wait for it.`),
       page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
         page.letters.map((letter) => [
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
@@ -240,35 +253,27 @@ async function openLetter(id, number) {
   draw();
 }
 
-const redrive = (id, order, n) => confirmed(`Send ${count(n)} dead letters again, as new messages?`, "Redrive", async () => {
-  const done = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/redrive`, order);
+const letterOrder = (id, name, question, yes, order, said) => confirmed(question, yes, () => carryOut(async () => {
+  const done = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/${name}`, order);
   letters.chosen.clear();
-  state.note = `${count(done.redriven)} dead letters were sent again.`;
-});
+  state.note = said(done);
+}));
+const redrive = ({ id, is_running }, order, n) => letterOrder(id, "redrive",
+  is_running ? `Send ${count(n)} dead letters again, as new messages?` : `Let the next run send ${count(n)} dead letters again, as new messages?`, "Redrive", order,
+  (done) => (done.ordered === undefined ? `${count(done.redriven)} dead letters were sent again.` : `The next run sends ${count(done.ordered)} dead letters again.`));
+const purge = ({ id }, order, n) => letterOrder(id, "purge", `Delete ${count(n)} dead letters for ever?`, "Delete", order, (done) => `${count(done.purged)} dead letters were deleted.`);
 
 // ---- orders -----------------------------------------------------------------------------------------------
-function orders(found) {
-  if (!found.is_running || state.about.read_only) return null;
-  const path = `/topologies/${encodeURIComponent(found.id)}`;
-  const give = (order, body, done) => async () => { await ask(`${path}/${order}`, body); state.note = done; };
-  return [
-    found.status === "INACTIVE"
-      ? h("button", { onclick: () => carryOut(give("activate", {}, "Its spouts emit again.")) }, "Activate")
-      : h("button", { disabled: found.status !== "ACTIVE", onclick: () => confirmed(`Deactivate ${found.name}? Its spouts are not asked any more; what is open goes on.`, "Deactivate", give("deactivate", {}, "Its spouts are not asked any more.")) }, "Deactivate"),
-    h("button", { class: "danger", onclick: () => confirmed(`Kill ${found.name}? It waits for open messages up to the message timeout, then stops.`, "Kill", give("kill", {}, "It waits for open messages, then stops.")) }, "Kill"),
-  ];
-}
+// Gives an order to a topology, and says so when it is carried out.
+const giving = (id) => (order, body, done) => carryOut(async () => {
+  await ask(`/topologies/${encodeURIComponent(id)}/${order}`, body);
+  state.note = done;
+});
 
 async function carryOut(order) {
   state.note = null;
   try { await order(); } catch (error) { state.note = null; state.error = error; draw(); return; }
   await refresh();
-}
-
-function confirmed(question, yes, order) {
-  dialog.replaceChildren(h("p", { id: "question" }, question), h("div", { class: "row" },
-    h("button", { onclick: () => { dialog.close(); carryOut(order); } }, yes), h("button", { onclick: () => dialog.close() }, "Cancel")));
-  dialog.showModal();
 }
 
 // ---- the stream -------------------------------------------------------------------------------------------
@@ -284,7 +289,7 @@ function take(overview) {
 async function listen() {
   const answer = await fetch(`${API}/stream`, { headers: headers() });
   if (answer.status === 401) throw Object.assign(new Error("a token is needed"), { status: 401 });
-  if (!answer.ok) throw new Error(answer.statusText);
+  if (!answer.ok) throw Object.assign(new Error(answer.statusText), { status: answer.status });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = ""; ;) {
     const { value, done } = await reader.read();
@@ -310,6 +315,13 @@ async function refresh() {
 async function follow() {
   for (;;) {
     try { await listen(); } catch (error) {
+      if (error.status === 503) { // too many streams are read: ask instead
+        live.textContent = "live, asked again and again";
+        live.className = "";
+        await refresh();
+        await new Promise((resolve) => setTimeout(resolve, 1500));
+        continue;
+      }
       live.textContent = error.status === 401 ? "no token" : "connection lost, trying again";
       live.className = "lost";
       if (error.status === 401) { state.error = error; draw(); return; }
@@ -319,7 +331,7 @@ async function follow() {
 }
 
 window.addEventListener("hashchange", async () => {
-  state.note = state.error = state.detail = null;
+  state.note = state.error = state.detail = state.events = null;
   letters.page = null;
   letters.after = [0];
   forget();

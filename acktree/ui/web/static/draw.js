@@ -35,18 +35,31 @@ export function patch(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
+  // Drawings and rows of text have no handlers: what is equal stays, without a look at each part.
+  if (PLAIN.has(old.nodeName) && !old.querySelector("button, input, details") && old.isEqualNode(fresh)) return;
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
     if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
-  for (const name of ["onclick", "onchange", "onsubmit", "ontoggle", "oninput"]) old[name] = fresh[name];
+  if (HANDLING.has(old.nodeName)) for (const name of HANDLERS) old[name] = fresh[name];
   if (old.nodeName === "INPUT" && old.type === "checkbox") old.checked = fresh.checked;
-  const before = [...old.childNodes], after = [...fresh.childNodes];
-  after.forEach((child, at) => (at < before.length ? patch(before[at], child) : old.append(child)));
-  before.slice(after.length).forEach((child) => child.remove());
+  let child = old.firstChild, wanted = fresh.firstChild;
+  while (wanted) {
+    const next = child?.nextSibling, then = wanted.nextSibling;
+    if (child) patch(child, wanted); else old.append(wanted);
+    [child, wanted] = [next, then];
+  }
+  while (child) {
+    const next = child.nextSibling;
+    child.remove();
+    child = next;
+  }
 }
+const PLAIN = new Set(["TR", "g", "a", "text"]);
+const HANDLING = new Set(["BUTTON", "INPUT", "SELECT", "FORM", "DETAILS"]);
+const HANDLERS = ["onclick", "onchange", "onsubmit", "ontoggle", "oninput"];
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -75,7 +88,7 @@ export const moment = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ")
 
 // A table whose rows become cards on a narrow screen. Columns: [title, is a number].
 export function table(caption, columns, rows) {
-  return h("div", { class: "scroll" }, h("table", { class: "cards" },
+  return h("div", { class: rows.length > 50 ? "scroll long" : "scroll" }, h("table", { class: "cards" },
     h("thead", {}, h("tr", {}, columns.map(([title, n]) => h("th", { scope: "col", class: n ? "n" : null }, title)))),
     h("tbody", { "aria-label": caption }, rows.map((row) => h("tr", {}, row.map((cell, at) =>
       h("td", { "data-label": columns[at][0], class: at === 0 ? "head" : columns[at][1] ? "n" : null }, cell)))))));

@@ -46,7 +46,8 @@ async function loadSlice(ask, id, root, edge, first = 0) {
 }
 
 // ---- the search -------------------------------------------------------------------------------------------
-export function tracesView(found, page, address, refresh) {
+// `give` sends an order; null where none may be given.
+export function tracesView(found, page, address, refresh, give) {
   const id = found.id;
   const search = (event) => {
     event.preventDefault();
@@ -74,6 +75,10 @@ export function tracesView(found, page, address, refresh) {
       h("button", {}, "Search"))),
     h("section", {},
       h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, retried ones more often. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
+      give ? h("form", { class: "row", onsubmit: (event) => {
+        event.preventDefault();
+        give("trace", { rate: Number(event.target.elements.percent.value) / 100 }, "The share of traced messages is changed until the run ends.");
+      } }, h("label", {}, "Trace ", h("input", { name: "percent", type: "number", min: 0, max: 100, step: "any", size: 8, required: true }), " % of the messages"), h("button", {}, "Set")) : null,
       page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
         page.messages.map((each) => [
           h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : each.message_id),

@@ -171,7 +171,8 @@ def test_markup_in_values_stays_text(page, topology_id):
 
 
 def test_the_pages_files_parse_no_markup_and_load_nothing_from_elsewhere(page):
-    for path in ("/", "/static/app.js", "/static/draw.js", "/static/style.css"):
+    for name in ("", "app.js", "draw.js", "orders.js", "traces.js", "style.css"):
+        path = f"/static/{name}" if name else "/"
         said = page.ask(path)[2].decode()
         for word in (
             "innerHTML",

@@ -6,6 +6,7 @@ import http.client
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ pytest.importorskip("starlette")
 from acktree.cli.main import main
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
+from acktree.core.stats.statistics import Stats
 from acktree.topology.layout import layout
 from acktree.ui.client import DoorError, find
+from acktree.ui.snapshot import Snapshot, Window
+from acktree.ui.web import ours
+from acktree.ui.web.sources import Seen
 
 DECIMAL = re.compile(r"\d+\.\d{3}")
 
@@ -388,3 +393,83 @@ def test_alert_rules_and_the_board_name_metrics_that_there_are(page, counted):
         asked = set(re.findall(r"\backtree_\w+", (docs / file).read_text()))
         assert asked
         assert asked <= names | {"acktree_spout_lag"}
+
+
+def test_debug_and_its_percentage_are_the_order_in_force(page, running, topology_id):
+    storm = STORMS.format(id=topology_id)
+
+    def shown():
+        whole, double, source = (
+            page.json(path) for path in (storm, f"{storm}/component/double", f"{storm}/component/source")
+        )
+        return [(each["debug"], each["samplingPct"]) for each in (whole, double, source)]
+
+    def order(**given):
+        page.json(f"{OURS}/debug".format(id=topology_id), method="POST", body=json.dumps(given))
+
+    assert shown() == [(False, 10)] * 3
+    order(on=True, component="double", percent=5)
+    assert shown() == [(False, 10), (True, 5), (False, 10)]
+    assert page.json("/api/acktree/v1/topologies")["topologies"][0]["debug"] == {"double": 5}
+    order(on=True, percent=0.5)
+    assert shown() == [(True, 0.5), (True, 5), (True, 0.5)]
+    order(on=False, component="double")
+    assert shown() == [(True, 0.5), (False, 10), (True, 0.5)]
+    page.json(f"{storm}/debug/disable/0", method="POST", body=b"")
+    assert shown() == [(False, 10)] * 3
+    assert running.run.watch.order.debug == {}
+
+
+def test_a_snapshot_of_a_release_without_debug_is_read(running):
+    told = json.loads(running.door._observer.latest())
+    del told["debug"]
+    old = Snapshot.of(told)
+    assert old.debug == {}
+    assert old.debug_percent("double") == 0
+
+
+@pytest.mark.parametrize("what", ["start/here-6700/60", "dumpjstack/here-6700", "stop/here-6700"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_profiling_is_not_implemented_and_says_so_in_one_line(page, topology_id, method, what):
+    status, _, said = page.ask(f"{STORMS}/profiling/{what}".format(id=topology_id), method)
+    told = json.loads(said)
+    assert (status, told["error"]) == (501, "501 Not Implemented")
+    assert told["errorMessage"] == "acktree profiles no worker"
+    assert page.ask(f"/api/v1/topology/none/profiling/{what}", method)[0] == 404
+
+
+def test_names_with_numbers_are_drawn_and_listed_by_their_numbers():
+    names = [f"bolt-{level}-{at}" for level in range(2) for at in range(12)]
+    edges = [("source", name) for name in names]
+    graph = {
+        "components": {name: {} for name in sorted(["source", *names])},
+        "subscriptions": [{"source": source, "subscriber": reader} for source, reader in edges],
+    }
+    places = layout(graph)
+    assert sorted(names, key=places.__getitem__) == names
+
+
+def test_the_overview_lists_components_by_their_numbers(running):
+    snapshot = Snapshot.from_json(running.door._observer.latest())
+    names = [f"double{at}" for at in (1, 2, 10)]
+    about, stats = snapshot.graph["components"], snapshot.stats.components
+    graph = snapshot.graph | {"components": about | dict.fromkeys(reversed(names), about["double"])}
+    more = Stats(stats | dict.fromkeys(names, stats["double"]))
+    windows = dict.fromkeys(snapshot.windows, Window(1.0, more))
+    seen = Seen(find("numbers"), replace(snapshot, graph=graph, windows=windows), is_running=False)
+    (shown,) = ours.overview([seen])["topologies"]
+    assert [*shown["components"]] == ["double", *names, "source"]
+
+
+def test_a_drawing_leaves_the_order_of_names_for_fewer_crossings_alone():
+    edges = [(f"a-{at}", f"b-{11 - at}") for at in range(12)]
+    graph = {
+        "components": {name: {} for edge in edges for name in edge},
+        "subscriptions": [{"source": source, "subscriber": reader} for source, reader in edges],
+    }
+    places = layout(graph)
+    assert [places[source][1] for source, _ in edges] == [places[reader][1] for _, reader in edges]
+    rings = [(f"a-{at}", f"b-{(at + step) % 12}") for at in range(12) for step in range(3)]
+    graph["subscriptions"] = [{"source": source, "subscriber": reader} for source, reader in rings]
+    places = layout(graph)
+    assert len(set(places.values())) == 24

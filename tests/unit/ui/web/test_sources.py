@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
@@ -64,3 +66,33 @@ def test_a_rebalance_of_what_nobody_runs_names_the_command(tmp_path):
     assert status == 409
     assert told["errorMessage"].startswith("nobody runs the topology")
     assert told["fix"].startswith(f"acktree rebalance {place}")
+
+
+def test_while_the_drivers_are_asked_others_have_the_last_answers(running, monkeypatch):
+    sources = Sources()
+    last = sources.all()
+    assert sources.all() is last
+    monkeypatch.setattr("acktree.ui.web.sources._FRESH_SECS", 0.0)
+    is_asked, may_answer = Event(), Event()
+
+    def found():
+        is_asked.set()
+        assert may_answer.wait(20)
+        return []
+
+    monkeypatch.setattr(sources, "_found", found)
+    with ThreadPoolExecutor(2) as threads:
+        asking = threads.submit(sources.all)
+        assert is_asked.wait(20)
+        assert sources.all() is last
+        monkeypatch.setattr("acktree.ui.web.sources._USABLE_SECS", 0.0)
+        waiting = threads.submit(sources.all)
+        may_answer.set()
+        assert asking.result() == waiting.result() == ()
+
+
+def test_after_an_order_nobody_has_the_last_answers(running):
+    sources = Sources()
+    last = sources.all()
+    sources.forget()
+    assert sources.all() is not last

@@ -1,0 +1,111 @@
+"""Connections of the page's server: those without the token keep nobody out who has it.
+
+Rules of this file
+------------------
+1. Every user of the machine can connect, so nothing counts all connections and refuses the next one.
+2. A connection is trusted once a request with the token has come on it. Of the others there are at most
+   :data:`_MOST_UNTRUSTED`: a new one closes the oldest. A reader sends its token at once, so it is never the
+   oldest for long.
+3. A connection on which no complete request head comes in :data:`_HEAD_SECS` is closed, trusted or not: a
+   request that is sent a byte at a time is none.
+4. Who is not trusted takes its answer in :data:`_ANSWER_SECS`, or is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from acktree.ui.web.guard import TRUSTED
+
+__all__ = ["BACKLOG", "Connection", "Loop"]
+
+BACKLOG: Final = 128
+"""How many connections the system lets wait, and the server accepts at once: fewer than may stay."""
+_MOST_UNTRUSTED: Final = 256
+_HEAD_SECS: Final = 10.0
+"""Longer than a connection is kept alive for its next request."""
+_ANSWER_SECS: Final = 30.0
+
+
+class Connection(H11Protocol):
+    """One connection: uvicorn's, with a time for each request head, and room for who has the token."""
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, server_state, app_state, _loop)
+        self.began = self.loop.time()
+        self._is_trusted = False
+        self._is_answering = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a request with the token has come on it."""
+        scope: Any = self.scope  # None before the first request
+        self._is_trusted = self._is_trusted or (scope is not None and TRUSTED in scope)
+        return self._is_trusted
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether it is open, and nobody with the token."""
+        return not (self.transport.is_closing() or self.is_trusted)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """Wait for a request; where too many without the token wait already, close the oldest."""
+        super().connection_made(transport)
+        self._wait(_HEAD_SECS)
+        untrusted = [each for each in self.connections if isinstance(each, Connection) and each.may_be_closed]
+        if len(untrusted) > _MOST_UNTRUSTED:
+            min(untrusted, key=lambda each: each.began).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._wait(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came. Only a complete request head ends the wait for one."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """An answer was sent: wait for the next request, or for the answer to one that came meanwhile."""
+        self._is_trusted = self.is_trusted  # of the request that was answered
+        self._is_answering = False
+        super().on_response_complete()
+        self._wait(_HEAD_SECS)
+        self._watch()
+
+    def _watch(self) -> None:
+        cycle: Any = self.cycle  # None before the first request
+        is_answering = cycle is not None and not cycle.response_complete
+        if is_answering and not self._is_answering:
+            self._wait(_ANSWER_SECS)
+        self._is_answering = is_answering
+
+    def _wait(self, secs: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if secs is None else self.loop.call_later(secs, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        if not (self._is_answering and self.is_trusted):  # an event stream is answered for hours
+            self.transport.abort()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """asyncio's, with as short a time for a handshake of TLS as for a request head."""
+
+    async def create_server(self, *args: Any, **given: Any) -> asyncio.Server:  # noqa: ANN401
+        """See asyncio; uvicorn passes no times for TLS on."""
+        if given.get("ssl") is not None:
+            given |= {"ssl_handshake_timeout": _HEAD_SECS, "ssl_shutdown_timeout": _HEAD_SECS}
+        return await super().create_server(*args, **given)

@@ -1,0 +1,201 @@
+"""Connections that send nothing, or slowly, and streams: whoever has the token is answered beside them."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import subprocess
+import time
+from contextlib import ExitStack
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from acktree.ui.web import connections, ours, streams
+from acktree.ui.web.serve import Options, serve
+from tests.unit.ui.web.asking import page_at
+
+pytestmark = pytest.mark.slow
+PROMPT_SECS = 3.0
+MANY = 300
+HEAD = "GET /metrics HTTP/1.1\r\nHost: {host}\r\n"
+
+
+def connected(page, stack):
+    host, _, port = page.host.partition(":")
+    return stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+
+
+def is_closed(connection, secs=0.0):
+    """Whether the server closes it within some seconds."""
+    connection.settimeout(secs or 0.001)
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def asked(page, path="/api/acktree/v1/healthz", **headers):
+    """The status, and how many seconds the answer took."""
+    began = time.monotonic()
+    status = page.ask(path, **headers)[0]
+    return status, time.monotonic() - began
+
+
+@pytest.mark.parametrize("sent", ["", HEAD, HEAD + "\r\n" + HEAD], ids=["silent", "half", "one-and-a-half"])
+def test_a_reader_with_the_token_is_answered_at_once_beside_connections_without_it(page, sent):
+    with ExitStack() as stack:
+        opened = [connected(page, stack) for _ in range(MANY)]
+        for each in opened:
+            each.sendall(sent.format(host=page.host).encode())
+        for _ in range(5):
+            status, secs = asked(page, "/metrics")
+            assert status == 200
+            assert secs < PROMPT_SECS
+
+
+def test_of_connections_without_the_token_the_oldest_are_closed(page, monkeypatch):
+    monkeypatch.setattr(connections, "_MOST_UNTRUSTED", 20)
+    monkeypatch.setattr(connections, "_HEAD_SECS", 60.0)
+    with ExitStack() as stack:
+        opened = [connected(page, stack) for _ in range(30)]
+        assert asked(page)[0] == 200
+        assert all(is_closed(each, 5) for each in opened[:9])
+        assert not any(map(is_closed, opened[-18:]))
+
+
+def test_a_connection_that_has_shown_the_token_is_not_the_oldest(page, monkeypatch):
+    monkeypatch.setattr(connections, "_MOST_UNTRUSTED", 5)
+    with ExitStack() as stack:
+        stream = http.client.HTTPConnection(page.host, timeout=20)
+        stack.callback(stream.close)
+        stream.request("GET", "/api/acktree/v1/stream", headers={"Authorization": f"Bearer {page.token}"})
+        answer = stream.getresponse()
+        for _ in range(30):
+            connected(page, stack)
+        assert [answer.readline() for _ in range(12)][-1]
+
+
+def test_a_connection_without_a_complete_head_is_closed_in_time(page, monkeypatch):
+    monkeypatch.setattr(connections, "_HEAD_SECS", 0.5)
+    with ExitStack() as stack:
+        silent, slow, second = (connected(page, stack) for _ in range(3))
+        second.sendall(f"{HEAD}Authorization: Bearer {page.token}\r\n\r\n".format(host=page.host).encode())
+        assert second.recv(65536).startswith(b"HTTP/1.1 200")
+        ended = set()
+        end = time.monotonic() + 20
+        while len(ended) < 2 and time.monotonic() < end:
+            for each in {slow, second} - ended:
+                try:
+                    each.sendall(b"G" if each is slow else b"x")
+                    each.settimeout(0.05)
+                    if each.recv(65536) == b"":
+                        ended.add(each)
+                except TimeoutError:
+                    pass
+                except ConnectionError:
+                    ended.add(each)
+        assert len(ended) == 2
+        assert is_closed(silent, 10)
+
+
+def test_who_has_no_token_takes_the_answer_in_time_or_is_closed(running, topology_id, monkeypatch):
+    monkeypatch.setattr(connections, "_ANSWER_SECS", 0.5)
+    monkeypatch.setattr(connections, "_HEAD_SECS", 60.0)
+    monkeypatch.setattr("acktree.ui.web.storm.cluster_summary", lambda *_: time.sleep(3) or {})
+    serving = serve(Options(has_open_numbers=True))
+    try:
+        page = page_at(next(serving))
+        with ExitStack() as stack:
+            without = connected(page, stack)
+            ask = "GET /api/v1/cluster/summary HTTP/1.1\r\nHost: {host}\r\n"
+            without.sendall(f"{ask}\r\n".format(host=page.host).encode())
+            began = time.monotonic()
+            assert is_closed(without, 20)
+            assert time.monotonic() - began < 2.5
+            assert asked(page, "/api/v1/cluster/summary")[0] == 200
+    finally:
+        serving.close()
+
+
+def test_a_request_that_is_refused_ends_its_connection(page):
+    assert page.ask("/metrics", token=None)[1]["Connection"] == "close"
+    assert page.ask("/metrics")[1]["Connection"] != "close"
+
+
+def test_streams_beyond_the_most_are_refused_and_keep_no_request_waiting(page, monkeypatch):
+    monkeypatch.setattr(streams, "_MOST_STREAMS", 50)
+    given = {"Authorization": f"Bearer {page.token}"}
+    with ExitStack() as stack:
+        answers = []
+        for _ in range(60):
+            connection = http.client.HTTPConnection(page.host, timeout=20)
+            stack.callback(connection.close)
+            connection.request("GET", "/api/acktree/v1/stream", headers=given)
+            answers.append(connection.getresponse())
+        assert [answer.status for answer in answers] == [200] * 50 + [503] * 10
+        assert b"streams are read already" in answers[-1].read()
+        for path in ("/metrics", "/api/acktree/v1/topologies", "/"):
+            status, secs = asked(page, path)
+            assert status == 200
+            assert secs < PROMPT_SECS
+    end = time.monotonic() + 20
+    while page.ask("/api/acktree/v1/topologies")[0] and time.monotonic() < end:
+        connection = http.client.HTTPConnection(page.host, timeout=20)
+        connection.request("GET", "/api/acktree/v1/stream", headers=given)
+        status = connection.getresponse().status
+        connection.close()
+        if status == 200:
+            return
+    pytest.fail("streams that were closed still count")
+
+
+def test_an_event_is_made_once_for_all_readers(page, monkeypatch):
+    made, overview = [], ours.overview
+    monkeypatch.setattr(ours, "overview", lambda seen: made.append(1) or overview(seen))
+    given = {"Authorization": f"Bearer {page.token}"}
+    with ExitStack() as stack:
+        answers = []
+        for _ in range(20):
+            connection = http.client.HTTPConnection(page.host, timeout=20)
+            stack.callback(connection.close)
+            connection.request("GET", "/api/acktree/v1/stream", headers=given)
+            answers.append(connection.getresponse())
+        began = time.monotonic()
+        for answer in answers:
+            events = 0
+            while events < 3:
+                events += answer.readline().startswith(b"data: ")
+        assert len(made) <= 4 + (time.monotonic() - began)
+
+
+def test_a_handshake_of_tls_that_does_not_come_is_closed_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(connections, "_HEAD_SECS", 0.5)
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    try:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+             "-keyout", key, "-out", cert, "-days", "1"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("openssl makes no certificate here")
+    serving = serve(Options(certificate=str(cert), key=str(key)))
+    try:
+        page = page_at(next(serving))
+        with ExitStack() as stack:
+            assert is_closed(connected(page, stack), 20)
+            monkeypatch.setattr(connections, "_HEAD_SECS", 20.0)
+            context = ssl.create_default_context(cafile=cert)
+            context.check_hostname = False
+            connection = http.client.HTTPSConnection(page.host, timeout=20, context=context)
+            stack.callback(connection.close)
+            health = {"Authorization": f"Bearer {page.token}"}
+            connection.request("GET", "/api/acktree/v1/healthz", headers=health)
+            assert connection.getresponse().status == 200
+    finally:
+        serving.close()

@@ -1,0 +1,190 @@
+"""The page in a real browser, over a driver without Spark: what an operator sees, by keyboard too."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("playwright.sync_api")
+
+from playwright.sync_api import sync_playwright
+
+from acktree.core.stats.numbers import ReportedError
+from acktree.ui.web.serve import Options, serve
+from tests.unit.dead_letters.letters import LETTER
+from tests.unit.ui.driver_without_spark import started, wide
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
+    # Playwright's own process and its event loop.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+]
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as browsers:
+        chromium = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def address():
+    serving = serve(Options())
+    about = next(serving)
+    yield f"{about.url}/?token={about.token}"
+    serving.close()
+
+
+@pytest.fixture
+def tab(browser, address):
+    """A tab on the overview; fails where the console has an error, or a script was refused."""
+    problems = []
+    opened = browser.new_page(viewport={"width": 1280, "height": 800})
+    opened.set_default_timeout(30_000)
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+    opened.goto(address)
+    yield opened
+    opened.close()
+    assert [each for each in problems if "status of 409" not in each] == []  # the browser's own line of that
+
+
+def to_topology(tab, name="numbers"):
+    tab.get_by_role("link", name=name, exact=True).first.click()
+    tab.locator("svg .name").first.wait_for()
+
+
+def eventually(holds):
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_nothing_that_is_used_is_inside_something_else_that_is(running, tab):
+    at_ms = time.time_ns() // 1_000_000
+    running.run.errors.add(ReportedError("double", 1, NASTY, at_ms, f"Traceback\n{NASTY}"))
+    running.door._observer.forget()
+    to_topology(tab)
+    summary = tab.locator("summary", has_text=NASTY)
+    summary.wait_for()
+    inside = "summary a, summary button, summary input, a a, a button, button a, label a"
+    assert tab.locator(inside).count() == 0
+    summary.focus()
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "double"
+    tab.keyboard.press("Enter")
+    tab.get_by_role("heading", name="double").wait_for()
+    assert tab.locator("img").count() == 0
+
+
+def test_the_page_has_no_outline_after_a_link_and_a_control_has_one(running, tab):
+    tab.get_by_role("link", name="numbers", exact=True).first.focus()
+    tab.keyboard.press("Enter")
+    tab.locator("svg .name").first.wait_for()
+    eventually(lambda: tab.evaluate("document.activeElement.id") == "main")
+    assert tab.evaluate("document.activeElement.matches(':focus-visible')")
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "none"
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_debug_is_switched_on_and_off_by_keyboard_and_is_shown(running, tab):
+    to_topology(tab)
+    tab.get_by_role("button", name="Debug").focus()
+    tab.keyboard.press("Enter")
+    dialog = tab.get_by_role("dialog")
+    dialog.get_by_label("Component").select_option("double")
+    percent = dialog.get_by_label("Percent of the messages")
+    percent.fill("500")
+    percent.press("Enter")
+    assert dialog.is_visible()
+    assert running.run.watch.order.debug == {}
+    percent.fill("5")
+    percent.press("Enter")
+    tab.get_by_text("Tuples are logged from").wait_for()
+    assert running.run.watch.order.debug == {"double": 0.05}
+    tab.locator(".tiles a[href$=events]").click()
+    tab.get_by_text("Logged: double 5 %").wait_for()
+    tab.go_back()
+    tab.get_by_role("button", name="Debug").click()
+    dialog.get_by_role("button", name="Stop logging").click()
+    tab.get_by_text("No tuples are logged any more.").wait_for()
+    assert running.run.watch.order.debug == {}
+
+
+def test_the_share_of_traced_messages_is_changed(running, tab):
+    to_topology(tab)
+    tab.locator(".tiles a[href$=traces]").click()
+    tab.get_by_role("spinbutton").fill("25")
+    tab.get_by_role("button", name="Set").click()
+    tab.get_by_text("The share of traced messages is changed").wait_for()
+    assert running.run.watch.order.trace_rate == 0.25
+
+
+def with_letters(topology, name):
+    letter = replace(LETTER, topology=name, spout="source", reason=NASTY)
+    topology.letters.put([replace(letter, root=root) for root in range(1, 5)])
+
+
+def test_letters_are_deleted_with_the_count_that_was_seen(tab, tmp_path):
+    with started(tmp_path, "purged") as topology:
+        with_letters(topology, "purged")
+        to_topology(tab, "purged")
+        tab.locator(".tiles a[href$=letters]").click()
+        tab.get_by_label("select letter 2", exact=True).check()
+        tab.get_by_role("button", name="Delete 1 selected").click()
+        tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        tab.get_by_text("1 dead letters were deleted.").wait_for()
+        assert len(topology.letters) == 3
+        tab.get_by_role("button", name="Delete all 3 that match").click()
+        topology.letters.purge(ids=[1])
+        tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        tab.get_by_text("2 dead letters match now, and not 3").wait_for()
+        assert len(topology.letters) == 2
+
+
+def test_letters_of_a_stopped_topology_are_ordered_for_the_next_run(tab, tmp_path):
+    with started(tmp_path, "over") as topology:
+        with_letters(topology, "over")
+    to_topology(tab, "over")
+    tab.locator(".tiles a[href$=letters]").click()
+    tab.get_by_role("button", name="Redrive all 4 that match").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    tab.get_by_text("The next run sends 4 dead letters again.").wait_for()
+    tab.get_by_text("4 wait for it").wait_for()
+
+
+def test_a_kill_waits_as_long_as_it_is_told(tab, tmp_path):
+    with started(tmp_path, "killed") as topology:
+        topology.fill()
+        to_topology(tab, "killed")
+        tab.get_by_role("button", name="Kill").focus()
+        tab.keyboard.press("Enter")
+        tab.get_by_label("Wait at most").fill("0")
+        tab.keyboard.press("Enter")
+        tab.locator("h1 .badge.STOPPED").wait_for()
+
+
+def test_a_topology_of_two_hundred_components_is_listed_by_number(tab, tmp_path):
+    with started(tmp_path, "wide", made=wide("wide", 20, 10)):
+        to_topology(tab, "wide")
+        drawn = tab.locator("svg .name").all_inner_texts()
+        listed = tab.locator("tbody[aria-label=Components] td.head").all_inner_texts()
+        assert len(drawn) == len(listed) == 201
+        assert listed[:12] == ["source", *(f"bolt-0-{at}" for at in range(10)), listed[11]]
+        assert re.fullmatch(r"bolt-1-\d", listed[11])
+        tab.get_by_label("Heat by").select_option("latency")
+        tab.locator("text=10 s").first.wait_for()
+        assert tab.locator("svg .name").count() == 201
