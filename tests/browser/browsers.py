@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Response
 
 LOOKS = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
@@ -51,13 +51,27 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def tab(browser: Browser, url: str, look: str = "light") -> Iterator[Page]:
-    """A tab for the length of the block, at whose end it has had no error and no request to another host."""
+def tab(
+    browser: Browser, url: str, look: str = "light", expected: frozenset[int] = frozenset()
+) -> Iterator[Page]:
+    """A tab for the length of the block, at whose end it has had no error and no request to another host.
+
+    ``expected``: HTTP's codes that are no error here. The browser has a line of its own for each answer.
+    """
     page = browser.new_page(**LOOKS[look])
     page.set_default_timeout(_LONGEST_MS)
     problems: list[str] = []
-    page.on("console", lambda said: said.type == "error" and problems.append(f"console: {said.text}"))
-    page.on("response", lambda got: got.status >= 400 and problems.append(f"{got.status}: {got.url}"))
+
+    def on_console(said: ConsoleMessage) -> None:
+        if said.type == "error" and not any(f"status of {code}" in said.text for code in expected):
+            problems.append(f"console: {said.text}")
+
+    def on_response(got: Response) -> None:
+        if got.status >= 400 and got.status not in expected:
+            problems.append(f"{got.status}: {got.url}")
+
+    page.on("console", on_console)
+    page.on("response", on_response)
     page.on("pageerror", lambda error: problems.append(f"page: {error}"))
     page.on("request", lambda asked: asked.url.startswith(url) or problems.append(f"foreign: {asked.url}"))
     try:
