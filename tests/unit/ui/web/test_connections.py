@@ -122,6 +122,19 @@ def test_who_has_no_token_takes_the_answer_in_time_or_is_closed(running, topolog
         serving.close()
 
 
+def test_a_stream_with_the_token_outlives_every_deadline(page, monkeypatch):
+    monkeypatch.setattr(connections, "_ANSWER_SECS", 0.3)
+    monkeypatch.setattr(connections, "_HEAD_SECS", 0.3)
+    with ExitStack() as stack:
+        stream = http.client.HTTPConnection(page.host, timeout=20)
+        stack.callback(stream.close)
+        stream.request("GET", "/api/acktree/v1/stream", headers={"Authorization": f"Bearer {page.token}"})
+        answer = stream.getresponse()
+        events = 0
+        while events < 3:
+            events += answer.readline().startswith(b"data: ")
+
+
 def test_a_request_that_is_refused_ends_its_connection(page):
     assert page.ask("/metrics", token=None)[1]["Connection"] == "close"
     assert page.ask("/metrics")[1]["Connection"] != "close"
