@@ -202,9 +202,10 @@ def picture(page, file):
     """What is in view, without the names of this machine, also when it is drawn again."""
     page.evaluate("""() => {
         const hide = () => {
-            for (const line of document.querySelectorAll("p.wrap")) {
+            for (const line of document.querySelectorAll("p.wrap, pre")) {
                 const text = line.firstChild;
-                const hidden = text.data.replace(/process .*$/, "process 4711 on example");
+                const hidden = text.data.replace(/process .*$/, "process 4711 on example")
+                    .replace(/File ".*\\/(acktree|examples)\\//g, 'File "$1/');
                 if (text.data !== hidden) text.data = hidden;
             }
         };
