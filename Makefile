@@ -19,7 +19,7 @@ QUICK = acktree tests/unit tests/test_cookbook.py tests/test_tables.py
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights orders test test-quick test-unit test-spark test-newest docs lint fmt types imports bench wheel lock \
+.PHONY: help setup flights orders page test test-quick test-unit test-spark test-newest docs lint fmt types imports bench wheel lock \
         clean java
 
 help: ## This list
@@ -43,6 +43,9 @@ flights: java $(READY) ## 336,776 departures through Spark, each with its verdic
 
 orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts the servers (ARGS="--docker")
 	$(BIN)/python -m examples.orders.orders $(ARGS)
+
+page: java $(READY) ## The page with two topologies on Spark, until Ctrl-C (ARGS="--listen 8080")
+	@$(BIN)/python -m examples.page.page $(ARGS)
 
 test: java $(READY) ## All tests, with Spark; checks how much of core they cover
 	@echo "All tests take 20 to 40 minutes on two cores. make test-quick gives a first verdict in five."

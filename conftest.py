@@ -21,6 +21,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 SPARK_TESTS = Path(__file__).parent / "tests" / "spark"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of tests that make something besides."""
+    parser.addoption("--pictures", help="tests/browser: make the pictures of the page, in this folder")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs Spark, so that nobody can forget to."""
     for item in items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import numpy as np
 
@@ -46,14 +47,28 @@ def body_of(links=(), executions=(), more=()) -> bytes:
     ).to_bytes()  # fmt: skip
 
 
-def record(recorder: TraceRecorder) -> int:
-    """Let the first open message fail in ``double``; returns its root."""
+def first_message(recorder: TraceRecorder) -> dict[str, Any]:
+    """The first open message, when it is recorded."""
     end = time.monotonic() + 30
     while not recorder.store.count():  # the spout's thread hands its messages over
         assert time.monotonic() < end
         time.sleep(0.005)
     assert recorder.settle()
     (message,) = recorder.store.select("SELECT * FROM messages ORDER BY emitted_ms, root LIMIT 1")
+    return dict(message)
+
+
+def tell(recorder: TraceRecorder, message: dict[str, Any], links: list, executions: list) -> MicroBatch:
+    """Record tuples of a message, in a micro-batch."""
+    body = body_of(links, executions)
+    batch = MicroBatch(1, message["emitted_ms"] + 4)
+    recorder.add(batch, [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body)])
+    return batch
+
+
+def record(recorder: TraceRecorder) -> int:
+    """Let the first open message fail in ``double``; returns its root."""
+    message = first_message(recorder)
     root, task = message["root"], message["task_id"]
     edges = {root + 1: "failed", root + 2: "acked", root + 3: "acked", root + 4: "acked"}
     links = [[root, root, [], "source", task, "default", "source", task, [NASTY]]]
@@ -72,14 +87,16 @@ def record(recorder: TraceRecorder) -> int:
         ]
         for edge, fate in edges.items()
     ]
-    body = body_of(links, executions)
-    batch = MicroBatch(1, message["emitted_ms"] + 4)
-    recorder.add(batch, [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body)])
+    fail(recorder, message, tell(recorder, message, links, executions))
+    return int(root)
+
+
+def fail(recorder: TraceRecorder, message: dict[str, Any], batch: MicroBatch) -> None:
+    """Let a message fail in ``double``."""
     failure = Failure(
         reason=f"no word {NASTY}", kind=FailureKind.FAILED, cause=FailureCause.EXCEPTION, component="double",
         exception=None, exception_types=(), traceback=f"Traceback\n  {NASTY}\n", attempt=1, final=True,
     )  # fmt: skip
-    sequences = recorder.sequences_of([root])
-    recorder.judged(batch, {task: VerdictBatch(failed=[(sequences, failure)])})
+    sequences = recorder.sequences_of([message["root"]])
+    recorder.judged(batch, {message["task_id"]: VerdictBatch(failed=[(sequences, failure)])})
     assert recorder.settle()
-    return int(root)

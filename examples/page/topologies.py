@@ -1,4 +1,4 @@
-"""Two topologies for a look at the page: one with poison, one whose bolt forgets to ack."""
+"""The two topologies of page.py: one with poison, one whose bolt forgets to ack."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from acktree import (
     Tuple,
 )
 
-_A_TIME = 10
-_POISON_EVERY = 500
+_A_TIME = 2
+_POISON_EVERY = 100
 _LONG = 4
 
 
 class Sentences(Spout):
-    """Emits a thousand sentences a second; one in 500 contains the word poison."""
+    """Emits two hundred sentences a second; one in 100 contains the word poison."""
 
     outputs = ["sentence"]
 
-    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self.collector, self.count = collector, 0
 
     def next_tuple(self) -> None:
@@ -62,8 +62,8 @@ class Count(BasicBolt):
     outputs = ["word", "count"]
     remembers = ["counts"]
 
-    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
-        self.counts = KeyValueState()
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.counts: KeyValueState[str, int] = KeyValueState()
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         word = tup["word"]
@@ -76,7 +76,7 @@ class Work(BasicBolt):
 
     outputs = []
 
-    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # noqa: ARG002
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         end = time.perf_counter() + 0.0001
         while time.perf_counter() < end:
             pass
@@ -87,7 +87,7 @@ class Forgetful(Bolt):
 
     outputs = []
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
