@@ -27,6 +27,15 @@ _WORD_COUNT: Final = {
     "tracked-basic-guarded": ("word_count", "--bolts", "basic", "--protection", "all"),
     "tracked-arrow-bare": ("word_count", "--bolts", "arrow", "--protection", "none"),
     "tracked-basic-bare": ("word_count", "--bolts", "basic", "--protection", "none"),
+    **{
+        f"tracked-{bolts}-{name}": ("word_count", "--bolts", bolts, "--trace-rate", rate, *further)
+        for bolts in ("arrow", "basic")
+        for name, rate, further in (
+            ("traced", "0.001", ()),
+            ("unwatched", "0", ()),
+            ("watched", "0", ("--tabs", "5")),
+        )
+    },
     "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),
     "tracked-basic-cluster": ("word_count", "--bolts", "basic", "--master", "local-cluster[2,1,1024]"),
     "tracked-arrow-50k": ("word_count", "--bolts", "arrow", "--words", "50000"),

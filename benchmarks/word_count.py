@@ -28,6 +28,7 @@ from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.sessions import session_on
+from benchmarks.tabs import read_by
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
         "--protection", choices=PROTECTIONS, default=default.protection, help="marks, watchdog, breaker"
     )
     parser.add_argument("--words", type=int, default=default.words, help="different words")
+    parser.add_argument("--trace-rate", type=float, default=default.trace_rate, help="share that is traced")
+    parser.add_argument("--tabs", type=int, default=default.tabs, help="tabs that show the page meanwhile")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
 
 
@@ -75,7 +78,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
         os.environ[UNGUARDED] = "1"  # and this
     return Variant(
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
-        protection=args.protection, words=args.words,
+        protection=args.protection, words=args.words, trace_rate=args.trace_rate, tabs=args.tabs,
     )  # fmt: skip
 
 
@@ -107,7 +110,7 @@ def measure(
         session = session_on(variant.master)
     counted = None if variant.tracked else sentences_counted
     found = measure_topology(
-        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), session, counted
+        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), session, counted, variant.tabs
     )
     return report.line(found)
 
@@ -119,6 +122,7 @@ def measure_topology(
     times: tuple[float, float],
     session: SparkSession | None = None,
     counted: Counted | None = None,
+    tabs: int = 0,
 ) -> dict[str, Any]:
     """Run a topology and say how fast its messages were done.
 
@@ -126,6 +130,7 @@ def measure_topology(
         meter: Gets from the spout what is acked.
         times: Seconds of warm-up, and seconds measured.
         counted: Where no verdict is delivered: how many are done so far.
+        tabs: How many tabs show the page meanwhile.
 
     Returns:
         ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``;
@@ -133,7 +138,7 @@ def measure_topology(
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark reports them.
     """
     warm_up_secs, secs = times
-    with in_a_fresh_checkpoint(topology, config, session) as running:
+    with in_a_fresh_checkpoint(topology, config, session) as running, read_by(tabs):
         watch = partial(_watch, running, meter, counted)
         watch(0.0, 0)
         watch(warm_up_secs, len(meter.events))

@@ -314,6 +314,8 @@ class Variant:
         master: Where Spark runs; None for the session that ``submit`` makes.
         protection: One of :data:`PROTECTIONS`.
         words: How many different words there are.
+        trace_rate: The share of messages that is traced.
+        tabs: How many tabs show the page meanwhile, beside a Prometheus; 0 for no page.
     """
 
     bolts: str = "arrow"
@@ -326,12 +328,15 @@ class Variant:
     master: str | None = None
     protection: str = "usual"
     words: int = VOCABULARY
+    trace_rate: float = Config.trace_sample_rate
+    tabs: int = 0
 
     @property
     def config(self) -> Config:
         """The settings of the run."""
         inbox = self.inbox_max_messages or Config.inbox_max_messages
-        usual = Config(acker_executors=None if self.tracked else 0, inbox_max_messages=inbox)
+        ackers = None if self.tracked else 0
+        usual = Config(acker_executors=ackers, inbox_max_messages=inbox, trace_sample_rate=self.trace_rate)
         if self.protection == "none":
             return replace(usual, execute_timeout_secs=None)
         return replace(usual, dead_letter_limit_count=1000) if self.protection == "all" else usual
