@@ -66,7 +66,10 @@ class Place:
     def fields(self) -> dict[str, object]:
         """What a line of the log says of it. Roots are texts: other languages have no integers of 64 bits."""
         roots = self.roots
-        found = [] if roots is None else roots()
+        try:
+            found = [] if roots is None else roots()
+        except Exception:  # noqa: BLE001  # the frame has just ended
+            found = []
         return self._fields | ({"root": ",".join(map(str, found))} if found else {})
 
 
@@ -173,7 +176,7 @@ def time_text(secs: float) -> str:
 def _traceback(record: logging.LogRecord) -> str:
     """The traceback and the stack of a record; empty for none."""
     error = record.exc_info[1] if record.exc_info else None
-    parts = ["".join(traceback.format_exception(error))] if error is not None else []
+    parts = ["".join(traceback.format_exception(error)) if error is not None else record.exc_text or ""]
     return "\n".join(part.rstrip("\n") for part in (*parts, record.stack_info or "") if part)
 
 

@@ -62,6 +62,8 @@ class _UntilConfigured(logging.Handler):
             sys.stderr.flush()
         except (OSError, ValueError):  # closed, as by `... | head`
             pass
+        except (Exception, SystemExit):  # noqa: BLE001  # an argument that has no text
+            self.handleError(record)
 
 
 class _Shown:

@@ -92,6 +92,7 @@ _PLACES: Final[Mapping[str, str]] = {
     ),
     "acktree.function_bolt": "FunctionBolt",
     "acktree.iterable_spout": "IterableSpout",
+    "acktree.log_lines": "LogFormatter",
     "acktree.metrics_consumer": (
         "DataPoint JsonLinesMetricsConsumer LoggingMetricsConsumer MetricsConsumer TaskInfo"
     ),
@@ -107,6 +108,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.traces.events": "Event EventLogger",
     "acktree.traces.trace": "Trace TracedMessage TracedTuple",
     "acktree.traces.traces": "Traces",
+    "acktree.ui.page": "Page",
 }
 """Module -> the classes in it that may be in a user's value, as their first tags call them."""
 

@@ -159,7 +159,7 @@ class TotalCounts:
         except CheckpointError as error:
             self._log = None  # not overwritten: a newer acktree may go on with it
             log.warning("topology=%s %s: %s", self._name, _NOT_STORED, error)
-        except (ValueError, TypeError, KeyError, zlib.error) as error:
+        except Exception as error:  # noqa: BLE001  # a damaged file may hold anything
             log.warning("topology=%s `:all-time` begins at 0: %s", self._name, FileCountLog.unreadable(error))
         return Totals()
 

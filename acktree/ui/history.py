@@ -138,6 +138,8 @@ class History:
                 if time.monotonic() >= end:
                     return False
                 time.sleep(_COMMIT_SECS / 20)
+        except CheckpointError:  # the file system of a URL is away; that stops the topology
+            return False
         except OSError as error:
             self._failed(error)
             return False

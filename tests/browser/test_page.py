@@ -49,7 +49,7 @@ def hostile():
 
 
 def test_markup_and_escapes_in_names_values_and_reasons_are_shown_as_text(browser, shown, tmp_path):
-    with started(tmp_path, MARKUP, made=hostile()) as topology, tab(browser, shown.url) as page:
+    with started(tmp_path, MARKUP, given=hostile()) as topology, tab(browser, shown.url) as page:
         dialogs = []
         page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
         bolt = f"double {MARKUP}"
@@ -143,7 +143,7 @@ def test_200_components_and_the_largest_tree_are_drawn_within_a_second(
 ):
     """Of time only the tab's own CPU is asserted, ten times what it takes: the machine may be busy."""
     with (
-        started(tmp_path, "large", made=wide("large", LEVELS, WIDE)) as topology,
+        started(tmp_path, "large", given=wide("large", LEVELS, WIDE)) as topology,
         tab(browser, shown.url) as page,
     ):
         topology.fill()

@@ -187,7 +187,10 @@ class TaskMemory:
             if blob != self._blobs.get(name):
                 self._attributes.put(name, blob)
         self._held.save()
-        self.oldest_held_ms = self._held.note_oldest()
+        try:
+            self.oldest_held_ms = self._held.note_oldest()
+        except Exception:  # noqa: BLE001  # it is for operators alone, and fails no tuple
+            self.oldest_held_ms = None
 
     def _saved(self, name: str, value: object) -> bytes:
         try:

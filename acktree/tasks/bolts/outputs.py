@@ -112,8 +112,8 @@ class Outputs:
             sums: For each message the XOR of the edges of its copies, shape (n,).
         """
         self._opened.append(Opened(task, first_sequence, first_sequence + len(sums)))
-        self.count_for_acker(self._component_of(task), ACKER_INIT, len(sums))
         self._sequence_sums.append(SequenceSums(task, first_sequence, sums))
+        self.count_for_acker(self._component_of(task), ACKER_INIT, len(sums))
 
     def open_rows(self, roots: Int64s, sums: Int64s, owner: int) -> None:
         """Add the inits of a DataFrame's rows, which have roots and no sequences."""

@@ -360,6 +360,8 @@ def _edges_above(
     traced: TracedRows | None,
 ) -> _Above:
     """The edges of the tuples that some tuples are anchored to; see :meth:`Tracer.link`."""
+    if traced is not None and not joins and not len(traced.pairs.rows):  # all of its rows are surplus
+        return _Above(np.zeros(len(pairs.rows), np.int32), np.zeros(0, np.int64))
     if traced is not None and not joins and len(traced.pairs.rows) == np.count_nonzero(traced.mask):
         above = traced.pairs  # by row, and each row once
         at = np.searchsorted(above.rows, parents[pairs.rows])

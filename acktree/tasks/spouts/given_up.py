@@ -55,6 +55,7 @@ class GivenUp:
         except DeadLetterLimitError as reached:
             # The topology stops. Its next run tries these again, except those that are recorded.
             self._retries.requeue(now_ms, reached.recorded)
+            letters = []  # none of these was stored
         except Exception as error:  # noqa: BLE001  # a full disk: the verdict waits, and it is reported
             parts.reporter.error(error)
             self._outage = outage_of(error, now_ms, self.outage)

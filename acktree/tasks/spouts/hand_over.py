@@ -56,9 +56,7 @@ class HandOver:
             return False
         position = self._position()
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
-        for run, chunk in zip(runs, chunks, strict=True):
-            if run.is_tracked:
-                self._chunks.announce(chunk)
+        self._chunks.announce([chunk for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked])
         number = self._host.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
@@ -74,8 +72,7 @@ class HandOver:
         for stream, attempts in due.items():
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
-            for chunk in chunks:
-                self._chunks.announce(chunk)
+            self._chunks.announce(chunks)
             # All or none: the chunks that are released below may hold messages of each.
             number = self._host.inbox.append(chunks)
             earlier = {attempt.chunk for attempt in attempts}

@@ -6,7 +6,7 @@ letter needs a payload in it, and all chunks that hold earlier attempts of its m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from acktree.core.spouts.pending import Closed, MessageIds, Pending
 from acktree.core.tracking.attempts import number_of
@@ -41,13 +41,17 @@ class OpenChunks:
     def __contains__(self, number: object) -> bool:
         return number in self._streams
 
-    def announce(self, chunk: Chunk) -> None:
-        """Call before a chunk is handed over: its verdicts may be counted before its messages are open."""
-        self.sent.add(chunk.first_sequence, chunk.stream, self.pending.first_sequence)
+    def announce(self, chunks: Sequence[Chunk]) -> None:
+        """Call before chunks are handed over: verdicts may be counted before the messages are open."""
+        oldest = self.pending.first_sequence
+        for chunk in chunks:
+            self.sent.add(
+                chunk.first_sequence, chunk.stream, chunks[0].first_sequence if oldest is None else oldest
+            )
 
     def add(self, number: int, chunk: Chunk, message_ids: MessageIds) -> None:
         """Open the messages of a chunk. Call in ascending order of the numbers."""
-        self.announce(chunk)
+        self.announce([chunk])
         self._streams[number] = chunk.stream
         attempts = None if chunk.attempts is None else number_of(chunk.attempts)
         self.pending.add(
