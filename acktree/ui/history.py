@@ -33,6 +33,8 @@ _SAMPLE_BYTES_A_SEC: Final = 2048
 _COMMIT_SECS: Final = 0.2
 """The longest wait for the commit of a micro-batch whose sink has run; it follows some milliseconds later."""
 _MOST_SHOWN: Final = 2000
+_LARGEST: Final = 1 << 62
+"""SQLite takes no number of more than 63 bits."""
 _ERRORS: Final = (OSError, sqlite3.Error, AcktreeError)
 
 
@@ -184,6 +186,7 @@ def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(
             f"{error}", "history, since=, before= and limit=", "whole numbers; times in ms since 1970"
         ) from error
+    given = {name: max(-_LARGEST, min(_LARGEST, n)) for name, n in given.items()}
     limit = max(1, min(_MOST_SHOWN, given.get("limit", 300)))
     found = store.points(given.get("since"), given.get("before"), limit)
     return {"points": [asdict(point) for point in found]}

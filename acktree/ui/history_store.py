@@ -178,7 +178,7 @@ class HistoryStore:
             yield
         except sqlite3.ProgrammingError:  # it was closed
             raise
-        except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
+        except (sqlite3.DatabaseError, zlib.error, ValueError, TypeError) as error:
             if isinstance(error, sqlite3.Error) and is_passing(error):
                 raise
             fix = "delete the file; messages and counts are not in it"

@@ -97,8 +97,10 @@ class Connection(H11Protocol):
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        if not (self._is_answering and self.is_trusted):  # an event stream is answered for hours
+        if not self.is_trusted:
             self.transport.abort()
+        elif not self._is_answering:  # an event stream is answered for hours
+            self.transport.close()  # after what its reader has not taken yet
 
 
 class Loop(asyncio.SelectorEventLoop):

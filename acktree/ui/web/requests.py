@@ -138,7 +138,7 @@ async def body_of(request: Request) -> dict[str, Any]:
             raise HTTPException(413, "Payload Too Large")
     try:
         given = json.loads(body or b"{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MisuseError(f"the body is no JSON: {error}", "POST", "send a JSON object") from error
     if not isinstance(given, dict):
         raise MisuseError("the body is no JSON object", "POST", "send a JSON object")

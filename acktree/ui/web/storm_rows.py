@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from acktree.core.stats.numbers import Numbers, ReportedError
-from acktree.ui.snapshot import ALL_TIME, Snapshot
+from acktree.ui.snapshot import ALL_TIME, RUN, Snapshot
 
 __all__ = [
     "FIRST_PORT",
@@ -66,6 +66,8 @@ def debugged(snapshot: Snapshot, component: str = "") -> Row:
 
 def pretty(window: str) -> str:
     """A window in words."""
+    if window == RUN:
+        return "This run"
     return "All time" if window == ALL_TIME else duration(int(window))
 
 

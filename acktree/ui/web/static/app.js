@@ -9,7 +9,7 @@ const live = document.getElementById("live");
 const state = { overview: null, detail: null, events: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, past: {}, span: {}, about: {} };
 const LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
 const spanOf = (topology) => state.span[topology.id] || (topology.is_running ? LIVE : "all");
-const letters = { query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
+const letters = { of: null, query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
 
 // ---- the token: from the address into this tab's storage, then gone from the address bar -------------------
 const given = new URLSearchParams(location.search).get("token");
@@ -32,26 +32,34 @@ async function ask(path, order) {
 
 // ---- where we are -----------------------------------------------------------------------------------------
 const address = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
-const where = () => location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+const where = () => {
+  try { return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent); } catch { return []; }
+};
 
 async function load() {
-  const [id, kind, name] = where();
+  const asked = location.hash, [id, kind, name] = where(), isShown = () => location.hash === asked;
   try {
     if (!id) state.detail = null;
-    else if (kind === "component") state.detail = await ask(`/topologies/${encodeURIComponent(id)}/components/${encodeURIComponent(name)}?window=${encodeURIComponent(state.window)}`);
+    else if (kind === "component") {
+      const detail = await ask(`/topologies/${encodeURIComponent(id)}/components/${encodeURIComponent(name)}?window=${encodeURIComponent(state.window)}`);
+      if (isShown()) state.detail = detail;
+    }
     else if (kind === "letters") await loadLetters(id);
-    else if (kind === "events") state.events = (await ask(`/topologies/${encodeURIComponent(id)}/events?limit=200`)).events;
+    else if (kind === "events") {
+      const { events } = await ask(`/topologies/${encodeURIComponent(id)}/events?limit=200`);
+      if (isShown()) state.events = events;
+    }
     else if (kind === "traces") await loadTraces(ask, id);
     else if (kind === "trace") await loadTrace(ask, id, name);
     else {
       const path = `/topologies/${encodeURIComponent(id)}`, isRunning = state.overview?.topologies.some((each) => each.id === id && each.is_running);
       const [topology, { open }] = await Promise.all([ask(path), isRunning ? ask(`${path}/open?limit=8`).catch(() => ({ open: [] })) : { open: [] }]);
       await loadHistory(topology);
-      state.detail = Object.assign(topology, { oldest: open });
+      if (isShown()) state.detail = Object.assign(topology, { oldest: open });
     }
-    state.error = null;
+    if (isShown()) state.error = null;
   } catch (error) {
-    state.error = error;
+    if (isShown()) state.error = error;
   }
 }
 
@@ -67,9 +75,12 @@ async function loadHistory(topology) {
   state.history[id] = [...state.past[id].series.filter((each) => each.t < first && each.t >= topology.taken_ms - KEPT_MS), ...live];
 }
 
+// Letters are numbered from 1 in each checkpoint: what was chosen, opened or asked for is of one topology alone.
 async function loadLetters(id) {
+  if (letters.of !== id) Object.assign(letters, { of: id, query: {}, page: null, after: [0], chosen: new Set(), opened: {} });
   const query = new URLSearchParams({ ...letters.query, limit: 50, after: letters.after[letters.after.length - 1] });
-  letters.page = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters?${query}`);
+  const page = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters?${query}`);
+  if (letters.of === id) letters.page = page;
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------------
@@ -108,7 +119,7 @@ function content(id, kind, name, found) {
   if (kind === "events") return state.events ? eventsView(found, state.events, address) : null;
   if (kind === "traces") return traces.page ? tracesView(found, traces.page, address, refresh, mayOrder(found) ? giving(id) : null) : null;
   if (kind === "trace") return traces.whole?.message.root === name ? traceView(found, traces.whole, address, ask, draw) : null;
-  if (kind === "letters") return letters.page ? lettersView(found, letters.page) : null;
+  if (kind === "letters") return letters.page && letters.of === id ? lettersView(found, letters.page) : null;
   return state.detail?.graph && state.detail.id === id ? topologyView(found, state.detail) : null;
 }
 
@@ -268,7 +279,8 @@ function letterDetail(letter) {
 
 async function openLetter(id, number) {
   if (letters.opened[number]) return;
-  letters.opened[number] = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/${number}`).catch(() => ({}));
+  const { opened } = letters;
+  opened[number] = await ask(`/topologies/${encodeURIComponent(id)}/dead-letters/${number}`).catch(() => ({}));
   draw();
 }
 
@@ -277,10 +289,10 @@ const letterOrder = (id, name, question, yes, order, said) => confirmed(question
   letters.chosen.clear();
   state.note = said(done);
 }));
-const redrive = ({ id, is_running }, order, n) => letterOrder(id, "redrive",
-  is_running ? `Send ${count(n)} dead letters again, as new messages?` : `Let the next run send ${count(n)} dead letters again, as new messages?`, "Redrive", order,
+const redrive = ({ id, name, is_running }, order, n) => letterOrder(id, "redrive",
+  is_running ? `Send ${count(n)} dead letters of ${name} again, as new messages?` : `Let the next run of ${name} send ${count(n)} dead letters again, as new messages?`, "Redrive", order,
   (done) => (done.ordered === undefined ? `${count(done.redriven)} dead letters were sent again.` : `The next run sends ${count(done.ordered)} dead letters again.`));
-const purge = ({ id }, order, n) => letterOrder(id, "purge", `Delete ${count(n)} dead letters for ever?`, "Delete", order, (done) => `${count(done.purged)} dead letters were deleted.`);
+const purge = ({ id, name }, order, n) => letterOrder(id, "purge", `Delete ${count(n)} dead letters of ${name} for ever?`, "Delete", order, (done) => `${count(done.purged)} dead letters were deleted.`);
 
 // ---- orders -----------------------------------------------------------------------------------------------
 // Gives an order to a topology, and says so when it is carried out.

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from acktree.ui.web import connections, ours, streams
+from acktree.ui.web import connections, ours, own_routes, streams
 from acktree.ui.web.serve import Options, serve
 from tests.unit.ui.web.asking import page_at
 
@@ -212,3 +212,18 @@ def test_a_handshake_of_tls_that_does_not_come_is_closed_in_time(tmp_path, monke
             assert connection.getresponse().status == 200
     finally:
         serving.close()
+
+
+def test_a_slow_reader_with_the_token_gets_the_whole_answer(page, monkeypatch):
+    monkeypatch.setattr(connections, "_HEAD_SECS", 0.3)
+    body = b"x" * 8_000_000
+    monkeypatch.setattr(own_routes.metrics, "exposed", lambda *_: (body, "text/plain"))
+    with ExitStack() as stack:
+        connection = connected(page, stack)
+        head = f"{HEAD.format(host=page.host)}Authorization: Bearer {page.token}\r\nConnection: close\r\n\r\n"
+        connection.sendall(head.encode())
+        time.sleep(2)  # longer than the server waits for the next request
+        found = 0
+        while more := connection.recv(1 << 20):
+            found += len(more)
+    assert found > len(body)

@@ -155,6 +155,30 @@ def test_letters_are_deleted_with_the_count_that_was_seen(tab, tmp_path):
         assert len(topology.letters) == 2
 
 
+def test_letters_that_were_chosen_in_one_topology_are_not_chosen_in_another(tab, tmp_path):
+    with started(tmp_path / "one", "one") as one, started(tmp_path / "other", "other") as other:
+        for topology, name in ((one, "one"), (other, "other")):
+            with_letters(topology, name)
+        for name in ("one", "other"):
+            tab.evaluate("() => { location.hash = '#/'; }")
+            to_topology(tab, name)
+            tab.locator(".tiles a[href$=letters]").click()
+            choice = tab.get_by_label("select letter 1", exact=True)
+            choice.wait_for()
+            assert not choice.is_checked()
+            choice.check()
+        tab.get_by_role("button", name="Delete 1 selected").click()
+        tab.get_by_text("Delete 1 dead letters of other for ever?").wait_for()
+        tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        tab.get_by_text("1 dead letters were deleted.").wait_for()
+        assert (len(one.letters), len(other.letters)) == (4, 3)
+
+
+def test_an_address_that_cannot_be_read_shows_the_first_page(tab):
+    tab.evaluate("() => { location.hash = '#/%'; }")
+    tab.locator("h1", has_text="Topologies").wait_for()
+
+
 def test_letters_of_a_stopped_topology_are_ordered_for_the_next_run(tab, tmp_path):
     with started(tmp_path, "over") as topology:
         with_letters(topology, "over")
