@@ -1,13 +1,24 @@
-"""Transactions and errors of SQLite, for the stores that are files."""
+"""Connections, transactions and errors of SQLite, for the stores that are files of a checkpoint."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-__all__ = ["is_damage", "is_passing", "transaction"]
+from acktree.errors import CheckpointError
+from acktree.private_files import make_private_file
+
+__all__ = [
+    "IN_MEMORY", "connected", "explained", "is_damage", "is_passing", "is_written", "prepare_writer",
+    "transaction",
+]  # fmt: skip
+
+IN_MEMORY: Final = ":memory:"
+"""The place of a database that is no file."""
+_BUSY_SECS: Final = 5
 
 _PASSING: Final = frozenset({
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
@@ -53,3 +64,58 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def is_written(place: str) -> bool:
+    """Whether there is a file of changes: a writer has the database open, or ended without closing it."""
+    return Path(f"{place}-wal").exists()
+
+
+def connected(place: str, *, read_only: bool) -> sqlite3.Connection:
+    """Open a database that one process writes and any may read. Any thread may use it, one at a time.
+
+    Args:
+        place: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
+        read_only: Open an existing file for reading. Where nobody writes it, it is read as it is: a reader
+            would leave files beside it.
+
+    Raises:
+        OSError, sqlite3.Error: It cannot be opened.
+    """
+    named = place
+    if read_only:
+        unchanging = "" if is_written(place) else "&immutable=1"
+        named = f"{Path(place).absolute().as_uri()}?mode=ro{unchanging}"
+    elif place != IN_MEMORY:
+        make_private_file(Path(place))
+    return sqlite3.connect(
+        named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
+    )
+
+
+def prepare_writer(connection: sqlite3.Connection) -> None:
+    """Let readers not wait for the writer, and let deleted pages be given back."""
+    for setting in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+@contextmanager
+def explained(what: str, place: str, damages: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise CheckpointError for an error of SQLite, unless the reason may pass.
+
+    Args:
+        what: What is stored there; the topology can go on without it.
+        damages: Errors of what is stored that also mean damage.
+    """
+    errors: tuple[type[Exception], ...] = (sqlite3.DatabaseError, *damages)
+    try:
+        yield
+    except sqlite3.ProgrammingError:  # it was closed
+        raise
+    except errors as error:
+        if isinstance(error, sqlite3.Error) and is_passing(error):
+            raise
+        fix = "delete the file; messages are not in it"
+        if isinstance(error, sqlite3.Error) and not is_damage(error):
+            fix = "check the disk, and that the file and its folder can be read and written"
+        raise CheckpointError(f"the {what} cannot be read or written: {error}", place, fix) from error

@@ -28,7 +28,7 @@ _OURS: Final = "/api/acktree/v1"
 
 @contextmanager
 def read_by(tabs: int) -> Iterator[None]:
-    """Let so many tabs and one Prometheus read the page for the length of the block; 0: there is no page."""
+    """In the block, let ``tabs`` tabs and one Prometheus read the page; with 0 there is no page."""
     if not tabs:
         yield
         return

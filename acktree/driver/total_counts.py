@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.table_log import FileCountLog
 from acktree.core.data.fields import DEFAULT_STREAM
@@ -179,12 +181,13 @@ class TotalCounts:
             if task not in self._spouts:
                 continue
             component, spout = self._spouts[task]
-            for stream, n in spout.sent.counts(batch.acked).items():
-                self._now.add(component, task, stream, "acked", n)
             self._now.add(component, task, DEFAULT_STREAM, "acked", batch.acked_rows)
-            for sequences, failure in batch.failed:
-                for stream, n in spout.sent.counts(sequences).items():
-                    self._now.add(component, task, stream, _verdict(failure.kind), n)
+            judged: dict[What, list[Int64s]] = {"acked": [batch.acked]}
+            for sequences, failure in batch.failed:  # there may be as many as messages
+                judged.setdefault(_verdict(failure.kind), []).append(sequences)
+            for verdict, groups in judged.items():
+                for stream, n in spout.sent.counts(np.concatenate(groups)).items():
+                    self._now.add(component, task, stream, verdict, n)
             for roots, failure in batch.failed_rows:
                 self._now.add(component, task, DEFAULT_STREAM, _verdict(failure.kind), len(roots))
 

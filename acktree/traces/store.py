@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,20 +24,17 @@ import numpy as np
 
 from acktree.core.tracking.trace_facts import Facts
 from acktree.errors import CheckpointError
-from acktree.private_files import make_private_file
-from acktree.sqlite_files import is_damage, is_passing, transaction
+from acktree.sqlite_files import IN_MEMORY, connected, explained, is_written, prepare_writer, transaction
 from acktree.traces.packs import Messages, left_out, packed, unpacked
 from acktree.traces.tables import FACTS, LATER, MESSAGE, TABLES, VERDICT, VERSION
 
 __all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
 
-IN_MEMORY: Final = ":memory:"
 MOST_MESSAGES: Final = 100_000
 MOST_BYTES: Final = 256 << 20
 _NOT_ACKED: Final = "verdict IS NOT 'ACKED'"
 _TRIMMED: Final = 0.9
 """What is left of the limits when something is deleted."""
-_BUSY_SECS: Final = 5
 
 Row = tuple[Any, ...]
 
@@ -78,22 +75,12 @@ class TraceStore:
         self.recorded = self.left_out = self._recorded_now = self._left_out_now = 0
         self._lock = threading.Lock()
         self._most_messages, self._most_bytes = most_messages, most_bytes
-        self._is_unchanging = False
-        if not read_only and self.place != IN_MEMORY:
-            make_private_file(Path(path))
         self._open(read_only=read_only)
 
     def _open(self, *, read_only: bool) -> None:
-        named = self.place
-        if read_only:
-            # A reader would leave files beside a database that nobody writes: they are a writer's, and stay.
-            self._is_unchanging = not self._is_written
-            unchanging = "&immutable=1" if self._is_unchanging else ""
-            named = f"{Path(self.place).absolute().as_uri()}?mode=ro{unchanging}"
+        self._is_unchanging = read_only and not is_written(self.place)
         with self._explained():
-            self._connection = sqlite3.connect(
-                named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
-            )
+            self._connection = connected(self.place, read_only=read_only)
         self._finalizer = weakref.finalize(self, self._connection.close)
         try:
             with self._explained():
@@ -101,11 +88,6 @@ class TraceStore:
         except BaseException:
             self._finalizer()
             raise
-
-    @property
-    def _is_written(self) -> bool:
-        """Whether there is a file of changes: a writer has the store open, or ended without closing it."""
-        return Path(f"{self.place}-wal").exists()
 
     def _prepare(self, *, read_only: bool) -> None:
         version = self._value(self._connection, "PRAGMA user_version")
@@ -123,9 +105,7 @@ class TraceStore:
                     "use the acktree that wrote them, or submit the topology: new traces begin then",
                 )
             return
-        self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        prepare_writer(self._connection)
         with transaction(self._connection) as connection:
             if 0 < version < VERSION:  # what is not of this run is not worth a second way of reading it
                 for table in ("messages", "tuples", "more"):
@@ -133,20 +113,9 @@ class TraceStore:
             for statement in TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         """Raise CheckpointError, unless the reason may pass."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:  # it was closed
-            raise
-        except sqlite3.DatabaseError as error:
-            if is_passing(error):
-                raise
-            fix = "check the disk, and that the file and its folder can be read"
-            if is_damage(error):
-                fix = "delete the file; messages are not in it"
-            raise CheckpointError(f"the traces cannot be read: {error}", self.place, fix) from error
+        return explained("traces", self.place)
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -295,7 +264,7 @@ class TraceStore:
     def select(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
         """The rows of a query of this room, as dicts. CheckpointError if the file is damaged."""
         with self._lock, self._explained():
-            if self._is_unchanging and self._is_written:  # a driver runs since
+            if self._is_unchanging and is_written(self.place):  # a driver runs since
                 self._finalizer()
                 self._open(read_only=True)
             cursor = self._connection.execute(query, values)

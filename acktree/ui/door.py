@@ -112,7 +112,7 @@ class Door:
             self._server.server_close()
         if self._socket is not None:
             _remove(self._socket)
-        if self._observer is not None:  # nobody asks any more
+        if self._observer is not None:  # no snapshot will be asked for
             self._observer.history.store.close()
 
     def _listen(self, run: Run, routes: Routes) -> None:

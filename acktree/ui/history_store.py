@@ -18,16 +18,15 @@ import sqlite3
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from acktree.core.stats.counters import Counters
 from acktree.errors import CheckpointError
-from acktree.private_files import make_private_file
-from acktree.sqlite_files import is_damage, is_passing, transaction
+from acktree.sqlite_files import IN_MEMORY, connected, explained, prepare_writer, transaction
 
 __all__ = [
     "FILE", "IN_MEMORY", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS", "HistoryStore",
@@ -36,7 +35,6 @@ __all__ = [
 
 FILE: Final = "history.sqlite"
 """The file in the checkpoint."""
-IN_MEMORY: Final = ":memory:"
 MOST_POINTS: Final = 20_000
 MOST_SAMPLE_BYTES: Final = 16 << 20
 POINT_TIERS: Final = ((6 * 3600, 60), (48 * 3600, 600), (30 * 86_400, 6 * 3600))
@@ -45,9 +43,8 @@ SAMPLE_TIERS: Final = ((660, 540), (11_340, 4320))
 """The same for samples; those older than a day and a twentieth are deleted."""
 _OLDEST_SAMPLE_SECS: Final = 86_400 + 4320
 _VERSION: Final = 1
-_BUSY_SECS: Final = 5
 _THIN_EVERY: Final = 50
-"""It is thinned out after so many points."""
+"""Old points are thinned out each time that this number of points was added."""
 _TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS points (
     run INTEGER NOT NULL, batch_id INTEGER NOT NULL, at_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,
@@ -132,17 +129,8 @@ class HistoryStore:
         self._most_points, self._most_sample_bytes = most_points, most_sample_bytes
         self._added = 0
         self._lock = threading.Lock()
-        named = self.place
-        if read_only:
-            # A reader would leave files beside a database that nobody writes: they are a writer's, and stay.
-            unchanging = "" if Path(f"{path}-wal").exists() else "&immutable=1"
-            named = f"{Path(path).absolute().as_uri()}?mode=ro{unchanging}"
-        elif self.place != IN_MEMORY:
-            make_private_file(Path(path))
         with self._explained():
-            self._connection = sqlite3.connect(
-                named, timeout=_BUSY_SECS, isolation_level=None, check_same_thread=False, uri=read_only
-            )
+            self._connection = connected(self.place, read_only=read_only)
         self._finalizer = weakref.finalize(self, self._connection.close)
         try:
             with self._explained():
@@ -162,29 +150,16 @@ class HistoryStore:
         if read_only:
             self._value("SELECT count(*) FROM points")
             return
-        self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        prepare_writer(self._connection)
         self._connection.execute("PRAGMA wal_autocheckpoint = 100")
         self._connection.execute("PRAGMA journal_size_limit = 1048576")
         with transaction(self._connection) as connection:
             for statement in _TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         """Raise CheckpointError, unless the reason may pass."""
-        try:
-            yield
-        except sqlite3.ProgrammingError:  # it was closed
-            raise
-        except (sqlite3.DatabaseError, zlib.error, ValueError, TypeError) as error:
-            if isinstance(error, sqlite3.Error) and is_passing(error):
-                raise
-            fix = "delete the file; messages and counts are not in it"
-            if isinstance(error, sqlite3.Error) and not is_damage(error):
-                fix = "check the disk, and that the file and its folder can be read and written"
-            raise CheckpointError(f"the history cannot be used: {error}", self.place, fix) from error
+        return explained("history", self.place, (zlib.error, ValueError, TypeError))
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -308,7 +283,7 @@ class HistoryStore:
 
 
 def _spread(points: list[Point], limit: int) -> list[Point]:
-    """At most so many points: the first one, and the last one of each stretch of time."""
+    """At most ``limit`` points: the first one, and the last one of each stretch of time."""
     if len(points) <= limit:
         return points
     first_ms = min(point.at_ms for point in points)

@@ -115,7 +115,7 @@ class Costs:
         return {each["name"]: each["value"] for each in metrics}
 
     def of(self, what, selector, count):
-        """Run a script and wait until there are so many elements: ms, CPU of the tab, layouts, elements."""
+        """Run a script and wait for a number of elements; returns ms, CPU of the tab, layouts, elements."""
         before = self._now()
         script = """([selector, count]) => new Promise((done, refuse) => {
             const began = performance.now();

@@ -33,7 +33,7 @@ def runtime(tmp_path_factory, monkeypatch):
 
 
 def killed_after(acked: int, folder: Path) -> None:
-    """Run the driver in a process group of its own, and kill all of it when so many are acked."""
+    """Run the driver in a process group of its own, and kill all of it after a number of acks."""
     command = [sys.executable, "-m", "tests.spark.driver", "position", str(folder), str(COUNT)]
     with (folder / "driver.log").open("a") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)

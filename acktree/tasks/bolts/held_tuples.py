@@ -30,7 +30,7 @@ __all__ = ["HeldTuples"]
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
 MOST_SEARCHED: Final = 256
-"""Among so many names the smallest is searched for; once more were given it is noted."""
+"""While at most this number of names was given, the smallest is searched for; afterwards it is stored."""
 _OLDEST: Final = "oldest"
 """Where it is noted, beside the table: no name of it is smaller. An earlier release does not read it."""
 _CAME_MS: Final = 6

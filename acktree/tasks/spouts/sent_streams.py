@@ -17,7 +17,7 @@ from acktree.core.ids import Int64s
 __all__ = ["SentStreams"]
 
 _MANY: Final = 4096
-"""Entries of messages that are not open any more are dropped when there are so many."""
+"""Above this number of entries, those of messages that are done are dropped."""
 _FIRST: Final = itemgetter(0)
 
 

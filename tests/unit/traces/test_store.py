@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from acktree import sqlite_files
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import transaction
 from acktree.tasks.bolts.tracing import MOST_TUPLES
@@ -156,7 +157,7 @@ def test_a_file_that_cannot_be_read_is_said_with_the_fix(tmp_path, make, fix):
 
 
 def test_a_file_that_another_program_holds_is_not_called_damaged(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_BUSY_SECS", 0)
+    monkeypatch.setattr(sqlite_files, "_BUSY_SECS", 0)
     TraceStore(tmp_path / FILE).close()
     holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
