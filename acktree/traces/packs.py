@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 from acktree.core.tracking.trace_facts import FATES, Facts
-from acktree.tasks.bolts.tracing import MOST_TUPLES
+from acktree.tasks.bolts.trace_quota import MOST_TUPLES
 
 __all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
 
@@ -149,7 +149,7 @@ class Messages:
 
     def bounded(
         self, parts: Sequence[Facts], known: Collection[int], earlier: Mapping[int, int]
-    ) -> list[Facts]:
+    ) -> Sequence[Facts]:
         """The facts of known messages, with at most :data:`MOST_TUPLES` tuples of each, and what failed.
 
         Args:
@@ -162,7 +162,7 @@ class Messages:
         before = np.array([earlier.get(root, 0) for root in self.roots.tolist()], np.int64)
         large = self.roots[before + self._facts > MOST_TUPLES]
         if not len(large):
-            return list(parts)
+            return parts
         counts: Counter[int] = Counter({root: earlier.get(root, 0) for root in large.tolist()})
         edges: dict[int, set[int]] = {root: set() for root in large.tolist()}
         return [_cut(part, counts, edges) for part in parts]

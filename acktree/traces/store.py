@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -145,7 +146,7 @@ class TraceStore:
         Args:
             bodies: Of :class:`~acktree.core.tracking.trace_facts.Facts`, lower levels first.
         """
-        parts = [Facts.of_bytes(body) for body in bodies]
+        parts: Sequence[Facts] = [Facts.of_bytes(body) for body in bodies]
         with self._writing() as connection:
             query = "SELECT pack, body FROM packs WHERE batch_id = ? AND clock_ms = ?"
             pack, before = connection.execute(query, (batch_id, clock_ms)).fetchone() or (None, None)
@@ -156,10 +157,11 @@ class TraceStore:
             self._insert_messages(connection, emitted)
             roots = messages.roots.tolist()
             known, elsewhere = self._stored_among(connection, roots), self._elsewhere(connection, roots, pack)
-            messages = Messages.of(parts, elsewhere)
+            messages = replace(messages, elsewhere=elsewhere)
             earlier = self._tuples_before(connection, messages.later_roots, pack)
-            parts = messages.bounded(parts, known, earlier)
-            messages = Messages.of(parts, elsewhere)
+            kept = messages.bounded(parts, known, earlier)
+            if kept is not parts:
+                parts, messages = kept, Messages.of(kept, elsewhere)
             if not len(messages.roots):
                 return
             self._execute(connection, FACTS, messages.rows(pack))

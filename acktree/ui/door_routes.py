@@ -25,6 +25,7 @@ __all__ = ["RefusedError", "Routes", "json_of"]
 log = logger("acktree")
 
 _MOST_OPEN: Final = 1000
+_MOST_SECS: Final = 1e9
 
 
 class RefusedError(Exception):
@@ -107,8 +108,7 @@ class Routes:
             case "/v1/deactivate":
                 self._running.deactivate()
             case "/v1/kill":
-                wait_secs = given.get("wait_secs")
-                secs = None if wait_secs is None else max(0.0, float(wait_secs))
+                secs = _wait_of(given.get("wait_secs"))
                 self.run.kill_waits.set()
                 Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
                 shown = self._running.message_timeout_secs if secs is None else secs
@@ -146,6 +146,16 @@ class Routes:
                 409, "the topology is being killed", f"topology {self.run.name!r}",
                 "wait for its end and submit it again",
             )  # fmt: skip
+
+
+def _wait_of(given: Any) -> float | None:  # noqa: ANN401  # of JSON
+    """How long a kill waits; None: as long as messages may take."""
+    if given is None:
+        return None
+    secs = float(given)
+    if not 0 <= secs < _MOST_SECS:  # and not NaN
+        raise ConfigError(f"{secs:g} is no number of seconds", "kill, wait_secs=", "give 0 or more")
+    return secs
 
 
 def _open_message(message: OpenMessage) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The page's libraries are imported when a page is asked for. A driver without one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Self
 
 from acktree.errors import ConfigError
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Page", "serve_page"]
 
 _LIBRARIES: Final = frozenset({"prometheus_client", "starlette", "uvicorn"})
+_LAST_PORT: Final = 65535
 _open: Final[set[Page]] = set()
 """A page stays although nobody keeps what :func:`serve_page` returned."""
+_closing: Final = Lock()
+"""Held while a page is closed."""
 
 
 class Page:
@@ -48,8 +52,9 @@ class Page:
 
     def close(self) -> None:
         """Answer no more. A second call does nothing."""
-        _open.discard(self)
-        self._serving.close()  # type: ignore[attr-defined]  # it is a generator
+        with _closing:
+            _open.discard(self)
+            self._serving.close()  # type: ignore[attr-defined]  # it is a generator
 
     def __enter__(self) -> Self:
         """Return the page."""
@@ -92,8 +97,8 @@ def serve_page(
         open_numbers: Whether numbers of Storm's REST need no token.
 
     Raises:
-        ConfigError: It is to listen beyond loopback without a token file and TLS, a file is not private, or
-            ``acktree[ui]`` is not installed.
+        ConfigError: There is no such port, it is to listen beyond loopback without a token file and TLS, a
+            file is not private, or ``acktree[ui]`` is not installed.
         ConnectorError: The address is taken, or is none of this machine.
     """
     if isinstance(checkpoints, str):
@@ -102,6 +107,9 @@ def serve_page(
             "serve_page(checkpoints=...)",
             f"write checkpoints=[{checkpoints!r}]",
         )
+    if port not in range(_LAST_PORT + 1):
+        fix = f"give 0 to {_LAST_PORT}; 0 is a free one"
+        raise ConfigError(f"{port!r:.40} is no port", "serve_page(port=...)", fix)
     try:
         from acktree.ui.web.serve import Options, serve  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:

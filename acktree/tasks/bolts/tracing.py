@@ -34,18 +34,15 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
 from acktree.tasks.bolts.previews import previews
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
+from acktree.tasks.bolts.trace_quota import MOST_FACTS, Quota
 from acktree.tasks.bolts.traced_rows import Pairs, TracedRows
 from acktree.tasks.watch_order import WatchOrder
 from acktree.texts import bounded, error_text
 
-__all__ = ["MOST_TUPLES", "Tracer", "note_reason", "recording"]
+__all__ = ["Tracer", "note_reason", "recording"]
 
 log = logger("acktree")
 
-MOST_TUPLES: Final = 1000
-"""The most tuples of a message that are recorded; the others are counted by component."""
-_MOST_FACTS: Final = 20_000
-"""The most links, and the most executions, of one level, partition and micro-batch."""
 _MOST_FAILED: Final = 100
 """How many failed tuples of a message are recorded beyond these limits, by each level and partition."""
 _MOST_REASON: Final = 500
@@ -67,44 +64,6 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
             log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
 
     return guarded
-
-
-class _Quota:
-    """How many tuples of each message are recorded, and how many of all."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, int] = {}
-        self._kept = 0
-        self._few: list[Int64s] = []
-
-    def kept(self, roots: Int64s) -> Bools | None:
-        """Which of these tuples are recorded, given by their roots, shape (n,); None for all."""
-        if self._kept + len(roots) <= min(MOST_TUPLES, _MOST_FACTS):
-            self._few.append(roots)  # no message can have too many
-            self._kept += len(roots)
-            return None
-        if self._few:
-            few, self._few, self._kept = np.concatenate(self._few), [], 0
-            self._counted(few)
-        return self._counted(roots)
-
-    def _counted(self, roots: Int64s) -> Bools | None:
-        found, at, counts = np.unique(roots, return_inverse=True, return_counts=True)
-        keys = found.tolist()
-        before = np.array([self._seen.get(key, 0) for key in keys], np.int64)
-        after = before + counts
-        self._seen.update(zip(keys, after.tolist(), strict=True))
-        if after.max() <= MOST_TUPLES and self._kept + len(roots) <= _MOST_FACTS:
-            self._kept += len(roots)
-            return None
-        order = np.argsort(at, kind="stable")
-        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))
-        nth = np.empty(len(roots), np.int64)
-        nth[order] = np.arange(len(roots)) - np.repeat(starts, counts)
-        fits: Bools = nth + before[at] < MOST_TUPLES
-        fits &= self._kept + np.cumsum(fits) <= _MOST_FACTS
-        self._kept += int(np.count_nonzero(fits))
-        return fits
 
 
 class Tracer:
@@ -133,7 +92,7 @@ class Tracer:
         self._executed = 0
         self._reasons: dict[int, str] = {}
         self._bolts: dict[Bolt, int] = {}
-        self._linked, self._watched = _Quota(), _Quota()
+        self._linked, self._watched = Quota(), Quota()
         self._more: Counter[tuple[int, str]] = Counter()
 
     def obey(self, order: WatchOrder) -> None:
@@ -310,7 +269,7 @@ class Tracer:
             if fates[at] == FAILED and failed[root] < _MOST_FAILED:
                 failed[root] += 1
                 recorded[at] = True
-            elif len(self._more) < _MOST_FACTS or (root, component) in self._more:
+            elif len(self._more) < MOST_FACTS or (root, component) in self._more:
                 self._more[root, component] += 1
         if recorded.any():
             pairs = surplus.where(recorded)

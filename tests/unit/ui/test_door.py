@@ -69,6 +69,13 @@ def test_orders_are_carried_out_and_seen_at_once(running):
         door.snapshot()
 
 
+@pytest.mark.parametrize("secs", [-1, float("nan"), 1e300])
+def test_a_kill_that_waits_no_number_of_seconds_is_refused(running, secs):
+    with pytest.raises(DoorError, match="no number of seconds"):
+        find("numbers").door.order("kill", {"wait_secs": secs})
+    assert not running.run.ended.is_set()
+
+
 def test_the_oldest_open_messages_are_listed(running):
     running.fill()
     listed = find("numbers").door.get("open", {"limit": 3})["open"]

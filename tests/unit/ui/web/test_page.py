@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,8 @@ def test_a_token_file_is_used_and_a_port_that_is_taken_is_said(tmp_path):
         ({"host": "0.0.0.0"}, "reached from other machines"),
         ({"host": "0.0.0.0", "token_file": "token"}, "reached from other machines"),
         ({"checkpoints": "checkpoints/orders"}, "list"),
+        ({"port": 99999}, "is no port"),
+        ({"port": "x"}, "is no port"),
     ],
 )
 def test_what_is_not_safe_and_what_is_meant_otherwise_is_refused(given, said):
@@ -117,3 +120,9 @@ def test_a_process_that_user_code_forks_does_not_keep_its_port():
             while listening in descriptors_of(pid) and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert listening not in descriptors_of(pid)
+
+
+def test_a_page_is_closed_by_several_threads_at_once():
+    page = acktree.serve_page()
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda _: page.close(), range(4))] == [None] * 4
