@@ -19,11 +19,20 @@ Where = Int64s | slice
 
 @dataclass(frozen=True)
 class Extent:
-    """What is there: the number of slots, which buckets were read, and how many keys the others have."""
+    """What is there: the number of slots, which buckets were read, and how many keys the others have.
+
+    Without unread keys every bucket counts as read. Else one that was empty could be read later, when it has
+    been saved: its keys would be there twice.
+    """
 
     slots: int
     is_read: Flags
     unread: int
+
+    def __post_init__(self) -> None:
+        """Count empty buckets as read."""
+        if not self.unread:
+            self.is_read[:] = True
 
     @property
     def buckets(self) -> int:

@@ -235,6 +235,43 @@ class ColumnsBesideADict(RuleBasedStateMachine):
         assert sum(keys.count for keys, _ in found.values()) == len(self.saved)
 
 
+def test_a_state_that_was_stored_empty_does_not_read_its_own_keys_again(store, small_buckets):
+    bound_to(store).save()
+    state = bound_to(store)
+    for key in map(str, range(20)):  # more buckets are made meanwhile
+        state.add_many([key], [1])
+        state.save()
+    keys = [row["key"] for batch in state.batches() for row in batch.to_pylist()]
+    assert sorted(keys) == sorted(map(str, range(20)))
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_a_state_that_was_stored_empty_moves_to_another_store_whole_and_once(store):
+    bound_to(store).save()
+    state = bound_to(store)
+    state.add_many(["a"], [1])
+    state.save()
+    state.bind(CountingStore(), pickle.dumps, pickle.loads)
+    assert [row["key"] for batch in state.batches() for row in batch.to_pylist()] == ["a"]
+
+
+def test_a_bucket_that_was_empty_when_the_last_key_was_read_is_not_read_again(store, small_buckets):
+    state = bound_to(store)
+    state.add_many([str(n) for n in range(20)], [1] * 20)
+    state.save()
+    state = bound_to(store)
+    state.remove_many([str(n) for n in range(19)])
+    state.save()
+    state = bound_to(store)
+    assert state.get("19") == 1
+    for n in range(19):
+        state.add_many([str(n)], [1])
+        state.save()
+    state.bind(CountingStore(), pickle.dumps, pickle.loads)
+    keys = [row["key"] for batch in state.batches() for row in batch.to_pylist()]
+    assert sorted(keys) == sorted(map(str, range(20)))
+
+
 ColumnsBesideADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestColumnsBesideADict = pytest.mark.slow(ColumnsBesideADict.TestCase)
 
