@@ -174,8 +174,8 @@ class Config:
     spout_wait_progressive_level2_count: int = 0
     """progressive: the number of further idle calls with the shortest wait of the machine."""
     spout_wait_progressive_level3_sleep_millis: float = 1
-    """progressive: the wait after each further idle call; it is doubled after each 250 consecutive idle
-    calls, up to a quarter of a second."""
+    """progressive: the wait after each further idle call; it is doubled after each 100 consecutive idle
+    calls, up to half a second."""
     spout_wait_park_microsec: float = 100
     """park: the wait after each idle call. 0: none."""
     execute_timeout_secs: float | None = 300

@@ -35,14 +35,18 @@ _REST_CALLS: Final = 100
 """After this many waits of one length the next wait is twice as long: a hundredth of the rest."""
 _MOST_DOUBLINGS: Final = 30
 """The largest number of such doublings: even a wait of a nanosecond grows to the longest one."""
-_LONGEST_DOUBLED_SECS: Final = 0.25
+_LONGEST_DOUBLED_SECS: Final = 0.5
 """No wait is doubled beyond this."""
 _SHORTEST_WAIT_SECS: Final = 1e-6
 """Requests the shortest wait of the machine, usually about 50 microseconds."""
 BLOCKED_SECS: Final = 2.0
 """A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
 _NOT_ASKED_SECS: Final = 0.05
-"""The longest wait of a spout that may not emit; verdicts and free room wake it earlier."""
+"""The wait of a spout that may not emit; verdicts and free room end it earlier."""
+_LONGEST_NOT_ASKED_SECS: Final = 1.0
+"""That wait is doubled up to this, such as for the rows of a DataFrame, which Spark reads itself."""
+_NOT_ASKED_CALLS: Final = 20
+"""After this many waits of a spout that may not emit the next one is twice as long."""
 
 
 def now_ms() -> int:
@@ -53,7 +57,7 @@ def now_ms() -> int:
 def idle_secs(config: Config, idle_calls: int) -> float:
     """How long a spout task waits after ``idle_calls`` calls in a row that emitted nothing; 0 for no wait.
 
-    The last wait of ``progressive`` is doubled while the spout stays idle, up to a quarter of a second.
+    The last wait of ``progressive`` is doubled while the spout stays idle, up to half a second.
     Otherwise an idle spout would be called a thousand times a second and use a few percent of a core.
     ``collector.wake()`` ends a wait.
 
@@ -70,6 +74,12 @@ def idle_secs(config: Config, idle_calls: int) -> float:
     secs = config.spout_wait_progressive_level3_sleep_millis / 1000
     doubled = secs * (1 << min(_MOST_DOUBLINGS, rested // _REST_CALLS))
     return max(secs, min(doubled, _LONGEST_DOUBLED_SECS))
+
+
+def not_asked_secs(idle_calls: int) -> float:
+    """How long a spout task that may not emit waits, if nothing ends the wait."""
+    doublings = min(_MOST_DOUBLINGS, idle_calls // _NOT_ASKED_CALLS)
+    return min(_NOT_ASKED_SECS * (1 << doublings), _LONGEST_NOT_ASKED_SECS)
 
 
 @dataclass(frozen=True)
@@ -297,7 +307,7 @@ class SpoutThread:
     def _patience_secs(self, idle_calls: int) -> float:
         # An idle spout that may emit waits as its strategy says. One that may not emit waits for verdicts,
         # free room or a retry.
-        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else _NOT_ASKED_SECS
+        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else not_asked_secs(idle_calls)
         if self.task.buffered_count:
             secs = min(secs, LINGER_SECS / 4)
         due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]

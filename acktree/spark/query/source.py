@@ -8,7 +8,7 @@ Rules of this file
 2. The source reads no messages. A row names a slice of a chunk, and the source level reads it in the worker.
    If executors do not see the inbox, a row carries its slice, and micro-batches are bounded in bytes.
 3. ``latestOffset`` waits for new entries, up to :data:`PATIENCE_SECS`: each call costs Spark's JVM more than
-   the wait costs here.
+   the wait costs here. Beside DataFrames it waits one second, and two after a minute without a micro-batch.
 
 Storm has no counterpart: its spouts push. The order of calls and their threads are documented in Spark 4's
 ``DataSourceStreamReader``.
@@ -52,6 +52,8 @@ PATIENCE_SECS: Final = 4.0
 """How long the source waits for new entries before it returns the old offset."""
 PATIENCE_BESIDE_ROWS_SECS: Final = 1.0
 """... if rows of DataFrames are messages too: Spark asks one source after the other, and they wait."""
+_REST_CALLS: Final = 60
+"""After this many calls without a micro-batch the source waits twice as long, but not over four seconds."""
 _LOOK_SECS: Final = 1.0
 """A waiting source looks for entries this often without being woken: the reader of a stopped query may have
 taken the wake."""
@@ -107,6 +109,7 @@ class InboxReader(DataSourceStreamReader):
         self._java = os.getppid()
         self._pace = Pace(float(options["interval_secs"]))
         self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
+        self._rest_calls = 0  # since the last micro-batch, of whichever source
 
     def initialOffset(self) -> dict[str, int]:
         """The offset at which a new checkpoint of Spark begins; it may be newer than acktree's checkpoint."""
@@ -118,7 +121,7 @@ class InboxReader(DataSourceStreamReader):
             messages, began = self._running
             self._pace.ran(messages, time.monotonic() - began)
             self._running = None
-        until = time.monotonic() + self._patience_secs
+        until = time.monotonic() + self._longest_wait_secs()
         while not (news := self._news(start["chunk"])):
             left = until - time.monotonic()
             if left <= 0:
@@ -129,6 +132,16 @@ class InboxReader(DataSourceStreamReader):
         self._running = sum(entry.rows for entry in news), time.monotonic()
         Taken(news[-1].number, self._pace.allowance).write(self._folder, self._disk)
         return {"chunk": news[-1].number}
+
+    def commit(self, end: dict[str, int]) -> None:  # noqa: ARG002  # Spark's signature
+        """A micro-batch is over, perhaps one with rows of other sources only."""
+        self._rest_calls = 0
+
+    def _longest_wait_secs(self) -> float:
+        self._rest_calls += 1
+        if self._rest_calls <= _REST_CALLS:
+            return self._patience_secs
+        return max(self._patience_secs, min(2 * self._patience_secs, PATIENCE_SECS))
 
     def _news(self, start: int) -> list[Entry]:
         """The entries after ``start`` for the next micro-batch: as many as the pace allows, at least one."""

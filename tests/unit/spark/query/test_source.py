@@ -116,6 +116,26 @@ def test_a_waiting_source_returns_when_its_jvm_has_ended(
     later.join()
 
 
+def test_a_source_waits_longer_after_a_minute_without_a_micro_batch(
+    inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    reader = reader_of(tmp_path, patience_secs=1)
+    monkeypatch.setattr(source, "_LOOK_SECS", 60)
+    monkeypatch.setattr(reader, "_wait", lambda secs: (waits.append(secs), inbox.hold()))
+
+    def calls(count: int) -> list[int]:
+        waits.clear()
+        for _ in range(count):
+            FileInbox(tmp_path, -1, 10**6, 10**9).close()  # no longer held
+            latest(reader, -1)
+        return [round(secs) for secs in waits]
+
+    assert calls(62) == [1] * 60 + [2, 2]
+    reader.commit({"chunk": -1})
+    assert calls(61) == [1] * 60 + [2]
+
+
 def test_a_pipe_without_a_writer_does_not_make_the_source_spin(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
