@@ -29,6 +29,7 @@ from tests.brokers.queues import Queue, number_in, spout_of
 from tests.chaos.effects import effects_in, leave
 
 PAGE: Final = 40
+TASKS: Final = 2
 _LONG: Final = "long"
 """While this file is there, a micro-batch takes long."""
 _WAIT_SECS: Final = 240
@@ -131,6 +132,7 @@ def perform(folder: Path, queue: Queue, session: Any, times: Times, say: Callabl
     before = _connections(queue.server_port())
     with submit(topology, checkpoint=folder / "checkpoint", spark=session, config=config) as running:
         run = _Run(folder, queue, running)
+        queue.await_members(TASKS)  # a partition that moves to a task that joins later is delivered again
         run.put()
         run.await_effects(1)
         opened = _connections(queue.server_port()) - before
@@ -165,7 +167,7 @@ def perform(folder: Path, queue: Queue, session: Any, times: Times, say: Callabl
 def _topology(folder: Path, queue: Queue, session: Any, times: Times) -> Topology:
     builder = TopologyBuilder("leases")
     settings = queue.settings()
-    tasks = 1 if settings["spout"] == "kafka-native" else 2
+    tasks = 1 if settings["spout"] == "kafka-native" else TASKS
     builder.set_spout("orders", spout_of(settings, session), tasks)
     builder.set_bolt("slow", Slow(folder, times.micro_batch)).shuffle_grouping("orders")
     return builder.create_topology()

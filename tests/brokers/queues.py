@@ -87,6 +87,9 @@ class Queue(ABC):
         """How many messages are in the broker's own dead letters."""
         return 0
 
+    def await_members(self, count: int) -> None:
+        """Wait until this number of tasks share the queue, if its messages move to a task that comes later."""
+
     def kill(self) -> None:
         """Kill the server."""
         self.server.kill()
@@ -280,6 +283,19 @@ class KafkaQueue(Queue):
         if self._producer.flush(10) or failed:
             raise PutError(failed[0] if failed else "no answer")
 
+    def await_members(self, count: int) -> None:
+        from confluent_kafka import ConsumerGroupState  # noqa: PLC0415  # an extra
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + 30
+        while True:
+            group = admin.describe_consumer_groups(["totals"])["totals"].result(10)
+            if group.state == ConsumerGroupState.STABLE and len(group.members) == count:
+                return
+            assert time.monotonic() < deadline, f"the group is {group.state} with {len(group.members)} members"
+            time.sleep(0.1)
+
     def left(self) -> tuple[int, frozenset[int] | None]:
         from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415  # an extra
 
@@ -304,6 +320,9 @@ class NativeKafkaQueue(KafkaQueue):
 
     spout = "kafka-native"
     connections_stay = False
+
+    def await_members(self, count: int) -> None:
+        """Spark's source is no member of a group."""
 
     @classmethod
     def missing(cls) -> str:

@@ -108,7 +108,7 @@ class InboxReader(DataSourceStreamReader):
         self._patience_secs = float(options.get("patience_secs", PATIENCE_SECS))
         self._java = os.getppid()
         self._pace = Pace(float(options["interval_secs"]))
-        self._running: tuple[int, float] | None = None  # messages of the last micro-batch, and when it began
+        self._running: tuple[Sequence[Entry], float] | None = None  # the last micro-batch, when it began
         self._rest_calls = 0  # since the last micro-batch, of whichever source
 
     def initialOffset(self) -> dict[str, int]:
@@ -118,8 +118,9 @@ class InboxReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
         """The end of the next micro-batch; waits up to ``patience_secs`` for an entry after ``start``."""
         if self._running is not None:
-            messages, began = self._running
-            self._pace.ran(messages, time.monotonic() - began)
+            entries, began = self._running
+            messages, secs = sum(entry.rows for entry in entries), time.monotonic() - began
+            self._pace.ran(messages, secs, is_one_entry=len(entries) == 1)
             self._running = None
         until = time.monotonic() + self._longest_wait_secs()
         while not (news := self._news(start["chunk"])):
@@ -129,7 +130,7 @@ class InboxReader(DataSourceStreamReader):
             self._wait(min(left, _LOOK_SECS))
             if self._is_held() or os.getppid() != self._java:  # the query stops, or its JVM has ended
                 return start
-        self._running = sum(entry.rows for entry in news), time.monotonic()
+        self._running = news, time.monotonic()
         Taken(news[-1].number, self._pace.allowance).write(self._folder, self._disk)
         return {"chunk": news[-1].number}
 

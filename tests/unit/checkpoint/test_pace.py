@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from acktree.checkpoint.pace import FIRST, Pace
 
 
-def run(pace, rounds, *, fixed_secs, per_message_secs, waiting=10**9):
-    """Micro-batches that take what they may of what waits; the secs of each."""
+def run(pace, rounds, *, fixed_secs, per_message_secs, waiting=10**9, entry=1):
+    """Micro-batches that take what they may of what waits, in whole entries; the secs of each."""
     took = []
     for _ in range(rounds):
-        messages = min(waiting, pace.allowance)
+        messages = min(waiting, max(1, -(-pace.allowance // entry)) * entry)
         secs = fixed_secs + messages * per_message_secs
-        pace.ran(messages, secs)
+        pace.ran(messages, secs, is_one_entry=messages == entry)
         took.append(secs)
     return took
 
@@ -36,6 +36,22 @@ def test_if_the_fixed_cost_takes_the_whole_interval_half_of_the_time_is_spent_on
     *_, last = run(pace, 80, fixed_secs=fixed * interval, per_message_secs=per_message)
     least = fixed * interval + per_message
     assert 1.1 * fixed * interval <= last <= max(2.5 * fixed * interval, 1.5 * interval, 1.1 * least)
+
+
+def test_the_fixed_cost_is_found_where_each_micro_batch_has_one_entry():
+    pace = Pace(2)
+    run(pace, 12, fixed_secs=30, per_message_secs=1e-3, entry=10)
+    assert pace.allowance > 500
+    pace = Pace(2)
+    run(pace, 30, fixed_secs=0.2, per_message_secs=1e-2, entry=10)
+    run(pace, 80, fixed_secs=60, per_message_secs=1e-3, entry=10)
+    assert pace.allowance > 500
+
+
+def test_entries_that_are_slow_each_are_seldom_tried_together():
+    pace = Pace(2)
+    took = run(pace, 300, fixed_secs=0.1, per_message_secs=1, waiting=20, entry=10)
+    assert sum(secs > 15 for secs in took[1:]) <= 10
 
 
 def test_after_a_busy_time_micro_batches_take_the_interval_again():
