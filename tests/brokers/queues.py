@@ -88,7 +88,7 @@ class Queue(ABC):
         return 0
 
     def await_members(self, count: int) -> None:
-        """Wait until this number of tasks share the queue, if its messages move to a task that comes later."""
+        """Wait until this number of tasks share the queue, if its messages move to one that comes later."""
 
     def kill(self) -> None:
         """Kill the server."""
@@ -293,7 +293,7 @@ class KafkaQueue(Queue):
             group = admin.describe_consumer_groups(["totals"])["totals"].result(10)
             if group.state == ConsumerGroupState.STABLE and len(group.members) == count:
                 return
-            assert time.monotonic() < deadline, f"the group is {group.state} with {len(group.members)} members"
+            assert time.monotonic() < deadline, f"{group.state} with {len(group.members)} members"
             time.sleep(0.1)
 
     def left(self) -> tuple[int, frozenset[int] | None]:

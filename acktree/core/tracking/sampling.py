@@ -18,6 +18,7 @@ from acktree.core.tracking.lineage import Lineage, Runs, siblings
 __all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
 
 Bools = npt.NDArray[np.bool_]
+UInt32s = npt.NDArray[np.uint32]
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
@@ -25,6 +26,8 @@ _FIRST: Final = np.uint32(0x9E3779B1)
 _SECOND: Final = np.uint32(0x85EBCA77)
 _S15: Final = np.uint32(15)
 _ALL: Final = 1 << 32
+_BLOCK: Final = 16_384
+"""How many roots are mixed at once: their numbers stay in the processor's cache."""
 
 
 def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bools:
@@ -43,17 +46,35 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
     """
     if rate >= 1 or rate <= 0 or not len(roots):
         return np.full(len(roots), rate >= 1)
+    sampled: Bools = np.empty(len(roots), np.bool_)
+    mixed, shifted = np.empty((2, min(len(roots), _BLOCK)), np.uint32)
     halves = np.ascontiguousarray(roots).view(np.uint32)
-    mixed = halves[::2] ^ halves[1::2]  # numpy shifts and casts 64 bits many times slower than it reads them
-    mixed *= _FIRST
-    mixed ^= mixed >> _S15
-    mixed *= _SECOND
-    sampled: Bools = mixed < np.uint32(rate * _ALL)
-    if attempts is not None:
-        raised = min(RETRY_FACTOR * rate, 1.0)
-        sampled |= (number_of(attempts) > 1) & (mixed <= np.uint32(min(raised * _ALL, _ALL - 1)))
-        sampled |= attempts >= NAMED
+    for at in range(0, len(roots), _BLOCK):
+        few = halves[2 * at : 2 * (at + _BLOCK)]
+        count = len(few) // 2
+        _mix(few, mixed[:count], shifted[:count])
+        of_few = np.less(mixed[:count], np.uint32(rate * _ALL), out=sampled[at : at + count])
+        if attempts is not None:
+            again = attempts[at : at + count]
+            raised = np.uint32(min(RETRY_FACTOR * rate * _ALL, _ALL - 1))
+            of_few |= (number_of(again) > 1) & (mixed[:count] <= raised)
+            of_few |= again >= NAMED
     return sampled
+
+
+def _mix(halves: UInt32s, mixed: UInt32s, shifted: UInt32s) -> None:
+    """Mix the low and the high halves of roots; numpy shifts 64 bits many times slower than it reads them.
+
+    Args:
+        halves: Shape (2n,).
+        mixed: Takes the result, shape (n,).
+        shifted: Is overwritten, shape (n,).
+    """
+    np.bitwise_xor(halves[::2], halves[1::2], out=mixed)
+    mixed *= _FIRST
+    np.right_shift(mixed, _S15, out=shifted)
+    mixed ^= shifted
+    mixed *= _SECOND
 
 
 def sampled_pairs(lineage: Lineage, rate: float) -> tuple[Int64s, Int64s, Int64s]:
