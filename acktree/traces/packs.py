@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int64s
-from acktree.core.tracking.trace_facts import FATES, Facts
+from acktree.core.tracking.trace_facts import FATES, Facts, Place
 from acktree.tasks.bolts.trace_quota import MOST_TUPLES
 
 __all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
@@ -82,22 +82,22 @@ class Messages:
             np.add.at(counts, np.searchsorted(roots, part.links["root"]), 1)
         return cls(parts, roots, counts, elsewhere)
 
-    def emitted(self) -> Iterator[tuple[int, str, int, str, None]]:
-        """The messages that were emitted in this micro-batch: root, spout, task, stream, and no id."""
+    @cached_property
+    def emitted(self) -> dict[int, tuple[Place, list[Any]]]:
+        """The messages that were emitted in this micro-batch: root -> its place and its values."""
+        found: dict[int, tuple[Place, list[Any]]] = {}
         for part in self.parts:
-            links = part.links[part.links["root"] == part.links["edge"]]
-            for root, at in zip(links["root"].tolist(), links["place"].tolist(), strict=True):
-                place = part.places[at]
-                yield root, place.source, place.source_task, place.stream, None
+            at = np.flatnonzero(part.links["root"] == part.links["edge"])
+            roots, places = part.links["root"][at].tolist(), part.links["place"][at].tolist()
+            for row, root, place in zip(at.tolist(), roots, places, strict=True):
+                found[root] = part.places[place], part.shown[row]
+        return found
 
     @cached_property
     def _is_first(self) -> Bools:
         """Whether this is the first pack of each message: it was emitted in this micro-batch."""
-        own = [part.links["root"][part.links["root"] == part.links["edge"]] for part in self.parts]
-        is_first = np.isin(self.roots, np.concatenate([np.zeros(0, np.int64), *own]))
-        if self.elsewhere:
-            is_first &= ~np.isin(self.roots, np.array([*self.elsewhere], np.int64))
-        return is_first
+        first = self.emitted.keys() - set(self.elsewhere)
+        return np.isin(self.roots, np.fromiter(first, np.int64, len(first)))
 
     @property
     def later_roots(self) -> list[int]:
@@ -105,17 +105,22 @@ class Messages:
         found: list[int] = self.roots[~self._is_first].tolist()
         return found
 
-    def rows(self, pack: int) -> list[tuple[Any, ...]]:
-        """Of the messages whose first pack this is: pack, number of tuples, components, values, root."""
-        shown = {
-            int(part.links["root"][at]): part.shown[at]
-            for part in self.parts
-            for at in np.flatnonzero(part.links["root"] == part.links["edge"]).tolist()
-        }
-        return [
-            (pack, count, components, json.dumps(shown[root]), root)
+    def rows(self, pack: int, emitted_ms: int) -> list[tuple[Any, ...]]:
+        """Of the messages that were emitted in this micro-batch, what ``MESSAGE`` takes.
+
+        Args:
+            pack: Names this pack; where it is not a message's first, its facts are in :meth:`later_rows`.
+        """
+        facts = {
+            root: (pack, count, components, json.dumps(self.emitted[root][1]))
             for root, count, components in self._told(self._is_first)
-        ]
+        }
+        nothing = None, None, None, None
+        return [
+            (root, place.source, place.source_task, place.stream, None, 1, None, emitted_ms, None,
+             *facts.get(root, nothing))
+            for root, (place, _) in self.emitted.items()
+        ]  # fmt: skip
 
     def later_rows(self, pack: int) -> list[tuple[Any, ...]]:
         """Of the other messages: pack, number of tuples, components, root."""
@@ -123,29 +128,33 @@ class Messages:
 
     def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:
         """(root, number of tuples, components as a JSON list) of some messages."""
-        of_root = self._components
-        names: dict[frozenset[str], str] = {}
-        for root, count in zip(self.roots[which].tolist(), self.tuples[which].tolist(), strict=True):
-            found = frozenset(of_root.get(root, ()))
-            if found not in names:
-                names[found] = json.dumps(sorted(found))
-            yield root, count, names[found]
+        names, of_root = self._components
+        told: dict[bytes, str] = {}
+        for at in np.flatnonzero(which).tolist():
+            key = of_root[at].tobytes()
+            if key not in told:
+                told[key] = json.dumps([names[column] for column in np.flatnonzero(of_root[at]).tolist()])
+            yield int(self.roots[at]), int(self.tuples[at]), told[key]
 
     @cached_property
-    def _components(self) -> Mapping[int, set[str]]:
-        """Root -> the components that received a tuple of it."""
-        found: dict[int, set[str]] = {}
+    def _components(self) -> tuple[list[str], Bools]:
+        """The components that received a tuple, sorted, and which of them have one of each message."""
+        names = sorted(
+            {each.component for part in self.parts for each in part.places}
+            | {each.component for part in self.parts for each in part.bolts}
+            | {name for part in self.parts for _, name, _ in part.more}
+        )
+        columns = {name: column for column, name in enumerate(names)}
+        of_root = np.zeros((len(self.roots), len(names)), np.bool_)
         for part in self.parts:
-            for rows, key, who in (
-                (part.links, "place", [each.component for each in part.places]),
-                (part.executions, "bolt", [each.component for each in part.bolts]),
-            ):
-                for at, component in enumerate(who):
-                    for root in np.unique(rows["root"][rows[key] == at]).tolist():
-                        found.setdefault(root, set()).add(component)
-            for root, component, _ in part.more:
-                found.setdefault(root, set()).add(component)
-        return found
+            places, bolts = ([each.component for each in who] for who in (part.places, part.bolts))
+            for rows, key, received in ((part.links, "place", places), (part.executions, "bolt", bolts)):
+                if len(rows):
+                    column_of = np.array([columns[component] for component in received], np.int64)
+                    of_root[np.searchsorted(self.roots, rows["root"]), column_of[rows[key]]] = True
+            for root, name, _ in part.more:
+                of_root[np.searchsorted(self.roots, root), columns[name]] = True
+        return names, of_root
 
     def bounded(
         self, parts: Sequence[Facts], known: Collection[int], earlier: Mapping[int, int]

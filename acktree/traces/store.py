@@ -27,7 +27,7 @@ from acktree.core.tracking.trace_facts import Facts
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import IN_MEMORY, connected, explained, is_written, prepare_writer, transaction
 from acktree.traces.packs import Messages, left_out, packed, unpacked
-from acktree.traces.tables import FACTS, LATER, MESSAGE, TABLES, VERDICT, VERSION
+from acktree.traces.tables import LATER, MESSAGE, TABLES, VERDICT, VERSION
 
 __all__ = ["IN_MEMORY", "MOST_BYTES", "MOST_MESSAGES", "TraceStore"]
 
@@ -153,18 +153,18 @@ class TraceStore:
             if pack is None:
                 pack = self._value(connection, "SELECT coalesce(max(pack), 0) + 1 FROM packs")
             messages = Messages.of(parts)
-            emitted = [(*each, 1, None, clock_ms, None) for each in messages.emitted()]
-            self._insert_messages(connection, emitted)
             roots = messages.roots.tolist()
-            known, elsewhere = self._stored_among(connection, roots), self._elsewhere(connection, roots, pack)
-            messages = replace(messages, elsewhere=elsewhere)
+            messages = replace(messages, elsewhere=self._elsewhere(connection, roots, pack))
+            stored = self._stored_among(connection, roots)
+            known = stored | messages.emitted.keys()
+            self._recorded_now += len(known) - len(stored)
             earlier = self._tuples_before(connection, messages.later_roots, pack)
             kept = messages.bounded(parts, known, earlier)
             if kept is not parts:
-                parts, messages = kept, Messages.of(kept, elsewhere)
+                parts, messages = kept, Messages.of(kept, messages.elsewhere)
             if not len(messages.roots):
                 return
-            self._execute(connection, FACTS, messages.rows(pack))
+            self._execute(connection, MESSAGE, messages.rows(pack, clock_ms))
             self._execute(connection, LATER, messages.later_rows(pack))
             self._left_out_now += left_out(parts) - (0 if before is None else left_out(unpacked(before)))
             connection.execute(
@@ -205,7 +205,7 @@ class TraceStore:
     def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         roots = {row[0] for row in rows}
         self._recorded_now += len(roots - self._stored_among(connection, [*roots]))
-        self._execute(connection, MESSAGE, rows)
+        self._execute(connection, MESSAGE, [(*row, None, None, None, None) for row in rows])
 
     def trim(self) -> int:
         """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""

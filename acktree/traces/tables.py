@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FACTS", "LATER", "MESSAGE", "TABLES", "VERDICT", "VERSION"]
+__all__ = ["LATER", "MESSAGE", "TABLES", "VERDICT", "VERSION"]
 
-VERSION: Final = 3
-"""2: with traceparents; 3: the facts of a micro-batch in one row."""
+VERSION: Final = 4
+"""2: with traceparents; 3: the facts of a micro-batch in one row; 4: values by field."""
 
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS messages (
@@ -59,14 +59,16 @@ PRAGMA user_version = {VERSION};
 MESSAGE: Final = (
     "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms,"
     # Another attempt belongs to the trace of the one before.
-    " traceparent) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
-    " coalesce(?9, (SELECT traceparent FROM messages WHERE root = ?7)))"
+    " traceparent, pack, tuples, components, shown) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+    " coalesce(?9, (SELECT traceparent FROM messages WHERE root = ?7)),"
+    " ?10, coalesce(?11, 0), coalesce(?12, '[]'), ?13)"
     " ON CONFLICT (root) DO UPDATE SET traceparent = coalesce(excluded.traceparent, traceparent),"
     " message_id = coalesce(excluded.message_id, message_id), attempt = max(attempt, excluded.attempt),"
-    " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms)"
+    " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms),"
+    " pack = coalesce(?10, pack), tuples = coalesce(?11, tuples), components = coalesce(?12, components),"
+    " shown = coalesce(?13, shown)"
 )
 VERDICT: Final = (
     "UPDATE messages SET verdict = ?, verdict_ms = ?, reason = ?, component = ?, traceback = ? WHERE root = ?"
 )
-FACTS: Final = "UPDATE messages SET pack = ?, tuples = ?, components = ?, shown = ? WHERE root = ?"
 LATER: Final = "INSERT OR REPLACE INTO later (pack, tuples, components, root) VALUES (?, ?, ?, ?)"

@@ -284,17 +284,19 @@ class KafkaQueue(Queue):
             raise PutError(failed[0] if failed else "no answer")
 
     def await_members(self, count: int) -> None:
-        from confluent_kafka import ConsumerGroupState  # noqa: PLC0415  # an extra
+        from confluent_kafka import ConsumerGroupState, KafkaException  # noqa: PLC0415  # an extra
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
-        deadline = time.monotonic() + 30
-        while True:
-            group = admin.describe_consumer_groups(["totals"])["totals"].result(10)
-            if group.state == ConsumerGroupState.STABLE and len(group.members) == count:
-                return
-            assert time.monotonic() < deadline, f"{group.state} with {len(group.members)} members"
+        deadline, found = time.monotonic() + 30, "nothing known"
+        while time.monotonic() < deadline:
+            with suppress(KafkaException):  # its coordinator is still loading
+                group = admin.describe_consumer_groups(["totals"])["totals"].result(10)
+                if group.state == ConsumerGroupState.STABLE and len(group.members) == count:
+                    return
+                found = f"{group.state} with {len(group.members)} members"
             time.sleep(0.1)
+        raise AssertionError(f"the group did not settle: {found}")
 
     def left(self) -> tuple[int, frozenset[int] | None]:
         from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415  # an extra

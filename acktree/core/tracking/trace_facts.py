@@ -77,7 +77,8 @@ class Facts:
         executions: Of :data:`EXECUTION`, shape (m,).
         reasons: Index of an execution -> why the tuple was failed.
         more: (root, component, how many tuples of it are not recorded).
-        shown_json: The values of each link, as a JSON list of lists.
+        shown_json: The values of the links in JSON, block by block: a block is a list of how many links it
+            has, and a list for each field.
     """
 
     places: Sequence[Place] = ()
@@ -92,7 +93,9 @@ class Facts:
     @cached_property
     def shown(self) -> list[list[Any]]:
         """The values of each link."""
-        found: list[list[Any]] = json.loads(self.shown_json)
+        found: list[list[Any]] = []
+        for count, *columns in json.loads(self.shown_json):
+            found += map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(count)]
         return found
 
     @property
@@ -154,7 +157,8 @@ class Facts:
         reasons = {new: self.reasons[old] for new, old in enumerate(at.tolist()) if old in self.reasons}
         shown = self.shown_json
         if not links.all():
-            shown = json.dumps([self.shown[row] for row in np.flatnonzero(links).tolist()]).encode()
+            kept = [self.shown[row] for row in np.flatnonzero(links).tolist()]
+            shown = json.dumps([[1, *([value] for value in values)] for values in kept]).encode()
         return Facts(
             self.places,
             self.links[links],

@@ -10,12 +10,12 @@ from math import isfinite
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from acktree.core.data.values import pickled_fields
+from acktree.core.ids import Int64s
 from acktree.texts import bounded, short_repr
 
-__all__ = ["previews"]
+__all__ = ["preview_columns", "previews"]
 
 _MOST_FIELDS: Final = 20
 _MOST_TEXT: Final = 80
@@ -25,32 +25,38 @@ _EXACT: Final = 1 << _EXACT_BITS
 
 
 def previews(
-    values: pa.RecordBatch, rows: Sequence[int], most_text: int = _MOST_TEXT
+    values: pa.RecordBatch, rows: Int64s | Sequence[int], most_text: int = _MOST_TEXT
 ) -> Iterator[list[object]]:
     """The values of some rows for display, as JSON has them; long texts are shortened.
 
     Pickled values are shown by their size.
     """
-    if not rows:
-        return
+    for row in zip(*preview_columns(values, rows, most_text), strict=True):
+        yield list(row)
+
+
+def preview_columns(
+    values: pa.RecordBatch, rows: Int64s | Sequence[int], most_text: int = _MOST_TEXT
+) -> list[list[Any]]:
+    """The same, a list for each field: Python's garbage collector counts lists."""
+    if not len(rows):
+        return [[] for _ in values.schema.names[:_MOST_FIELDS]]
     taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
-    columns = [
+    return [
         _plain_values(column, most_text)
         or [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
         for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
     ]
-    for row in zip(*columns, strict=True):
-        yield list(row)
 
 
 def _plain_values(column: pa.Array, most_text: int) -> list[Any] | None:
     """The values of a column that are all shown as they are; None if each has to be looked at."""
     if pa.types.is_string(column.type):
         try:
-            lengths = pc.max(pc.utf8_length(column)).as_py()
-            return column.to_pylist() if lengths is None or lengths <= most_text else None
+            texts: list[str | None] = column.to_pylist()
         except Exception:  # noqa: BLE001  # a text that is not UTF-8
             return None
+        return texts if max(len(text or "") for text in texts) <= most_text else None
     if pa.types.is_integer(column.type) and column.type.bit_width < _EXACT_BITS:
         return column.to_pylist()  # type: ignore[no-any-return]
     return None

@@ -32,7 +32,7 @@ from acktree.core.tracking.sampling import sampled_pairs
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
-from acktree.tasks.bolts.previews import previews
+from acktree.tasks.bolts.previews import preview_columns
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
 from acktree.tasks.bolts.trace_quota import MOST_FACTS, Quota
 from acktree.tasks.bolts.traced_rows import Pairs, TracedRows
@@ -86,7 +86,7 @@ class Tracer:
         self._accounts: list[tuple[str, int, InboundRows]] = []
         self._links: list[Rows] = []
         self._parents: list[Int64s] = []
-        self._shown: list[list[object]] = []
+        self._shown: list[Sequence[object]] = []
         self._places: dict[Place, int] = {}
         self._executions: list[Rows] = []
         self._executed = 0
@@ -122,7 +122,7 @@ class Tracer:
             return
         pairs = rows.traced.pairs
         tasks = np.broadcast_to(np.asarray(rows.task_ids), len(rows.lineage))[pairs.rows]
-        shown = list(previews(values, pairs.rows.tolist()))
+        shown = preview_columns(values, pairs.rows)
         self._add_links(pairs, (component, rows.stream, component), (tasks, tasks), None, shown)
 
     @recording
@@ -157,7 +157,7 @@ class Tracer:
         kept = self._linked.kept(pairs.roots)
         if kept is not None:
             pairs, over = pairs.where(kept), over.where(kept)
-        shown = list(previews(frame.values, pairs.rows.tolist()))
+        shown = preview_columns(frame.values, pairs.rows)
         sources, tasks = (
             np.broadcast_to(np.asarray(each), len(frame.lineage))[pairs.rows]
             for each in (frame.source_tasks, frame.tasks)
@@ -172,13 +172,14 @@ class Tracer:
         names: tuple[str, str, str],
         tasks: tuple[Int32s, Int32s],
         over: _Above | None,
-        shown: list[list[object]],
+        shown: Sequence[Sequence[object]],
     ) -> None:
         """Add the links of tuples, all of one source, stream and receiver.
 
         Args:
             tasks: Who emitted and who receives each.
             over: Their parents; None for messages.
+            shown: Their values, field by field.
         """
         source, stream, component = names
         both = np.stack(tasks, axis=1)
@@ -198,7 +199,7 @@ class Tracer:
         self._links.append(links)
         if over is not None:
             self._parents.append(over.edges)
-        self._shown += shown
+        self._shown.append((len(links), *shown))
 
     @recording
     def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:

@@ -43,7 +43,7 @@ def body_of(links=(), executions=(), more=()) -> bytes:
         ),
         {at: each[8] for at, each in enumerate(executions) if each[8]},
         [*map(tuple, more)],
-        json.dumps([each[8] for each in links]).encode(),
+        json.dumps([[1, *([value] for value in each[8])] for each in links]).encode(),
     ).to_bytes()  # fmt: skip
 
 

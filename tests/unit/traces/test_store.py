@@ -201,7 +201,7 @@ def test_what_an_older_version_wrote_is_refused_by_readers_and_given_up_by_a_dri
     connection = sqlite3.connect(file)
     connection.executescript("CREATE TABLE tuples (root); PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(CheckpointError, match="version 2, and this acktree reads version 3"):
+    with pytest.raises(CheckpointError, match="version 2, and this acktree reads version 4"):
         TraceStore(file, read_only=True)
     TraceStore(file).close()
     assert Traces.of_checkpoint(tmp_path).find() == []
