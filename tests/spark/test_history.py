@@ -21,7 +21,8 @@ from tests.spark.test_running import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = 3
+KILLS = int(os.environ.get("KILLS", "3"))
+"""How often the driver is killed: `KILLS=10 pytest tests/spark/test_history.py` for a longer run."""
 
 
 @pytest.fixture(autouse=True)
