@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -40,6 +40,7 @@ import numpy as np
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.table_log import FileCountLog
+from acktree.core.buckets import bucket_of
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int64s
 from acktree.core.stats.count_table import CountTable, PackedTable
@@ -55,6 +56,9 @@ __all__ = ["CountLog", "CountedSpout", "TotalCounts", "Totals"]
 log = logger("acktree")
 
 _VERSION: Final = 2
+_MOST: Final = 1 << 62
+"""No count is so large. Sums of two fit into 64 bits."""
+_BUCKETS: Final = bucket_of(_MOST)
 _NOT_STORED: Final = "`:all-time` begins at 0 and is not stored"
 
 
@@ -135,11 +139,18 @@ class Totals:
             if given["version"] == 1
             else _table_in(reader.unused_data, given)
         )
-        spread = {
-            str(name): Histogram({int(at): int(n) for at, n in each})
-            for name, each in given["spread"].items()
-        }
-        return cls(-1, counters, int(given["ran_ms"]), spread)
+        spread = {str(name): _histogram(each) for name, each in given["spread"].items()}
+        ran_ms = int(given["ran_ms"])
+        if not 0 <= max(ran_ms, *counters.values(), 0) < _MOST:
+            raise ValueError("a number is too large")
+        return cls(-1, counters, ran_ms, spread)
+
+
+def _histogram(given: Iterable[tuple[int, int]]) -> Histogram:
+    found = {int(bucket): int(n) for bucket, n in given}
+    if not all(0 <= bucket < _BUCKETS and 0 <= n < _MOST for bucket, n in found.items()):
+        raise ValueError("a histogram has a bucket or a count that there is not")
+    return Histogram(found)
 
 
 class TotalCounts:
