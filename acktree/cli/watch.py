@@ -182,9 +182,17 @@ def _stats(given: Namespace) -> Answer:
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]
+    lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))
     return Answer(data, "\n".join(lines))
+
+
+def _phases_line(numbers: AckerNumbers) -> str:
+    """Micro-batches, and where their time went, in one line."""
+    count, phases = numbers.micro_batches, sorted(numbers.phase_secs.items(), key=lambda each: -each[1])
+    times = ", ".join(f"{phase} {1000 * secs / max(1, count):,.1f}" for phase, secs in phases)
+    return f"micro-batches: {count:,}" + (f"; ms of each on average: {times}" if times else "")
 
 
 def _acker_line(acker: AckerNumbers) -> str:

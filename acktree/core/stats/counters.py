@@ -39,6 +39,7 @@ __all__ = [
     "LATENCIES",
     "NOT_ASKED",
     "NO_STREAM",
+    "PHASE",
     "SAMPLES",
     "SUMS",
     "WHATS",
@@ -66,6 +67,8 @@ ACKER_FAIL: Final = "__ack_fail"
 ACKER_RESET: Final = "__ack_reset_timeout"
 NOT_ASKED: Final = "not_asked_us_"
 """How the keys of times begin for which a spout was not asked; the reason follows."""
+PHASE: Final = "phase_us_"
+"""How the acker's keys begin that say where the time of micro-batches went; the phase follows."""
 NO_STREAM: Final = ""
 """The stream of counts that belong to no stream; no stream can have this name."""
 WHATS: Final[tuple[What, ...]] = get_args(What)

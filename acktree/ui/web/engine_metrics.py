@@ -83,7 +83,15 @@ def _micro_batches(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
         acker = snapshot.acker
         counted.add_metric([snapshot.topology], acker.micro_batches, created=snapshot.began_ms / _MILLIS)
         took.add_metric([snapshot.topology], *_micros(acker.batch_spread, acker.batch_ms))
-    yield from (counted, took)
+    phases = CounterMetricFamily(
+        "acktree_micro_batch_phase_seconds",
+        "Where the time of micro-batches went. addBatch contains acker, counts and levels.",
+        labels=["topology", "phase"],
+    )
+    for snapshot in snapshots:
+        for phase, secs in snapshot.stats.acker.phase_secs.items():
+            phases.add_metric([snapshot.topology, phase], secs, created=snapshot.began_ms / _MILLIS)
+    yield from (counted, took, phases)
 
 
 def _held(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
