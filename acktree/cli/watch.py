@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,12 +16,13 @@ from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import ALL_TIME, RECENT, WINDOWS, Snapshot, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, plain
 
 __all__ = ["add_to"]
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _ERRORS: Final = 20
+_ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 
 
 def add_to(commands: Commands) -> None:
@@ -175,17 +176,24 @@ def _stats(given: Namespace) -> Answer:
         "taken_ms": snapshot.taken_ms,
         "window": given.window,
         "secs": window.secs,
+        "run": snapshot.run,
         "account": snapshot.account(),
+        "accounts": snapshot.accounts,
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]
+    lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))
     return Answer(data, "\n".join(lines))
+
+
+def _account_line(account: Mapping[str, int | None]) -> str:
+    return "  ".join(f"{what} {n:,}" for what, n in account.items() if n is not None)
 
 
 def _phases_line(numbers: AckerNumbers) -> str:
@@ -245,13 +253,15 @@ def _top(given: Namespace) -> Iterable[Answer]:
             "component", "emit/s", "exec/s", "ack/s", "fail/s", "timeout/s", "busy", "execute ms",
             "complete ms", "open", "lag",
         )  # fmt: skip
-        account = "  ".join(f"{what} {n:,}" for what, n in snapshot.account().items() if n is not None)
-        title = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n{account}"
+        title = (
+            f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n"
+            f"{_ACCOUNTS[RUN]}: {_account_line(snapshot.account())}"
+        )
         if clear:
             sys.stdout.write(clear)
         data = {
             "id": snapshot.id, "status": snapshot.status, "taken_ms": snapshot.taken_ms,
-            "account": snapshot.account(),
+            "account": snapshot.account(), "accounts": snapshot.accounts,
             "components": {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows},
         }  # fmt: skip
         yield Answer(data, f"{title}\n{table(head, rows)}\n")

@@ -16,7 +16,7 @@ Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def wanted(snapshot: Snapshot) -> Found:
     """Each sample, by name and labels, but for buckets, times and free space."""
-    parts = (_streams, _spout, _latencies, _bolt, _micro_batches, _gauges, _losses)
+    parts = (_streams, _spout, _latencies, _bolt, _micro_batches, _gauges, _losses, _all_time)
     return {
         (f"acktree_{name}", frozenset({"topology": snapshot.topology, **labels}.items())): float(value)
         for part in parts
@@ -77,6 +77,8 @@ def _micro_batches(snapshot: Snapshot) -> Iterator[Sample]:
     yield "micro_batches_total", acker.micro_batches, {}
     for phase, secs in acker.phase_secs.items():
         yield "micro_batch_phase_seconds_total", secs, {"phase": phase}
+    left_ms = snapshot.acker.next_deadline_ms - snapshot.taken_ms
+    yield "acker_next_deadline_seconds", left_ms / 1000, {}
     for what in ("inits", "acks", "fails", "resets", "late"):
         yield f"acker_{what}_total", getattr(acker, what), {}
 
@@ -90,6 +92,14 @@ def _gauges(snapshot: Snapshot) -> Iterator[Sample]:
         yield "dead_letters", getattr(snapshot.dead_letters, state), {"state": state}
     for status in ("STARTING", "ACTIVE", "INACTIVE", "KILLED"):
         yield "topology_status", snapshot.status == status, {"status": status}
+
+
+def _all_time(snapshot: Snapshot) -> Iterator[Sample]:
+    whole = snapshot.windows[":all-time"]
+    yield "all_time_run_seconds_total", whole.secs, {}
+    for what in ("emitted", *MESSAGES):
+        count = getattr(whole.stats["source"].total, what)
+        yield "all_time_messages_total", count, {"spout": "source", "what": what}
 
 
 def _losses(snapshot: Snapshot) -> Iterator[Sample]:
