@@ -33,19 +33,29 @@ def add_to(commands: Commands) -> None:
     to_stats = new_command(commands, "stats", "the numbers of Storm's UI; of a stopped one the last", _stats)
     to_stats.add_argument(
         "--window", choices=WINDOWS, default=ALL_TIME,
-        help="the last seconds, :run (this run), or :all-time (all runs; the default)",
+        help="the last 10, 600, 10800 or 86400 seconds; :run is this run, :all-time all runs (the default)",
     )  # fmt: skip
     to_top = new_command(commands, "top", "rates and loads of the last ten seconds, live", _top)
     to_monitor = new_command(commands, "monitor", "the rate of one component, a line at a time", _monitor)
-    to_monitor.add_argument("-m", "--component", metavar="ID", help="default: the first spout")
-    to_monitor.add_argument("-s", "--stream", default="default")
-    to_monitor.add_argument("-w", "--watch", choices=WHATS, default="emitted")
-    for parser, secs in ((to_top, 2.0), (to_monitor, 4.0)):
-        parser.add_argument("-i", "--interval", type=seconds, default=secs, metavar="SECS")
-        parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N lines or screens")
+    to_monitor.add_argument(
+        "-m", "--component", metavar="ID", help="the component (default: the first spout)"
+    )
+    to_monitor.add_argument("-s", "--stream", default="default", help="the stream (default: default)")
+    to_monitor.add_argument(
+        "-w", "--watch", choices=WHATS, default="emitted", metavar="COUNT",
+        help=f"what to show: {', '.join(WHATS)} (default: emitted)",
+    )  # fmt: skip
+    for parser, secs, one in ((to_top, 2.0, "screen"), (to_monitor, 4.0, "line")):
+        parser.add_argument(
+            "-i", "--interval", type=seconds, default=secs, metavar="SECS",
+            help=f"the time from one {one} to the next (default: {secs:g})",
+        )  # fmt: skip
+        parser.add_argument("-n", "--count", type=int, metavar="N", help=f"stop after N {one}s")
     new_command(commands, "get-errors", "the last errors of each component", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
-    to_open.add_argument("--limit", type=int, default=20, metavar="N")
+    to_open.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="show at most N messages (default: 20)"
+    )
 
 
 def _list(given: Namespace) -> Answer:
@@ -184,7 +194,9 @@ def _stats(given: Namespace) -> Answer:
         "acker": plain(window.stats.acker),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
-    lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]
+    of = _ACCOUNTS.get(given.window, f"the last {given.window} s")
+    head = f"{_as_of(found, snapshot)}\nthe numbers of {of}, in which a driver ran for {window.secs:,.0f} s:"
+    lines = [head, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:

@@ -161,7 +161,8 @@ def test_open_numbers_are_numbers_alone(running, topology_id):
             f"{one}/component/source", f"{one}/component/double", f"{one}/logconfig",
             f"{one}/profiling/dumpjstack/h-1/component", "/metrics", "/", "/api/v1/", "/api/v1/nothing",
             f"/api/acktree/v1/topologies/{topology_id}", "/api/acktree/v1/topologies",
-            "/api/acktree/v1/snapshot", f"/api/acktree/v1/topologies/{topology_id}/dead-letters", "/api/v1/../acktree/v1/snapshot",
+            "/api/acktree/v1/snapshot", f"/api/acktree/v1/topologies/{topology_id}/dead-letters",
+            "/api/v1/../acktree/v1/snapshot",
         ):  # fmt: skip
             assert page.ask(path, token=None)[0] == 401, path
         for order in ("deactivate", "kill/0", "rebalance/0", "debug/enable/10", "logconfig"):
