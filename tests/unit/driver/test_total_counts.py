@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from acktree.checkpoint.files import Files
 from acktree.checkpoint.table_log import FileCountLog
 from acktree.core.stats import count_table
 from acktree.core.stats.counters import Counters
@@ -22,6 +23,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.driver.total_counts import TotalCounts, Totals
 from acktree.errors import CheckpointError
+from acktree.private_files import Disk
 from acktree.tasks.spouts.sent_streams import SentStreams
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
@@ -178,6 +180,19 @@ def test_a_disk_that_is_full_is_said_once_and_the_next_micro_batch_stores_all(tm
     totals.note(counted(1))
     totals.keep(3)
     assert opened(tmp_path, 3).now().counters.total("executed") == 4
+
+
+def test_a_write_that_fails_leaves_no_incomplete_file(tmp_path):
+    class Full(Disk):
+        def write(self, file, content, *, sync=False):
+            super().write(file, content[:10], sync=sync)
+            raise OSError(28, "No space left on device")
+
+    totals = TotalCounts(FileCountLog(tmp_path, -1, Files(Full())), "t")
+    for batch_id in range(3):
+        totals.note(counted(1))
+        totals.keep(batch_id)
+    assert list((tmp_path / "counts").iterdir()) == []
 
 
 COUNTED = st.dictionaries(
