@@ -64,7 +64,7 @@ Command: TypeAlias = Callable[[Namespace], Answers]
 class Commands(Protocol):
     """What ``ArgumentParser.add_subparsers`` returns."""
 
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser:  # noqa: A002  # as argparse names it
+    def add_parser(self, name: str, *, help: str, description: str = "") -> ArgumentParser:  # noqa: A002
         """Add a command."""
 
 
@@ -80,12 +80,15 @@ def new_command(
         run: What it does.
         names: Whether its first argument names a topology.
     """
-    parser = commands.add_parser(name, help=about)
+    parser = commands.add_parser(name, help=about, description=f"{about[:1].upper()}{about[1:]}.")
     if names:
         parser.add_argument("topology", help="its name, its id, or its checkpoint")
     parser.add_argument("--json", action="store_true", help="print JSON, one value a line")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECS", help="the longest wait; exit code 4 when it is over"
+        "--timeout",
+        type=seconds,
+        metavar="SECS",
+        help="wait at most SECS seconds; the exit code is 4 when they are over",
     )
     parser.set_defaults(run=run)
     return parser

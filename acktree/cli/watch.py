@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,12 +16,13 @@ from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import ALL_TIME, RECENT, WINDOWS, Snapshot, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, plain
 
 __all__ = ["add_to"]
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 _ERRORS: Final = 20
+_ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 
 
 def add_to(commands: Commands) -> None:
@@ -32,19 +33,29 @@ def add_to(commands: Commands) -> None:
     to_stats = new_command(commands, "stats", "the numbers of Storm's UI; of a stopped one the last", _stats)
     to_stats.add_argument(
         "--window", choices=WINDOWS, default=ALL_TIME,
-        help="the last seconds, :run (this run), or :all-time (all runs; the default)",
+        help="the last 10, 600, 10800 or 86400 seconds; :run is this run, :all-time all runs (the default)",
     )  # fmt: skip
     to_top = new_command(commands, "top", "rates and loads of the last ten seconds, live", _top)
     to_monitor = new_command(commands, "monitor", "the rate of one component, a line at a time", _monitor)
-    to_monitor.add_argument("-m", "--component", metavar="ID", help="default: the first spout")
-    to_monitor.add_argument("-s", "--stream", default="default")
-    to_monitor.add_argument("-w", "--watch", choices=WHATS, default="emitted")
-    for parser, secs in ((to_top, 2.0), (to_monitor, 4.0)):
-        parser.add_argument("-i", "--interval", type=seconds, default=secs, metavar="SECS")
-        parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N lines or screens")
+    to_monitor.add_argument(
+        "-m", "--component", metavar="ID", help="the component (default: the first spout)"
+    )
+    to_monitor.add_argument("-s", "--stream", default="default", help="the stream (default: default)")
+    to_monitor.add_argument(
+        "-w", "--watch", choices=WHATS, default="emitted", metavar="COUNT",
+        help=f"what to show: {', '.join(WHATS)} (default: emitted)",
+    )  # fmt: skip
+    for parser, secs, one in ((to_top, 2.0, "screen"), (to_monitor, 4.0, "line")):
+        parser.add_argument(
+            "-i", "--interval", type=seconds, default=secs, metavar="SECS",
+            help=f"the time from one {one} to the next (default: {secs:g})",
+        )  # fmt: skip
+        parser.add_argument("-n", "--count", type=int, metavar="N", help=f"stop after N {one}s")
     new_command(commands, "get-errors", "the last errors of each component", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
-    to_open.add_argument("--limit", type=int, default=20, metavar="N")
+    to_open.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="show at most N messages (default: 20)"
+    )
 
 
 def _list(given: Namespace) -> Answer:
@@ -175,16 +186,33 @@ def _stats(given: Namespace) -> Answer:
         "taken_ms": snapshot.taken_ms,
         "window": given.window,
         "secs": window.secs,
+        "run": snapshot.run,
         "account": snapshot.account(),
+        "accounts": snapshot.accounts,
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
-    lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]
+    of = _ACCOUNTS.get(given.window, f"the last {given.window} s")
+    head = f"{_as_of(found, snapshot)}\nthe numbers of {of}, in which a driver ran for {window.secs:,.0f} s:"
+    lines = [head, window.stats.table() + _lost(snapshot.stats.traces)]
+    lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))
     return Answer(data, "\n".join(lines))
+
+
+def _account_line(account: Mapping[str, int | None]) -> str:
+    return "  ".join(f"{what} {n:,}" for what, n in account.items() if n is not None)
+
+
+def _phases_line(numbers: AckerNumbers) -> str:
+    """Micro-batches, and where their time went, in one line."""
+    count, phases = numbers.micro_batches, sorted(numbers.phase_secs.items(), key=lambda each: -each[1])
+    times = ", ".join(f"{phase} {1000 * secs / max(1, count):,.1f}" for phase, secs in phases)
+    return f"micro-batches: {count:,}" + (f"; ms of each on average: {times}" if times else "")
 
 
 def _acker_line(acker: AckerNumbers) -> str:
@@ -237,13 +265,15 @@ def _top(given: Namespace) -> Iterable[Answer]:
             "component", "emit/s", "exec/s", "ack/s", "fail/s", "timeout/s", "busy", "execute ms",
             "complete ms", "open", "lag",
         )  # fmt: skip
-        account = "  ".join(f"{what} {n:,}" for what, n in snapshot.account().items() if n is not None)
-        title = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n{account}"
+        title = (
+            f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n"
+            f"{_ACCOUNTS[RUN]}: {_account_line(snapshot.account())}"
+        )
         if clear:
             sys.stdout.write(clear)
         data = {
             "id": snapshot.id, "status": snapshot.status, "taken_ms": snapshot.taken_ms,
-            "account": snapshot.account(),
+            "account": snapshot.account(), "accounts": snapshot.accounts,
             "components": {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows},
         }  # fmt: skip
         yield Answer(data, f"{title}\n{table(head, rows)}\n")

@@ -40,7 +40,8 @@ def add_to(commands: Commands) -> None:
     )
     parser.add_argument(
         "--open-numbers", action="store_true",
-        help="serve the numbers of cluster/ and topology/ without a token: for tools that cannot send one",
+        help="serve the numbers of Storm's REST without a token, for tools that cannot send one; no errors, "
+        "no values, no orders",
     )  # fmt: skip
 
 

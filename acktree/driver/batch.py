@@ -26,6 +26,7 @@ from acktree.core.stats.counters import (
     ACKER_FAIL,
     ACKER_TASK,
     NO_STREAM,
+    PHASE,
     SUMS,
     Counters,
     Key,
@@ -273,11 +274,16 @@ class BatchResults:
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""
+        busiest_us: dict[str, int] = {}  # of each level the time in execute of its busiest partition
         for row in rows.get(Kind.STATISTICS, ()):
-            self._count(Counters.from_bytes(row.body))
+            counters = Counters.from_bytes(row.body)
+            self._count(counters)
+            level, busy_us = f"level_{row.sequence}", counters.total(SUMS["execute_ms"])
+            busiest_us[level] = max(busy_us, busiest_us.get(level, 0))
             with self._lock:
                 for component, task, count, oldest_ms in json.loads(row.head or b"[]"):
                     self._held[component, task] = count, oldest_ms
+        self.note_phases(busiest_us)
         for row in list(rows.get(Kind.CLOCK, ()))[:1]:
             took_us = max(0, now_ms - row.clock_ms) * 1000
             self._count_for_acker(("batch_us", took_us), (spread_key("batch", took_us, 1), 1))
@@ -294,6 +300,10 @@ class BatchResults:
             component, stream = json.loads(row.head)
             for values in rows_to_show(batch_from_bytes(row.body)):
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
+
+    def note_phases(self, us: Mapping[str, int]) -> None:
+        """Add the microseconds that phases of a micro-batch took."""
+        self._count_for_acker(*((f"{PHASE}{phase}", took) for phase, took in us.items()))
 
     def _count_settled(self, verdicts: Verdicts, took_us: int) -> None:
         """Count the verdicts of a micro-batch, and how long the acker took for them."""

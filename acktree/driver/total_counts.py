@@ -9,6 +9,18 @@ Rules of this file
    stored with the next micro-batch, and at the end of the run. If the driver is killed first, it is lost.
 3. Nothing here stops a topology: a table that cannot be written or read is reported once.
 
+The table is written whole with each micro-batch that counted something, so that it is exact wherever the
+driver is killed. Its keys are encoded when they are new (:class:`CountTable`). Measured where each task
+counts in each micro-batch, the median of 40 (`keep`, in ms), and the size of the file:
+
+======  ======  =======================  ===========  =======
+tasks   counts  all as JSON (version 1)  as a table   file
+======  ======  =======================  ===========  =======
+8          110                     0.22         0.08  0.8 kB
+80       1,072                     1.82         0.21  5.9 kB
+800     10,704                    21.35         1.52   56 kB
+======  ======  =======================  ===========  =======
+
 A run's own numbers (``running.stats()``) count a verdict when it is delivered to its spout. After a crash a
 verdict may be delivered again: so these numbers are not made of those.
 """
@@ -18,8 +30,9 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -27,8 +40,10 @@ import numpy as np
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.table_log import FileCountLog
+from acktree.core.buckets import bucket_of
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int64s
+from acktree.core.stats.count_table import CountTable, PackedTable
 from acktree.core.stats.counters import Counters, What
 from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import FailureKind
@@ -40,7 +55,10 @@ __all__ = ["CountLog", "CountedSpout", "TotalCounts", "Totals"]
 
 log = logger("acktree")
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_MOST: Final = 1 << 62
+"""No count is so large. Sums of two fit into 64 bits."""
+_BUCKETS: Final = bucket_of(_MOST)
 _NOT_STORED: Final = "`:all-time` begins at 0 and is not stored"
 
 
@@ -88,35 +106,51 @@ class Totals:
     spread: Mapping[str, Histogram] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """As compressed JSON: names are repeated in it many times."""
-        given = {
-            "version": _VERSION,
-            "ran_ms": self.ran_ms,
-            "counts": [[*key, n] for key, n in sorted(self.counters.items())],
-            "spread": {name: list(each.items()) for name, each in self.spread.items()},
-        }
-        return zlib.compress(json.dumps(given, separators=(",", ":")).encode(), 1)
+        """As :meth:`from_bytes` reads it."""
+        return _to_bytes(CountTable(self.counters).packed(), self.ran_ms, self.spread)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Totals:
         """The inverse of :meth:`to_bytes`.
 
         Raises:
-            ValueError, TypeError, KeyError, zlib.error: It is damaged.
+            ValueError: It is damaged.
             CheckpointError: A newer acktree wrote it.
         """
-        given: dict[str, Any] = json.loads(zlib.decompress(packed))
+        try:
+            return cls._from_bytes(packed)
+        except CheckpointError:
+            raise
+        except Exception as error:  # a damaged file may hold anything
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _from_bytes(cls, packed: bytes) -> Totals:
+        reader = zlib.decompressobj()
+        given: dict[str, Any] = json.loads(reader.decompress(packed))
         if given["version"] > _VERSION:
             raise CheckpointError(
                 f"the counts of all runs have version {given['version']}, and this acktree reads {_VERSION}",
                 f"the folder {FileCountLog.name} of the checkpoint",
                 "use the acktree that wrote them, or delete that folder: `:all-time` then begins at 0",
             )
-        counts = (((str(a), int(b), str(c), str(d)), int(n)) for a, b, c, d, n in given["counts"])
-        spread = {
-            name: Histogram({int(at): int(n) for at, n in each}) for name, each in given["spread"].items()
-        }
-        return cls(-1, Counters.of(counts), int(given["ran_ms"]), spread)
+        counters = (
+            Counters.of(((str(a), int(b), str(c), str(d)), int(n)) for a, b, c, d, n in given["counts"])
+            if given["version"] == 1
+            else _table_in(reader.unused_data, given)
+        )
+        spread = {str(name): _histogram(each) for name, each in given["spread"].items()}
+        ran_ms = int(given["ran_ms"])
+        if not 0 <= max(ran_ms, *counters.values(), 0) < _MOST:
+            raise ValueError("a number is too large")
+        return cls(-1, counters, ran_ms, spread)
+
+
+def _histogram(given: Iterable[tuple[int, int]]) -> Histogram:
+    found = {int(bucket): int(n) for bucket, n in given}
+    if not all(0 <= bucket < _BUCKETS and 0 <= n < _MOST for bucket, n in found.items()):
+        raise ValueError("a histogram has a bucket or a count that there is not")
+    return Histogram(found)
 
 
 class TotalCounts:
@@ -138,7 +172,7 @@ class TotalCounts:
         self._began = time.monotonic()
         self._lock = Lock()
         self._batch_id = -1
-        self._counters = Counters.of(self.begun.counters.items())
+        self._table = CountTable(self.begun.counters)
         self._now = Counters()  # of the micro-batch that runs
         self._spouts: dict[int, tuple[str, CountedSpout]] = {}
         self._has_failed = False
@@ -161,7 +195,7 @@ class TotalCounts:
         except CheckpointError as error:
             self._log = None  # not overwritten: a newer acktree may go on with it
             log.warning("topology=%s %s: %s", self._name, _NOT_STORED, error)
-        except Exception as error:  # noqa: BLE001  # a damaged file may hold anything
+        except ValueError as error:
             log.warning("topology=%s `:all-time` begins at 0: %s", self._name, FileCountLog.unreadable(error))
         return Totals()
 
@@ -195,7 +229,7 @@ class TotalCounts:
         """A micro-batch is about to be committed: store its counts, and count them."""
         has_grown = bool(self._now)
         with self._lock:
-            self._counters.merge(self._now)
+            self._table.add(self._now)
             self._batch_id = batch_id
         self._now = Counters()
         if has_grown:
@@ -209,9 +243,11 @@ class TotalCounts:
     def _write(self) -> None:
         if self._log is None:
             return
-        now = self.now()
+        own, spread = self._spouts_now()
+        with self._lock:
+            table = self._table.packed([own])
         try:
-            self._log.write(now.batch_id, now.to_bytes())
+            self._log.write(self._batch_id, _to_bytes(table, self.ran_ms, spread))
         except OSError as error:
             if not self._has_failed:  # once; a full disk stops the topology by itself
                 log.warning(
@@ -231,16 +267,39 @@ class TotalCounts:
 
     def now(self) -> Totals:
         """A copy of the counts, with what spouts counted themselves up to now."""
-        counters, spread = Counters(), {name: Histogram(each) for name, each in self.begun.spread.items()}
+        own, spread = self._spouts_now()
         with self._lock:
-            counters.merge(self._counters)
-            batch_id = self._batch_id
+            counters, batch_id = self._table.counters(), self._batch_id
+        counters.merge(own)
+        return Totals(batch_id, counters, self.ran_ms, spread)
+
+    def _spouts_now(self) -> tuple[Counters, dict[str, Histogram]]:
+        """What spouts of this run counted themselves, and the complete latencies of all runs."""
+        counters, spread = Counters(), {name: Histogram(each) for name, each in self.begun.spread.items()}
         for component, spout in self._spouts.values():
             own, complete_ms = _read(spout)
             counters.merge(own)
             if complete_ms:
                 spread.setdefault(component, Histogram()).merge(complete_ms)
-        return Totals(batch_id, counters, self.ran_ms, spread)
+        return counters, spread
+
+
+def _to_bytes(table: PackedTable, ran_ms: int, spread: Mapping[str, Histogram]) -> bytes:
+    """What is stored: a part that every release reads, and the table. Each part has zlib's checksum."""
+    parts = [*table.keys, table.counts]
+    head = {
+        "version": _VERSION,
+        "ran_ms": ran_ms,
+        "spread": {name: list(each.items()) for name, each in spread.items()},
+        "bytes": [len(part) for part in parts],
+    }
+    return b"".join((zlib.compress(json.dumps(head, separators=(",", ":")).encode(), 1), *parts))
+
+
+def _table_in(packed: bytes, head: Mapping[str, Any]) -> Counters:
+    ends = [0, *accumulate(head["bytes"])]
+    *keys, counts = (packed[begin:end] for begin, end in pairwise(ends))
+    return CountTable.unpacked(PackedTable(keys, counts))
 
 
 def _verdict(kind: FailureKind) -> What:

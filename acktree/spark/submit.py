@@ -49,6 +49,7 @@ from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
+from acktree.spark.query.phases import Phases
 from acktree.spark.query.sink import Sink
 from acktree.spark.resume import add_spouts, dataframe_task, recover, redrive_ordered, send
 from acktree.spark.session.class_archive import note_micro_batch
@@ -347,12 +348,13 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         run.threads.hold,
         on_batch,
         held.sync,
+        (phases := Phases()).of_batch,
         held.first_batch,
         plan.has_payloads,
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_partitions(session, plan.partitions):
-        return (
+        query = (
             ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
@@ -360,6 +362,8 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
             .trigger(processingTime="0 seconds")
             .start()
         )
+    phases.begin(query)
+    return query
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

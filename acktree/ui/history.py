@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,8 @@ from acktree.core.stats.counters import Counters
 from acktree.driver.total_counts import TotalCounts, Totals
 from acktree.errors import AcktreeError, CheckpointError, ConfigError
 from acktree.logs import logger
-from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore, Point, Sample
+from acktree.sqlite_files import is_damage
+from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Point, Sample
 from acktree.ui.windows import Earlier, Windows
 
 __all__ = ["History", "open_store", "page"]
@@ -33,19 +35,45 @@ _SAMPLE_BYTES_A_SEC: Final = 2048
 _COMMIT_SECS: Final = 0.2
 """The longest wait for the commit of a micro-batch whose sink has run; it follows some milliseconds later."""
 _MOST_SHOWN: Final = 2000
-_LARGEST: Final = 1 << 62
-"""SQLite takes no number of more than 63 bits."""
 _ERRORS: Final = (OSError, sqlite3.Error, AcktreeError)
+_DAMAGED: Final = ".damaged"
+"""The end of the name that a damaged file gets. The next damaged one replaces it."""
 
 
 def open_store(folder: Path | None, name: str) -> HistoryStore:
-    """The history in a checkpoint. In memory for None, and where the file cannot be used: that is logged."""
-    if folder is not None:
-        try:
-            return HistoryStore(folder / FILE)
-        except _ERRORS as error:
-            log.warning("topology=%s %s", name, _not_stored(error))
+    """The history in a checkpoint; in memory for None.
+
+    Where the file is damaged it gets another name, and the history begins anew. Where it cannot be used, the
+    history is in memory. Either is logged.
+    """
+    if folder is None:
+        return HistoryStore(IN_MEMORY)
+    file = folder / FILE
+    try:
+        return HistoryStore(file)
+    except _ERRORS as error:
+        if _is_damage(error):
+            return _begun_anew(file, name, error)
+        log.warning("topology=%s %s", name, _not_stored(error))
     return HistoryStore(IN_MEMORY)
+
+
+def _begun_anew(file: Path, name: str, damage: BaseException) -> HistoryStore:
+    """A new history in the place of a damaged one, which nobody has open in this process."""
+    try:
+        file.replace(file.with_name(f"{file.name}{_DAMAGED}"))
+        for end in ("-wal", "-shm"):  # they belong to the damaged file
+            file.with_name(f"{file.name}{end}").unlink(missing_ok=True)
+        store = HistoryStore(file)
+    except _ERRORS as error:
+        log.warning("topology=%s %s", name, _not_stored(error))
+        return HistoryStore(IN_MEMORY)
+    log.warning(
+        "topology=%s its history begins anew: %s. The damaged file is now %s%s. fix: delete that one, "
+        "nothing needs it. The topology runs all the same",
+        name, _in_one_line(damage), file, _DAMAGED,
+    )  # fmt: skip
+    return store
 
 
 class History:
@@ -76,7 +104,7 @@ class History:
         self._sample_bytes = 0
         self._last: Point | None = None
         self._counters = totals.begun.counters
-        self._has_failed = False
+        self._has_failed = self._has_begun_anew = False
 
     def begin(self, lengths_secs: Collection[int], now_ms: int, last_committed: int) -> Windows:
         """Store what earlier runs left as the first point; returns windows that go on where they ended.
@@ -151,22 +179,30 @@ class History:
         sums = dict.fromkeys(("emitted", "acked", "failed", "timed_out"), 0)
         for (component, _, _, what), n in counters.items():
             if what in sums and component in self._spouts:
-                sums[what] += n
+                sums[what] = min(LARGEST, sums[what] + n)
         return Point(self._run, batch_id, wall_ms, wall_ms, **sums)
 
     def _sample(self, found: Totals, wall_ms: int) -> Sample:
         return Sample(wall_ms, self._run, found.batch_id, found.ran_ms, found.counters)
 
     def _store(self, points: list[Point], sample: Sample | None) -> bool:
+        store = self.store
         try:
-            size = self.store.add(points, sample)
+            size = store.add(points, sample)
         except _ERRORS as error:
             self._failed(error)
-            return False
+            return self.store is not store and self._store(points, sample)  # another store: at most twice
         self._sample_bytes = size or self._sample_bytes
         return True
 
     def _failed(self, error: BaseException) -> None:
+        is_file = self.store.place != IN_MEMORY
+        if is_file and _is_damage(error) and not self._has_begun_anew:  # once: then it is the disk
+            self._has_begun_anew = True
+            with suppress(sqlite3.Error):
+                self.store.close()  # SQLite deletes files beside it by their names, which the new one needs
+            self.store = _begun_anew(Path(self.store.place), self._name, error)
+            return
         if not self._has_failed:  # once
             log.warning("topology=%s %s", self._name, _not_stored(error))
         self._has_failed = True
@@ -186,19 +222,27 @@ def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(
             f"{error}", "history, since=, before= and limit=", "whole numbers; times in ms since 1970"
         ) from error
-    given = {name: max(-_LARGEST, min(_LARGEST, n)) for name, n in given.items()}
+    given = {name: max(-LARGEST, min(LARGEST, n)) for name, n in given.items()}
     limit = max(1, min(_MOST_SHOWN, given.get("limit", 300)))
     found = store.points(given.get("since"), given.get("before"), limit)
     return {"points": [asdict(point) for point in found]}
 
 
+def _is_damage(error: BaseException) -> bool:
+    """Whether a file holds something else than a history, and not that a newer acktree wrote it."""
+    cause = error.__cause__
+    return isinstance(cause, ValueError) or (isinstance(cause, sqlite3.Error) and is_damage(cause))
+
+
 def _not_stored(error: BaseException) -> str:
-    fix = (
-        ""
-        if isinstance(error, AcktreeError)
-        else ". fix: make room, and see that the checkpoint can be written"
-    )
-    return f"its history is not stored: {error}{fix}. The topology runs all the same"
+    fix = "make room, and see that the checkpoint can be written"
+    if isinstance(error, AcktreeError):
+        fix = error.fix
+    return f"its history is not stored: {_in_one_line(error)}. fix: {fix}. The topology runs all the same"
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{error.what}, {error.where}" if isinstance(error, AcktreeError) else str(error)
 
 
 def _wall_ms() -> int:

@@ -14,6 +14,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import weakref
@@ -24,13 +25,13 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from acktree.core.stats.counters import Counters
+from acktree.core.stats.counters import Counters, Key
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import IN_MEMORY, connected, explained, prepare_writer, transaction
 
 __all__ = [
-    "FILE", "IN_MEMORY", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS", "HistoryStore",
-    "Point", "Sample",
+    "FILE", "IN_MEMORY", "LARGEST", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS",
+    "HistoryStore", "Point", "Sample", "counters_in",
 ]  # fmt: skip
 
 FILE: Final = "history.sqlite"
@@ -42,6 +43,10 @@ POINT_TIERS: Final = ((6 * 3600, 60), (48 * 3600, 600), (30 * 86_400, 6 * 3600))
 SAMPLE_TIERS: Final = ((660, 540), (11_340, 4320))
 """The same for samples; those older than a day and a twentieth are deleted."""
 _OLDEST_SAMPLE_SECS: Final = 86_400 + 4320
+LARGEST: Final = 1 << 62
+"""SQLite takes no number of more than 63 bits."""
+_MOST_UNPACKED_BYTES: Final = 64 << 20
+"""A larger sample is damaged: 1,000,000 counts have fewer bytes."""
 _VERSION: Final = 1
 _THIN_EVERY: Final = 50
 """Old points are thinned out each time that this number of points was added."""
@@ -84,6 +89,11 @@ class Point:
         """Without the times."""
         return self.emitted, self.acked, self.failed, self.timed_out
 
+    @classmethod
+    def of(cls, row: Sequence[object]) -> Point:
+        """Read a row. ValueError if it is damaged."""
+        return cls(*(_number(value) for value in row))
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -99,8 +109,44 @@ class Sample:
     ran_ms: int
     counters: Counters
 
+    @classmethod
+    def of(cls, row: Sequence[object]) -> Sample:
+        """Read a row. ValueError if it is damaged."""
+        at_ms, run, batch_id, ran_ms, counts = row
+        return cls(_number(at_ms), _number(run), _number(batch_id), _number(ran_ms), counters_in(counts))
+
+
+def counters_in(packed: object) -> Counters:
+    """Read the counts of a sample. ValueError if they are damaged, whatever they are."""
+    reader = zlib.decompressobj()
+    try:
+        unpacked = reader.decompress(memoryview(packed), _MOST_UNPACKED_BYTES)  # type: ignore[arg-type]
+        return Counters.of(map(_count, json.loads(unpacked if reader.eof else b"cut, or too large")))
+    except (zlib.error, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"the counts of a sample are damaged: {error}") from error
+
+
+def _count(row: Sequence[object]) -> tuple[Key, int]:
+    component, task, stream, what, n = row
+    if not (isinstance(component, str) and isinstance(stream, str) and isinstance(what, str)):
+        raise TypeError("a name is no text")
+    if _number(n) < 0:
+        raise ValueError("a count is negative")
+    return (component, _number(task), stream, what), _number(n)
+
+
+def _number(value: object) -> int:
+    """A whole number of at most 62 bits: sums of two have 63, which is what SQLite and arrays take."""
+    if type(value) is not int or not -LARGEST <= value <= LARGEST:
+        raise ValueError(f"{value!r:.40} is no number, or too large")
+    return value
+
 
 _COLUMNS: Final = ", ".join(field.name for field in fields(Point))
+_NO_POINT: Final = " OR ".join(
+    f"typeof({field.name}) != 'integer' OR {field.name} NOT BETWEEN {-LARGEST} AND {LARGEST}"
+    for field in fields(Point)
+)
 _PLACES: Final = ", ".join("?" * len(fields(Point)))
 
 
@@ -156,10 +202,15 @@ class HistoryStore:
         with transaction(self._connection) as connection:
             for statement in _TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
+        (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise ValueError(found)
+        if self._value(f"SELECT count(*) FROM points WHERE {_NO_POINT}"):  # noqa: S608
+            raise ValueError("a point is not of whole numbers")
 
     def _explained(self) -> AbstractContextManager[None]:
         """Raise CheckpointError, unless the reason may pass."""
-        return explained("history", self.place, (zlib.error, ValueError, TypeError))
+        return explained("history", self.place, (ValueError,))
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -232,7 +283,8 @@ class HistoryStore:
     def last(self) -> Point | None:
         """The newest point; None if there is none."""
         rows = self._rows(f"SELECT {_COLUMNS} FROM points ORDER BY run DESC, batch_id DESC LIMIT 1")  # noqa: S608
-        return Point(*rows[0]) if rows else None
+        with self._explained():
+            return Point.of(rows[0]) if rows else None
 
     def points(
         self, since_ms: int | None = None, before_ms: int | None = None, limit: int = 300
@@ -247,9 +299,10 @@ class HistoryStore:
         """
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM points WHERE at_ms < ? ORDER BY run, batch_id",  # noqa: S608
-            (before_ms if before_ms is not None else 1 << 62,),
+            (before_ms if before_ms is not None else LARGEST,),
         )
-        found = [Point(*row) for row in rows]
+        with self._explained():
+            found = [Point.of(row) for row in rows]
         if since_ms is not None:
             later = [at for at, point in enumerate(found) if point.until_ms >= since_ms]
             found = found[max(0, later[0] - 1) :] if later else found[-1:]
@@ -262,10 +315,7 @@ class HistoryStore:
             (since_ms,),
         )
         with self._explained():
-            return [
-                Sample(at_ms, run, batch_id, ran_ms, Counters.from_bytes(zlib.decompress(counts)))
-                for at_ms, run, batch_id, ran_ms, counts in rows
-            ]
+            return [Sample.of(row) for row in rows]
 
     @property
     def used_bytes(self) -> int:

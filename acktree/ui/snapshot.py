@@ -221,17 +221,26 @@ class Snapshot:
         found = (stats.components.get(spout) for spout in self.spouts)
         return sum(getattr(spout.total, what) for spout in found if spout)
 
-    def account(self) -> dict[str, int | None]:
-        """Messages of this run by what became of them: each attempt is a message, as for Storm.
+    def account(self, window: str | None = None) -> dict[str, int | None]:
+        """Messages by what became of them: each attempt is a message, as for Storm.
 
-        ``open`` counts messages without a final verdict; ``dead_letters`` is None if unknown.
+        ``open`` counts messages without a final verdict, and ``dead_letters`` those in the store: those there
+        are now, whatever the window is. ``dead_letters`` is None if unknown.
+
+        Args:
+            window: One of :data:`WINDOWS`; None: of the run.
         """
         counts: dict[str, int | None] = {
-            what: self.total(what) for what in ("emitted", "acked", "failed", "timed_out")
+            what: self.total(what, window) for what in ("emitted", "acked", "failed", "timed_out")
         }
         found = (self.stats.components.get(spout) for spout in self.spouts)
         open_count = sum(spout.open or 0 for spout in found if spout)
         return counts | {"dead_letters": self.dead_letters.total, "open": open_count}
+
+    @property
+    def accounts(self) -> dict[str, dict[str, int | None]]:
+        """The account of this run and that of all runs, by their windows."""
+        return {RUN: self.account(), ALL_TIME: self.account(ALL_TIME)}
 
     def to_json(self) -> bytes:
         """As JSON; :meth:`from_json` is the inverse."""

@@ -130,7 +130,7 @@ class Driver:
         self.progress = run.results.progress
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.hold, lambda: None,
-            self.held.sync, self.held.first_batch,
+            self.held.sync, lambda _: {}, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(

@@ -15,13 +15,16 @@ from acktree import Config, submit
 from acktree.ui.client import find
 from acktree.ui.stopped import history_of
 from tests.spark.driver import topology_over
-from tests.spark.test_crashes import COUNT, ROOT, noted
+from tests.spark.test_crashes import ROOT, noted
 from tests.spark.test_running import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = 3
+KILLS = int(os.environ.get("KILLS", "3"))
+"""How often the driver is killed: ``KILLS=10 pytest tests/spark/test_history.py`` for a longer run."""
+COUNT = 500 * KILLS
+"""More than a run acks before it is killed: a spout has 300 open messages."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +52,8 @@ def test_after_kills_of_the_driver_all_time_has_each_message_once_and_the_histor
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for kill in range(1, KILLS + 1):
-        killed_after(kill * COUNT // (KILLS + 1), tmp_path)
+        at_least = len(noted(tmp_path, "acked")) + 1  # each run gets so far that it acks
+        killed_after(max(at_least, kill * COUNT // (KILLS + 1)), tmp_path)
     topology = topology_over("position", tmp_path, COUNT)
     checkpoint = tmp_path / "checkpoint"
     config = Config(max_spout_pending=300)

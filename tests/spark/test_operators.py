@@ -148,6 +148,10 @@ def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_p
         assert (acker.acked, acker.open_roots, acker.late) == (50, 0, 0)
         assert acker.micro_batches == sum(acker.settle_spread.values()) == sum(acker.batch_spread.values())
         assert sum(snapshot.stats["pass"].execute_spread.values()) == 50
+        phases = acker.phase_secs
+        parts = {"level_0", "acker", "counts"}
+        assert set(phases) >= {"admission", "walCommit", "queryPlanning", "addBatch", "commit", *parts}
+        assert 0 < phases["acker"] + phases["counts"] < phases["addBatch"]
         assert main(["kill", "ever", "-w", "5"]) == 0
         assert "open: 0" in capsys.readouterr().out
         assert running.await_termination(10)

@@ -133,7 +133,7 @@ def test_a_name_in_a_public_signature_is_public_itself(name):
 
 MEMBERS = """
     AckerNumbers: acked acks batch_ms batch_spread failed fails inits late micro_batches next_deadline_ms
-            open_roots received resets settle_ms settle_spread timed_out
+            open_roots phase_secs received resets settle_ms settle_spread timed_out
     Acknowledger: ack_batch close fail_batch keep_alive keep_alive_secs open open_batch
     AcktreeError: fix what where
     AnyBolt: cleanup outputs remembers

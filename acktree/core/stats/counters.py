@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Final, Literal, get_args
 
 from acktree.errors import ProtocolError
@@ -39,6 +39,7 @@ __all__ = [
     "LATENCIES",
     "NOT_ASKED",
     "NO_STREAM",
+    "PHASE",
     "SAMPLES",
     "SUMS",
     "WHATS",
@@ -66,6 +67,8 @@ ACKER_FAIL: Final = "__ack_fail"
 ACKER_RESET: Final = "__ack_reset_timeout"
 NOT_ASKED: Final = "not_asked_us_"
 """How the keys of times begin for which a spout was not asked; the reason follows."""
+PHASE: Final = "phase_us_"
+"""How the acker's keys begin that say where the time of micro-batches went; the phase follows."""
 NO_STREAM: Final = ""
 """The stream of counts that belong to no stream; no stream can have this name."""
 WHATS: Final[tuple[What, ...]] = get_args(What)
@@ -110,6 +113,15 @@ class Counters(Mapping[Key, int]):
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    # Mapping's own views ask for each key again, which costs three times as much.
+    def items(self) -> ItemsView[Key, int]:
+        """Each key with its count."""
+        return self._counts.items()
+
+    def values(self) -> ValuesView[int]:
+        """The counts, in the order of the keys."""
+        return self._counts.values()
 
     def add(self, component: str, task: int, stream: str, what: What, n: int) -> None:
         """Count ``n`` more.

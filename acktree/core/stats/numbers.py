@@ -152,6 +152,10 @@ class AckerNumbers:
         batch_ms: From the clock of a micro-batch to its results in the driver; an average.
         batch_spread: How that is spread.
         received: What it was sent, by ``component:stream``.
+        phase_secs: Where the time of micro-batches went, all in all. Spark's phases have Spark's names, but
+            for "admission" and "commit"; they are known when the next micro-batch runs. "addBatch" contains
+            those of acktree: "level_0" and so on, the time in ``execute`` of a level's busiest partition;
+            "acker", as ``settle_ms``; and "counts", the storing of metrics and counts.
     """
 
     open_roots: int = 0
@@ -170,6 +174,7 @@ class AckerNumbers:
     batch_ms: float | None = None
     batch_spread: Mapping[int, int] = field(default_factory=dict)
     received: Mapping[str, int] = field(default_factory=dict)
+    phase_secs: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = (

@@ -25,6 +25,7 @@ from acktree.core.stats.counters import (
     ACKER_RESET,
     NO_STREAM,
     NOT_ASKED,
+    PHASE,
     SAMPLES,
     SUMS,
     WHATS,
@@ -228,15 +229,26 @@ def _acker(streams: Mapping[str, _Tally], open_roots: int, next_deadline_ms: int
         decided(ACKER_FAIL, "timed_out"), own.get("micro_batches", 0),
         own.get("settle_us", 0) / sum(settle.values()) / 1000 if settle else None, settle,
         own.get("batch_us", 0) / sum(batch.values()) / 1000 if batch else None, batch,
-        received,
+        received, _phase_secs(own),
     )  # fmt: skip
 
 
+def _phase_secs(own: Mapping[str, int]) -> dict[str, float]:
+    """The seconds of each phase of micro-batches; the acker's are counted beside, with their spread."""
+    settled = {"acker": own["settle_us"] / 1_000_000} if "settle_us" in own else {}
+    return dict(sorted((_secs_of(own, PHASE) | settled).items()))
+
+
 def _not_asked_secs(tally: Mapping[str, int]) -> dict[str, float]:
+    return _secs_of(tally, NOT_ASKED)
+
+
+def _secs_of(tally: Mapping[str, int], begin: str) -> dict[str, float]:
+    """Counts of microseconds whose keys begin alike, in seconds by what follows."""
     return {
-        key.removeprefix(NOT_ASKED): total_us / 1_000_000
+        key.removeprefix(begin): total_us / 1_000_000
         for key, total_us in sorted(tally.items())
-        if key.startswith(NOT_ASKED)
+        if key.startswith(begin)
     }
 
 

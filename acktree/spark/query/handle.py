@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.query import lost_records
+from acktree.spark.query.phases import phases_in
 from acktree.spark.session.gateway import java_that_ended, mute_stderr
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class SparkQuery(Query):
             # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
             progress = self._query._jsq.lastProgress()  # noqa: SLF001
             if progress is not None:
-                parts = json.loads(progress.json())["durationMs"]
-                return {str(phase): int(ms) for phase, ms in parts.items()}
+                return phases_in(progress)
         return {}
 
     def stop(self, *, at_once: bool) -> None:

@@ -43,6 +43,7 @@ class Sink:
         on_batch: Called when a micro-batch has run, before Spark commits it.
         sync: Called with the last committed micro-batch before anything depends on its commit: see
             ``Checkpoint.sync``.
+        phases_ms: Returns where the time of an earlier micro-batch went, by Spark's number of it.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
@@ -55,6 +56,7 @@ class Sink:
     dispatch: Callable[[int, Mapping[int, VerdictBatch]], None]
     on_batch: Callable[[], None]
     sync: Callable[[int], None]
+    phases_ms: Callable[[int], Mapping[str, int]]
     first_batch: int = 0
     has_payloads: bool = False
 
@@ -62,10 +64,14 @@ class Sink:
         """Take the results of one micro-batch."""
         batch_id = self.first_batch + spark_batch_id
         self.sync(batch_id - 1)
+        before = self.phases_ms(spark_batch_id - 1)  # this one has Spark's phases when it is committed
+        self.results.note_phases({phase: ms * 1000 for phase, ms in before.items()})
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             end = self._take(batch_id, collected)
+        began_ns = time.perf_counter_ns()
         self.results.metrics.keep(batch_id, time.time_ns() // 1_000_000)
         self.results.totals.keep(batch_id)
+        self.results.note_phases({"counts": (time.perf_counter_ns() - began_ns) // 1000})
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)

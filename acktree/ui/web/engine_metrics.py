@@ -16,7 +16,7 @@ from prometheus_client.core import (
 )
 
 from acktree.core.buckets import top_of
-from acktree.ui.snapshot import Snapshot
+from acktree.ui.snapshot import ALL_TIME, Snapshot
 
 __all__ = ["engine_families"]
 
@@ -26,6 +26,7 @@ _MOST_DIGITS: Final = 27
 """The last bucket but one ends at 2^27 microseconds, 134 seconds."""
 _MS_POWERS: Final = range(18)
 """Complete latencies are counted from 1 ms to 2^17 ms."""
+_OF_MESSAGES: Final = ("emitted", "acked", "failed", "timed_out", "retried", "dead_lettered")
 _COUNTS: Final = (
     ("inits", "Messages that the acker began to track."),
     ("acks", "Acks of bolts, one for each tuple and message."),
@@ -44,6 +45,7 @@ def engine_families(snapshots: Sequence[Snapshot]) -> Iterator[Metric]:
     yield _complete_latency(snapshots)
     yield from _bolt_latencies(snapshots)
     yield _not_asked(snapshots)
+    yield from _all_time(snapshots)
 
 
 def _acker(snapshots: Sequence[Snapshot]) -> Iterator[Metric]:
@@ -83,7 +85,15 @@ def _micro_batches(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
         acker = snapshot.acker
         counted.add_metric([snapshot.topology], acker.micro_batches, created=snapshot.began_ms / _MILLIS)
         took.add_metric([snapshot.topology], *_micros(acker.batch_spread, acker.batch_ms))
-    yield from (counted, took)
+    phases = CounterMetricFamily(
+        "acktree_micro_batch_phase_seconds",
+        "Where the time of micro-batches went. addBatch contains acker, counts and levels.",
+        labels=["topology", "phase"],
+    )
+    for snapshot in snapshots:
+        for phase, secs in snapshot.stats.acker.phase_secs.items():
+            phases.add_metric([snapshot.topology, phase], secs, created=snapshot.began_ms / _MILLIS)
+    yield from (counted, took, phases)
 
 
 def _held(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
@@ -154,6 +164,26 @@ def _not_asked(snapshots: Iterable[Snapshot]) -> Metric:
                 created = snapshot.began_ms / _MILLIS
                 family.add_metric([snapshot.topology, spout, why], secs, created=created)
     return family
+
+
+def _all_time(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
+    """What goes on over restarts: the sums over all runs on the checkpoint."""
+    messages = CounterMetricFamily(
+        "acktree_all_time_messages",
+        "Messages of spouts in all runs on the checkpoint.",
+        labels=["topology", "spout", "what"],
+    )
+    secs = CounterMetricFamily(
+        "acktree_all_time_run_seconds", "For how long drivers ran the topology.", labels=["topology"]
+    )
+    for snapshot in snapshots:
+        whole = snapshot.windows[ALL_TIME]
+        secs.add_metric([snapshot.topology], whole.secs)
+        for spout in snapshot.spouts:
+            for what in _OF_MESSAGES:
+                count = getattr(whole.stats[spout].total, what)
+                messages.add_metric([snapshot.topology, spout, what], count)
+    yield from (messages, secs)
 
 
 def _micros(spread: Mapping[int, int], average_ms: float | None) -> tuple[list[tuple[str, float]], float]:

@@ -46,8 +46,13 @@ _HEADERS: Final = {
 }
 _SAME_SITE: Final = ("same-origin", "none")
 _SHELL: Final = ("/", "/static/")
-_NUMBERS: Final = ("/api/v1/cluster/", "/api/v1/topology/")
+_NUMBERS: Final = (
+    "/api/v1/cluster/", "/api/v1/history/summary", "/api/v1/nimbus/summary", "/api/v1/owner-resources",
+    "/api/v1/supervisor", "/api/v1/topology/", "/api/v1/topology-workers/",
+)  # fmt: skip
+"""How the paths of numbers begin: counts, names, places and times of topologies, and of what runs them."""
 _NO_NUMBERS: Final = ("component", "logconfig")
+"""Parts of such paths whose answers are errors, or levels of loggers."""
 
 
 class Guard:

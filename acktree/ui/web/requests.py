@@ -88,11 +88,14 @@ class Handlers:
         """The topology that a request names; without errors and settings for one without the token."""
         seen = self.sources.one(request.path_params["id"])
         if request.scope.get(NUMBERS_ALONE):
-            shown = replace(
-                seen.snapshot, errors=(), stopped_by=None, config=_numbers_of(seen.snapshot.config)
-            )
-            return replace(seen, snapshot=shown)
+            config = self.settings(request, seen.snapshot.config)
+            return replace(seen, snapshot=replace(seen.snapshot, errors=(), stopped_by=None, config=config))
         return seen
+
+    @staticmethod
+    def settings(request: Request, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings that a request may see: without the token those that answers of numbers have."""
+        return _numbers_of(config) if request.scope.get(NUMBERS_ALONE) else config
 
 
 def error_answer(status: int, name: str, message: str, **more: object) -> JSONResponse:

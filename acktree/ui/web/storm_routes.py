@@ -77,8 +77,8 @@ class StormRoutes(Handlers):
         seen = self.sources.running()
         return JSONResponse(storm.cluster_summary(seen, self._version, user_name(), self._uptime()))
 
-    def _configuration(self, _: Request) -> Response:
-        return JSONResponse(Config().to_mapping())
+    def _configuration(self, request: Request) -> Response:
+        return JSONResponse(self.settings(request, Config().to_mapping()))
 
     def _nimbus(self, _: Request) -> Response:
         host, port = self._place

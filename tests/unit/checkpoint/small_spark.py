@@ -305,7 +305,7 @@ class Driver:
         )  # fmt: skip
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
-            self.held.sync, self.held.first_batch,
+            self.held.sync, lambda _: {}, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(

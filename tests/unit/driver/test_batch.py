@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from acktree.config import Config
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.stats.counters import Counters
-from acktree.driver.batch import rows_by_kind, source_work_ms
+from acktree.core.stats.statistics import Stats
+from acktree.driver.batch import BatchResults, rows_by_kind, source_work_ms
+from acktree.driver.error_log import ErrorLog
 
 
 def statistics(level: int, *counts: tuple[str, float, int]) -> WireRow:
@@ -22,6 +27,22 @@ def test_the_work_of_a_message_is_that_of_all_bolts_of_the_source_level_in_all_p
         statistics(0, ("a", 300.0, 10), ("b", 50.0, 10)),
     ]
     assert source_work_ms(rows_by_kind([*rows, statistics(1, ("c", 9000.0, 20))])) == 25.0
+
+
+def test_the_time_of_a_level_is_that_of_its_busiest_partition_and_phases_add_up():
+    """The partitions of a level run at the same time."""
+    topology = SimpleNamespace(components={})
+    results = BatchResults(SimpleNamespace(topology=topology), None, ErrorLog(Config()))
+    rows = [
+        statistics(0, ("a", 100.0, 10), ("b", 50.0, 10)),
+        statistics(0, ("a", 300.0, 10)),
+        statistics(1, ("c", 9000.0, 20)),
+    ]
+    for _ in range(2):
+        results.note(rows_by_kind(rows), 0)
+        results.note_phases({"admission": 5_000})
+    found = Stats.of(results.counters()).acker
+    assert found.phase_secs == {"admission": 0.01, "level_0": 0.6, "level_1": 18.0}
 
 
 def test_a_source_level_without_bolts_is_no_work_and_one_without_messages_is_not_known():

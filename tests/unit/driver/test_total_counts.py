@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import zlib
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from acktree.checkpoint.files import Files
 from acktree.checkpoint.table_log import FileCountLog
+from acktree.core.stats import count_table
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.driver.total_counts import TotalCounts, Totals
+from acktree.errors import CheckpointError
+from acktree.private_files import Disk
 from acktree.tasks.spouts.sent_streams import SentStreams
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
@@ -130,7 +137,10 @@ def test_a_write_that_was_not_committed_leaves_the_one_before_it(tmp_path):
     assert opened(tmp_path, 1).now().counters.total("executed") == 2
 
 
-@pytest.mark.parametrize("blob", [b"", b"nonsense", zlib.compress(b"{}"), zlib.compress(b'{"version": 2}')])
+NEWER = zlib.compress(b'{"version": 99}')
+
+
+@pytest.mark.parametrize("blob", [b"", b"nonsense", zlib.compress(b"{}"), NEWER])
 def test_a_table_that_cannot_be_read_is_said_once_with_its_fix_and_stops_nothing(tmp_path, caplog, blob):
     totals = opened(tmp_path, -1)
     totals.note(counted(1))
@@ -145,7 +155,7 @@ def test_a_table_that_cannot_be_read_is_said_once_with_its_fix_and_stops_nothing
     assert "`:all-time` begins at 0" in said
     assert "delete that folder" in said
     assert again.now().counters.total("executed") == 5
-    if blob == zlib.compress(b'{"version": 2}'):  # a newer acktree may go on with it
+    if blob == NEWER:  # a newer acktree may go on with it
         assert [each.read_bytes() for each in (tmp_path / "counts").iterdir()] == [blob]
 
 
@@ -170,6 +180,84 @@ def test_a_disk_that_is_full_is_said_once_and_the_next_micro_batch_stores_all(tm
     totals.note(counted(1))
     totals.keep(3)
     assert opened(tmp_path, 3).now().counters.total("executed") == 4
+
+
+def test_a_write_that_fails_leaves_no_incomplete_file(tmp_path):
+    class Full(Disk):
+        def write(self, file, content, *, sync=False):
+            super().write(file, content[:10], sync=sync)
+            raise OSError(28, "No space left on device")
+
+    totals = TotalCounts(FileCountLog(tmp_path, -1, Files(Full())), "t")
+    for batch_id in range(3):
+        totals.note(counted(1))
+        totals.keep(batch_id)
+    assert list((tmp_path / "counts").iterdir()) == []
+
+
+COUNTED = st.dictionaries(
+    st.tuples(st.text(), st.integers(0, 9), st.text(), st.sampled_from(["emitted", "execute_us"])),
+    st.integers(1, 1 << 60),
+)
+SPREAD = st.dictionaries(st.text(), st.dictionaries(st.integers(0, 99), st.integers(1, 1 << 60)), max_size=3)
+
+
+@given(COUNTED, SPREAD, st.integers(0, 1 << 60))
+def test_what_is_stored_is_read(counts, spread, ran_ms):
+    given_ = Totals(
+        7, Counters.of(counts.items()), ran_ms, {name: Histogram(n) for name, n in spread.items()}
+    )
+    assert Totals.from_bytes(given_.to_bytes()) == replace(given_, batch_id=-1)
+
+
+def test_counts_that_the_first_release_stored_are_read():
+    stored = {
+        "version": 1,
+        "ran_ms": 5,
+        "counts": [["split", 3, "in", "acked", 9]],
+        "spread": {"s": [[4, 2]]},
+    }
+    found = Totals.from_bytes(zlib.compress(json.dumps(stored).encode()))
+    assert found == Totals(-1, Counters.of([(("split", 3, "in", "acked"), 9)]), 5, {"s": Histogram({4: 2})})
+
+
+STORED = Totals(1, counted(5), 7, {"source": Histogram({3: 4})}).to_bytes()
+HEADS = st.dictionaries(
+    st.sampled_from(["version", "ran_ms", "spread", "bytes", "counts"]),
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3) | st.floats(), lambda part: st.lists(part, max_size=3)
+    ),
+)
+
+
+@given(
+    st.one_of(
+        st.binary(),
+        st.binary().map(zlib.compress),
+        HEADS.map(lambda head: zlib.compress(json.dumps(head).encode())),
+        st.integers(0, len(STORED)).map(lambda end: STORED[:end]),
+        st.tuples(st.integers(0, len(STORED) - 1), st.integers(1, 255)).map(
+            lambda at: STORED[: at[0]] + bytes([STORED[at[0]] ^ at[1]]) + STORED[at[0] + 1 :]
+        ),
+    )
+)
+@example(zlib.compress(b"[" * 100_000))
+def test_damage_is_a_value_error_and_never_another_number(blob):
+    with suppress(ValueError, CheckpointError):
+        assert Totals.from_bytes(blob) == Totals.from_bytes(STORED)
+
+
+def test_a_micro_batch_encodes_what_is_new_and_no_key_twice(tmp_path, monkeypatch):
+    """What a micro-batch costs follows what it counted, and not how many texts there are."""
+    encoded, encode = [], count_table._encoded
+    monkeypatch.setattr(count_table, "_encoded", lambda keys: encoded.append(len(keys)) or encode(keys))
+    many = Counters.of(((f"bolt-{n}", n, "a:default", "executed"), 1) for n in range(1000))
+    totals = opened(tmp_path, -1)
+    for batch_id in range(20):
+        totals.note(many)
+        totals.keep(batch_id)
+    assert encoded == [1000]
+    assert opened(tmp_path, 19).now().counters.total("executed") == 20_000
 
 
 def test_two_hundred_components_take_little_space():

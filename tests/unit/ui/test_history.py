@@ -13,58 +13,13 @@ from hypothesis import strategies as st
 
 from acktree.core.stats.counters import Counters
 from acktree.driver.total_counts import Totals
-from acktree.errors import CheckpointError, ConfigError
-from acktree.ui import history
-from acktree.ui.history import History, open_store, page
-from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore, Point, Sample
+from acktree.errors import ConfigError
+from acktree.ui.history import History, page
+from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore, Sample
 from acktree.ui.windows import Earlier, Windows
+from tests.unit.ui.histories import Clock, Counting, counters, keeper, point
 
 HOUR, DAY = 3_600_000, 86_400_000
-
-
-def point(batch_id, at_ms, acked, run=1):
-    return Point(run, batch_id, at_ms, at_ms, acked, acked, 0, 0)
-
-
-def counters(**counts):
-    return Counters.of((("spout", 1, "default", what), n) for what, n in counts.items())
-
-
-class Clock:
-    """The time, which a test moves."""
-
-    def __init__(self, monkeypatch):
-        self.secs = 1000.0
-        monkeypatch.setattr(history, "time", self)
-
-    def monotonic(self):
-        return self.secs
-
-    def time_ns(self):
-        return int(self.secs * 1e9) + 10**18
-
-    def sleep(self, secs):
-        self.secs += secs
-
-
-class Counting:
-    """The counts of all runs, as a test sets them."""
-
-    def __init__(self, begun=None):
-        self.begun = begun or Totals()
-        self.is_now = self.begun
-
-    def count(self, batch_id, **counts):
-        self.is_now = Totals(batch_id, counters(**counts))
-
-    def now(self):
-        return self.is_now
-
-
-def keeper(totals, store=None, run=1, is_committed=lambda _: True):
-    made = History(store or HistoryStore(IN_MEMORY), totals, run, "t", ["spout"], is_committed)
-    made.begin((600,), 0, totals.begun.batch_id)
-    return made
 
 
 # ---- the store --------------------------------------------------------------------------------------------
@@ -233,36 +188,6 @@ def test_samples_are_not_megabytes_a_minute(monkeypatch, components, minutes):
 
 
 # ---- when things break ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("what", ["garbage", "newer", "other tables", "folder"])
-def test_a_file_that_cannot_be_used_is_said_once_with_its_fix(tmp_path, caplog, what):
-    file = tmp_path / FILE
-    if what == "garbage":
-        file.write_bytes(b"no database" * 1000)
-    elif what == "folder":
-        file.mkdir()
-    else:
-        with sqlite3.connect(file) as connection:
-            if what == "newer":
-                connection.execute("PRAGMA user_version = 99")
-            else:
-                connection.execute("CREATE TABLE points (x)")
-                connection.execute("CREATE TABLE samples (x)")
-    with caplog.at_level(logging.WARNING, "acktree"):
-        store = open_store(tmp_path, "t")
-        made = keeper(Counting(), store)
-        made.look(is_over=True)
-    (said,) = caplog.messages
-    assert "its history is not stored" in said
-    assert "fix:" in said
-    if what in {"garbage", "newer"}:
-        assert "delete the file" in said
-    assert made.store.place == IN_MEMORY
-    assert made.store.last() is not None or what == "other tables"
-    if what == "newer":
-        with pytest.raises(CheckpointError, match="version 99"):
-            HistoryStore(file, read_only=True)
 
 
 def test_a_full_disk_is_said_once_and_later_points_have_what_was_missed(monkeypatch, caplog, tmp_path):

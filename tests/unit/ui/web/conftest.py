@@ -7,6 +7,7 @@ import pytest
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
+from tests.unit.ui.web.frozen import Frozen, counted
 
 NASTY = "<img src=x onerror=alert(1)>\x1b[31m\u202e\x00\ud800"
 
@@ -44,3 +45,25 @@ def page(running):
 def topology_id(page):
     (about,) = page.json("/api/v1/topology/summary")["topologies"]
     return about["id"]
+
+
+@pytest.fixture(scope="module")
+def frozen_running(tmp_path_factory):
+    """A running topology with numbers of every kind."""
+    with counted(tmp_path_factory.mktemp("frozen")) as topology:
+        yield topology
+
+
+@pytest.fixture(scope="module")
+def frozen(frozen_running):
+    """One snapshot of it, which every question is answered with."""
+    return Frozen(frozen_running.door._observer)
+
+
+@pytest.fixture
+def frozen_page(frozen):
+    """A page that has seen no other."""
+    serve = pytest.importorskip("acktree.ui.web.serve")
+    serving = serve.serve(serve.Options())
+    yield page_at(next(serving))
+    serving.close()

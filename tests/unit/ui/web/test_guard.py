@@ -22,6 +22,16 @@ ROUTES = [
 ]  # fmt: skip
 
 
+ONE, CONFIGURATION = "/api/v1/topology/{id}", "/api/v1/cluster/configuration"
+NUMBERS = [
+    "/api/v1/cluster/summary", CONFIGURATION, "/api/v1/supervisor/summary", "/api/v1/supervisor",
+    "/api/v1/nimbus/summary", "/api/v1/history/summary", "/api/v1/owner-resources",
+    "/api/v1/topology/summary", ONE, f"{ONE}/metrics", f"{ONE}/lag", f"{ONE}/visualization",
+    f"{ONE}/visualization-init", "/api/v1/topology-workers/{id}",
+]  # fmt: skip
+"""What docs/security.md says that is open with ``--open-numbers``."""
+
+
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("token", [None, "Bearer wrong", "Bearer ", "Basic eDp5", "Basic %%"])
 def test_nothing_is_said_without_the_token(page, path, token):
@@ -138,13 +148,25 @@ def test_open_numbers_are_numbers_alone(running, topology_id):
     serving = serve(Options(has_open_numbers=True))
     try:
         page = page_at(next(serving))
-        assert page.ask("/api/v1/cluster/summary", token=None)[0] == 200
-        assert page.ask("/api/v1/topology/summary", token=None)[0] == 200
-        for path in ("component/source", "logconfig"):
-            assert page.ask(f"/api/v1/topology/{topology_id}/{path}", token=None)[0] == 401
-        for path in ("/metrics", "/", f"/api/acktree/v1/topologies/{topology_id}/dead-letters"):
-            assert page.ask(path, token=None)[0] == 401
-        assert page.ask(f"/api/v1/topology/{topology_id}/deactivate", "POST", b"", token=None)[0] == 401
+        settings = {"topology.message.timeout.secs", "topology.debug"}
+        one = f"/api/v1/topology/{topology_id}"
+        for path in NUMBERS:
+            status, _, said = page.ask(path.format(id=topology_id), token=None)
+            assert status == 200, path
+            known = page.json(path.format(id=topology_id))
+            assert json.loads(said).keys() == known.keys() or path == CONFIGURATION
+        assert set(json.loads(page.ask(CONFIGURATION, token=None)[2])) == settings
+        assert set(page.json(CONFIGURATION)) > settings
+        for path in (
+            f"{one}/component/source", f"{one}/component/double", f"{one}/logconfig",
+            f"{one}/profiling/dumpjstack/h-1/component", "/metrics", "/", "/api/v1/", "/api/v1/nothing",
+            f"/api/acktree/v1/topologies/{topology_id}", "/api/acktree/v1/topologies",
+            "/api/acktree/v1/snapshot", f"/api/acktree/v1/topologies/{topology_id}/dead-letters",
+            "/api/v1/../acktree/v1/snapshot",
+        ):  # fmt: skip
+            assert page.ask(path, token=None)[0] == 401, path
+        for order in ("deactivate", "kill/0", "rebalance/0", "debug/enable/10", "logconfig"):
+            assert page.ask(f"{one}/{order}", "POST", b"", token=None)[0] == 401
     finally:
         serving.close()
 

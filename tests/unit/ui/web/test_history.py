@@ -81,6 +81,16 @@ def test_all_doors_agree_to_the_digit_after_a_restart(tmp_path, page, capsys, mo
         )  # fmt: skip
         assert acked == (9,) * 5
         assert (ours["account"]["acked"], snapshot.account()["acked"]) == (2, 2)
+        for window in (":run", "600", ":all-time"):  # whatever the window, each account says of what it is
+            said = of_the_cli(capsys, window)
+            assert (said["run"], said["account"]["acked"]) == (2, 2)
+            assert {of: account["acked"] for of, account in said["accounts"].items()} == {
+                ":run": 2,
+                ":all-time": 9,
+            }
+        assert main(["stats", "numbers"]) == 0
+        both = r"this run: emitted \d+  acked 2 .*\nall runs: emitted \d+  acked 9 "
+        assert re.search(both, capsys.readouterr().out)
         # Windows go on.
         assert {window: row["acked"] for window, row in stats.items()} == dict.fromkeys(stats, 9)
         points = page.json(f"/api/acktree/v1/topologies/{mine}/history?limit=100")["points"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -256,16 +254,6 @@ def test_a_drawing_has_no_component_left_of_what_it_reads():
     places = layout(graph)
     assert all(places[source][0] < places[reader][0] for source, reader in edges)
     assert len(set(places.values())) == 4
-
-
-def test_alert_rules_and_the_board_name_metrics_that_there_are(page, counted):
-    exposed = page.ask("/metrics")[2].decode()
-    names = set(re.findall(r"^# TYPE (\S+)", exposed, re.MULTILINE))
-    docs = Path(__file__).parents[4] / "docs" / "monitoring"
-    for file in ("alerts.yml", "grafana.json"):
-        asked = set(re.findall(r"\backtree_\w+", (docs / file).read_text()))
-        assert asked
-        assert asked <= names | {"acktree_spout_lag"}
 
 
 def test_debug_and_its_percentage_are_the_order_in_force(page, running, topology_id):

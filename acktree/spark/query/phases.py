@@ -1,0 +1,69 @@
+"""Where the time of micro-batches went, by Spark's own account of each: its phases, in milliseconds.
+
+For display only: what Spark does not tell is left out, and nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Phases", "phases_in"]
+
+_WHOLE: Final = "triggerExecution"
+_NAMES: Final = {"latestOffset": "admission", "commitOffsets": "commit"}
+_MOST_IDLE: Final = 16
+"""While a query is at rest Spark reports every ten seconds that it did nothing. So many are passed."""
+
+
+class Phases:
+    """The phases of a query's micro-batches. The sink asks, before and after the query has started."""
+
+    def __init__(self) -> None:
+        """No phase is known before :meth:`begin`."""
+        self._query: Any = None
+
+    def begin(self, query: StreamingQuery) -> None:
+        """Ask this query from now on."""
+        self._query = query._jsq  # noqa: SLF001  # Python's own objects ask the JVM for each of their parts
+
+    def of_batch(self, spark_batch_id: int) -> Mapping[str, int]:
+        """The milliseconds of each phase of a micro-batch that is over; empty if they are not known."""
+        query = self._query
+        with suppress(Exception):  # the JVM may be ending
+            if query is None or spark_batch_id < 0:
+                return {}
+            last = _told(query.lastProgress())
+            if _is_of(last, spark_batch_id):
+                return _shown(last)
+            recent = query.recentProgress()
+            for at in range(len(recent) - 2, max(-1, len(recent) - 2 - _MOST_IDLE), -1):
+                told = _told(recent[at])
+                if _is_of(told, spark_batch_id):
+                    return _shown(told)
+        return {}
+
+
+def phases_in(progress: Any) -> Mapping[str, int]:  # noqa: ANN401  # a Java object
+    """The phases of a micro-batch by Spark's names, of what Spark tells of it."""
+    return {str(phase): int(ms) for phase, ms in _told(progress)["durationMs"].items()}
+
+
+def _told(progress: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    found: Mapping[str, Any] = json.loads(progress.json())
+    return found
+
+
+def _is_of(told: Mapping[str, Any], spark_batch_id: int) -> bool:
+    return bool(told["batchId"] == spark_batch_id and "addBatch" in told["durationMs"])
+
+
+def _shown(told: Mapping[str, Any]) -> Mapping[str, int]:
+    """Without the whole, which is the sum of the others."""
+    phases = ((phase, int(ms)) for phase, ms in told["durationMs"].items() if phase != _WHOLE)
+    return {_NAMES.get(phase, phase): max(0, ms) for phase, ms in phases}
