@@ -31,6 +31,7 @@ from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import Plan
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
@@ -96,11 +97,26 @@ class MicroBatch:
             waiting = [row for row in waiting if row.level != index] + made
         if not plan.is_tracking:
             return 0
-        deltas = [row for row in waiting if row.kind == Kind.DELTAS]
+        waiting = self._combined(waiting, seconds, sent)
+        deltas = [row for row in waiting if row.kind in (Kind.DELTAS, Kind.COMBINED)]
         started = process_time()
         verdicts, _ = self.acker.judge(deltas, self.clock_ms)
         _add(seconds, "acker", process_time() - started)
         return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+
+    def _combined(
+        self, rows: list[WireRow], seconds: dict[str, float], sent: dict[str, list[WireRow]] | None
+    ) -> list[WireRow]:
+        """The rows with deltas added up, if there are combining tasks."""
+        plan, made = self.plan, list[WireRow]()
+        for combiner in range(plan.combiners):
+            mine = [row for row in rows if row.level == plan.combining_level and row.partition == combiner]
+            started = process_time()
+            made += run_combiner(plan, combiner, mine)
+            _add(seconds, "combining", process_time() - started)
+        if sent is not None and plan.combiners:
+            sent["combining"] = made
+        return [row for row in rows if row.level != plan.combining_level] + made
 
     def _run_level(
         self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
