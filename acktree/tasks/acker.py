@@ -158,6 +158,8 @@ class Acker:
             np.concatenate((deltas.ack_roots, roots)),
             np.concatenate((deltas.ack_sums, sums)),
         )
+        for owner, roots in (rows for one in combined for rows in one.done_rows):
+            self.ledger.refuse(roots, owner)
         settled = settle(self._salt, combined, deltas.fail_roots)
         scattered = replace(
             deltas,

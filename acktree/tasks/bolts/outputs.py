@@ -273,4 +273,6 @@ class Outputs:
     def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
         # Rows are sorted by level before partition, so the acker reads failures in the order of the data.
         carried: Any = body  # a buffer that is read like bytes, without a copy
-        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
+        # With many partitions, the tasks between here and the driver share what they only pass on.
+        through = self.partition if self.plan.combiners else 0
+        return WireRow(through, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)

@@ -102,8 +102,8 @@ def test_fewer_than_sixteen_partitions_have_no_combining_task_and_untracked_topo
     assert plan_of(100, acker_executors=0).combiners == 0
 
 
-def test_rows_that_the_driver_gets_for_other_reasons_are_addressed_as_without_combining_tasks():
-    for partitions in (2, 100):
+def test_rows_that_the_driver_gets_for_other_reasons_pass_the_combining_tasks_which_share_them():
+    for partitions, through in ((2, 0), (100, 1)):
         outputs = Outputs(plan_of(partitions), 1, 0, 0)
         outputs.open(1, 0, np.array([0, 0]))
         outputs.payload(np.array([1]), b"values")
@@ -111,7 +111,7 @@ def test_rows_that_the_driver_gets_for_other_reasons_are_addressed_as_without_co
         sent = {
             row.kind: (row.level, row.partition) for row in outputs.wire_rows() if row.kind != Kind.DELTAS
         }
-        assert sent == dict.fromkeys((Kind.PAYLOADS, Kind.FORGOTTEN, Kind.STATISTICS), (SINK_LEVEL, 0))
+        assert sent == dict.fromkeys((Kind.PAYLOADS, Kind.FORGOTTEN, Kind.STATISTICS), (SINK_LEVEL, through))
 
 
 def test_a_combining_task_refuses_what_is_not_for_it_and_says_nothing_where_it_was_told_nothing():
@@ -119,6 +119,22 @@ def test_a_combining_task_refuses_what_is_not_for_it_and_says_nothing_where_it_w
     assert list(run_combiner(plan, 0, [])) == []
     with pytest.raises(ProtocolError, match="a row of kind 1 reached a combining task"):
         list(run_combiner(plan, 0, [WireRow(0, 1, Kind.FRAME, 0, 0, 0, b"", b"")]))
+
+
+@pytest.mark.parametrize("partitions", [1, 16])
+def test_a_row_that_is_open_and_opened_once_more_is_an_error_also_if_it_is_done_at_once(partitions):
+    plan = plan_of(partitions)
+    acker = Acker(plan)
+    opens = Deltas(
+        init_roots=np.array([7, 8]),
+        init_sums=np.array([3, 3]),
+        init_owners=np.array([-3, -3], dtype=np.int32),
+    )
+    acker.judge(rows_of([opens], plan, 0), 0)
+    again = replace(opens, ack_roots=np.array([7, 8]), ack_sums=np.array([3, 3]))
+    with pytest.raises(ProtocolError, match="open twice"):
+        acker.judge(rows_of([again], plan, 1), 1)
+    assert acker.ledger.open_count == 2
 
 
 def test_a_sum_of_zero_of_an_old_message_is_not_sent():
