@@ -10,7 +10,7 @@ BENCHMARKS: Final = {
     "word_count": "sentences per second through split and count, tracked or not",
     "latency": "complete latency at shares of the top rate, or of one sentence at a time",
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
-    "cluster": "what tracking costs with 10 or 100 partitions: driver, executors, bytes",
+    "cluster": "a model of a cluster with 10, 100 or 1,000 partitions: driver, executors, bytes, ceilings",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
     "queues": "messages a second through RabbitMQSpout and RedisStreamSpout, beside a plain loop",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",

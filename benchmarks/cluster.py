@@ -1,62 +1,268 @@
-"""The cost of tracking on a cluster: the code of all partitions and of the driver, in one process.
+"""A model of a cluster: the code of all partitions, of the combining tasks and of the driver, in one process.
 
-    python -m benchmarks cluster --partitions 2 10 24 100
+    python -m benchmarks cluster --partitions 10 100
+    python -m benchmarks cluster --partitions 1000 --sources batch --rounds 1
 
 A word count runs as it would on a cluster with that many partitions and tasks: the levels of all partitions
-one after the other, then the acker, each on the frames and deltas that the cluster would send. Reported for
-each number of partitions: CPU of the acker and of all executors a message, bytes to the driver a message, and
-frames. Spark, the network and the disk are not included. Medians of the rounds; one line of JSON.
+one after the other, then the combining tasks, then what the sink does in the driver, from the Arrow batches
+that Spark collects to the verdicts by spout task, each on the rows that the cluster would send. Its messages
+come from a spout that emits batches, or are rows of a DataFrame. Reported for each number of partitions:
+
+* for the driver: CPU of the acker, of the sink and of the spout's thread a message, bytes a message, and the
+  peak of the memory that the sink takes;
+* for the executors: CPU of all levels and of all combining tasks a message, the slowest combining task, the
+  peak of its memory, and the bytes a message that go to combining tasks;
+* the ceilings: how many messages a second the driver's Python would manage, and that many cores of executors.
+
+Spark, the network and the disks of executors are not included. Medians of the rounds; one line of JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any
+import tempfile
+import tracemalloc
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import process_time
+from typing import Any, Final
 
-from acktree.core.data.frames import Kind, WireRow
+import numpy as np
+import pyarrow as pa
+
+from acktree import DataFrameSpout
+from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.journal import Journal
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.values import batch_to_bytes
+from acktree.core.micro_batch import MicroBatch as Moment
+from acktree.driver.batch import BatchAcker, BatchResults, rows_by_kind
+from acktree.driver.error_log import ErrorLog
+from acktree.spark.query.wire import batch_of, rows_of
+from acktree.tasks.acker import Verdicts
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.combiner import run_combiner
+from acktree.tasks.payloads import Payload, TakePayloads, no_payloads
+from acktree.tasks.plan import Plan
 from benchmarks.python_side import MicroBatch
 from benchmarks.report import Report, add_keep_argument, print_line
+from benchmarks.spout_side import SpoutSide
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant
 
+SOURCES: Final = ("batch", "rows")
+"""A spout that emits batches; a DataFrame whose rows are messages."""
 
-def measure(variant: Variant, partitions: Sequence[int], sentences: int, rounds: int) -> dict[str, Any]:
-    """Measure each number of partitions.
+
+class _Frame:
+    """What a ``DataFrameSpout`` looks at of a DataFrame."""
+
+    columns, isStreaming = ["sentence", "id"], True  # noqa: N815  # Spark's
+
+
+class RowsMicroBatch(MicroBatch):
+    """The same sentences as rows of a DataFrame."""
+
+    def __init__(self, variant: Variant, sentences: int) -> None:
+        super().__init__(variant, sentences, topology=variant.topology_of(DataFrameSpout(_Frame(), "id")))
+
+    def _given(self, chunks: Sequence[Chunk]) -> Iterable[WireRow]:
+        spout = self.plan.topology.spouts[0]
+        for row in self._slices(chunks):
+            number, first, end = json.loads(row.head)
+            values = chunks[int(number)].values.slice(first, end - first)
+            ids = pa.array(chunks[int(number)].first_sequence + np.arange(first, end))
+            rows = pa.record_batch({"sentence": values["sentence"], "id": ids})
+            place = row.partition << 24 | row.sequence  # as spark/query/dataframe.py numbers pieces
+            head = json.dumps((spout.id, self.clock_ms, place, self.tracked)).encode()
+            yield row._replace(kind=Kind.ROWS, sequence=place, head=head, body=batch_to_bytes(rows))
+
+
+@dataclass
+class TimedAcker(BatchAcker):
+    """An acker, and the CPU seconds of its last micro-batch."""
+
+    acker: DurableAcker
+    secs: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.row_ids = self.acker.row_ids
+
+    def judge(
+        self,
+        batch: Moment,
+        deltas: Iterable[WireRow],
+        payloads: TakePayloads,
+        ids: TakePayloads = no_payloads,
+    ) -> tuple[Verdicts, Iterable[Payload]]:
+        started = process_time()
+        judged = self.acker.judge(batch, deltas, payloads, ids)
+        self.secs = process_time() - started
+        return judged
+
+
+class Driver:
+    """What the sink does with a micro-batch, without Spark."""
+
+    def __init__(self, plan: Plan, folder: Path, *, redelivers: bool) -> None:
+        self.acker = TimedAcker(DurableAcker(plan, folder, -1))
+        journal = None if redelivers else Journal(folder / "verdicts", lambda: -1)
+        self.results = BatchResults(plan, self.acker, ErrorLog(plan.config), journal)
+        self.batch_id = -1
+
+    def take(self, collected: Sequence[pa.RecordBatch], clock_ms: int) -> int:
+        """Take the rows of a micro-batch as Spark hands them over. Returns how many messages were acked."""
+        self.batch_id += 1
+        rows = rows_by_kind(row for batch in collected for row in rows_of(batch))
+        self.results.note(rows, clock_ms)
+        judged = self.results.judge(Moment(self.batch_id, clock_ms), self.batch_id, rows, no_payloads)
+        return sum(len(batch.acked) + batch.acked_rows for batch in judged.values())
+
+
+def measure(
+    variant: Variant,
+    partitions: Sequence[int],
+    sentences: int,
+    rounds: int,
+    sources: Sequence[str] = SOURCES,
+) -> dict[str, Any]:
+    """Measure each number of partitions and source of messages.
 
     Args:
         sentences: The messages in a micro-batch.
+        sources: Some of :data:`SOURCES`.
     """
     report = Report("cluster", asdict(variant) | {"sentences": sentences, "rounds": rounds})
-    return report.line({"points": [_point(variant, each, sentences, rounds) for each in partitions]})
+    spout_us = _spout_us(variant, rounds)
+    return report.line(
+        {
+            "points": [
+                _point(variant, source, each, sentences, rounds, spout_us if source == "batch" else 0.0)
+                for each in partitions
+                for source in sources
+            ]
+        }
+    )
 
 
-def _point(variant: Variant, partitions: int, sentences: int, rounds: int) -> dict[str, Any]:
-    batch = MicroBatch(replace(variant, cores=partitions), sentences)
-    batch.run({})  # the first run imports modules and fills the memory
-    acker, executors = [], []
-    sent: dict[str, list[WireRow]] = {}
-    for _ in range(rounds):
-        sent = {}
+def _spout_us(variant: Variant, rounds: int) -> float:
+    """CPU of a thread of a spout that emits batches, a message."""
+    side, found = SpoutSide("batch", tracked=True, batch_rows=variant.batch_rows), []
+    for _ in range(rounds + 1):
         seconds: dict[str, float] = {}
-        batch.run(seconds, sent)
-        acker.append(seconds.pop("acker", 0.0))
-        executors.append(sum(seconds.values()))
-    made = [row for rows in sent.values() for row in rows]
-    to_driver = [row for row in made if row.kind == Kind.DELTAS]
+        side.run(200_000, seconds)
+        found.append(sum(seconds.values()) / 200_000 * 1e6)
+    return statistics.median(found[1:])  # the first imports
+
+
+def _point(
+    variant: Variant, source: str, partitions: int, sentences: int, rounds: int, spout_us: float
+) -> dict[str, Any]:
+    variant = replace(variant, cores=partitions)
+    batch = RowsMicroBatch(variant, sentences) if source == "rows" else MicroBatch(variant, sentences)
+    with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder:
+        driver = Driver(batch.plan, Path(folder), redelivers=source != "rows")
+        if rounds > 1:  # the first run imports modules and fills the memory
+            _take(batch, driver)
+        found = [_take(batch, driver) for _ in range(rounds)]
+        peaks = _peaks(batch, driver)
+    last = found[-1]
+    us = {
+        name: statistics.median(each[name] for each in found) / sentences * 1e6
+        for name in ("acker", "sink", "levels", "combining")
+    }
+    driver_us, executors_us = us["sink"] + spout_us, us["levels"] + us["combining"]
     return {
+        "source": source,
         "partitions": partitions,
-        "acker_us": _us(acker, sentences),
-        "bytes_to_driver": round(sum(len(row.head) + len(row.body) for row in to_driver) / sentences, 1),
-        "executors_us": _us(executors, sentences),
-        "frames": sum(row.kind == Kind.FRAME for row in made),
+        "combiners": batch.plan.combiners,
+        "acker_us": round(us["acker"], 3),
+        "sink_us": round(us["sink"], 3),
+        "spout_us": round(spout_us, 3),
+        "bytes_to_driver": round(last["bytes"] / sentences, 2),
+        "of_which_for_the_acker": round(last["acker_bytes"] / sentences, 2),
+        "driver_peak_mb": round(peaks[0] / 1e6, 1),
+        "executors_us": round(executors_us, 3),
+        "combining_us": round(us["combining"], 3),
+        "slowest_combiner_ms": round(statistics.median(each["slowest"] for each in found) * 1e3, 1),
+        "combiner_peak_mb": round(peaks[1] / 1e6, 1),
+        "bytes_to_combiners": round(last["combined_bytes"] / sentences, 1),
+        "frames": last["frames"],
+        "driver_per_sec": round(1e6 / driver_us),
+        "executors_per_sec": round(partitions * 1e6 / executors_us),
+        "ceiling_per_sec": round(min(1e6 / driver_us, partitions * 1e6 / executors_us)),
     }
 
 
-def _us(seconds: Sequence[float], sentences: int) -> float:
-    return round(statistics.median(seconds) / sentences * 1e6, 3)
+def _take(batch: MicroBatch, driver: Driver) -> dict[str, float]:
+    """One micro-batch, from the levels to the verdicts: CPU seconds, and bytes."""
+    seconds: dict[str, float] = {}
+    sent: dict[str, list[WireRow]] = {}
+    rows = batch.run_levels(seconds, sent)
+    made = [row for each in sent.values() for row in each]
+    frames = sum(row.kind == Kind.FRAME for row in made)
+    to_combiners = [row for row in made if row.level == batch.plan.combining_level]
+    del made, sent
+    collected = list(_collected(rows))
+    gc.collect()
+    started = process_time()
+    acked = driver.take(collected, batch.clock_ms)
+    sink = process_time() - started
+    assert acked == batch.sentences, f"{acked} of {batch.sentences} acked"
+    combining = seconds.pop("combining", 0.0)
+    of_acker = [row for row in rows if row.kind in (Kind.DELTAS, Kind.COMBINED)]
+    return {
+        "acker": driver.acker.secs,
+        "sink": sink,
+        "levels": sum(seconds.values()),
+        "combining": combining,
+        "slowest": batch.slowest_combiner_secs,
+        "bytes": _bytes_of(rows),
+        "acker_bytes": _bytes_of(of_acker),
+        "combined_bytes": _bytes_of(to_combiners),
+        "frames": frames,
+    }
+
+
+def _peaks(batch: MicroBatch, driver: Driver) -> tuple[int, int]:
+    """The most memory that the sink, and that one combining task, took for one more micro-batch, in bytes."""
+    sent: dict[str, list[WireRow]] = {}
+    rows = batch.run_levels({}, sent)
+    made = [row for each in sent.values() for row in each if row.level == batch.plan.combining_level]
+    del sent
+    collected = list(_collected(rows))
+    mine: dict[int, list[WireRow]] = {}
+    for row in made:
+        mine.setdefault(row.partition, []).append(row)
+    tracemalloc.start()
+    try:
+        driver.take(collected, batch.clock_ms)
+        sink = tracemalloc.get_traced_memory()[1]
+        largest = 0
+        for combiner, given in mine.items():
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            list(run_combiner(batch.plan, combiner, given))
+            largest = max(largest, tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    return sink, largest
+
+
+def _collected(rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
+    """Rows for the driver as ``toArrow`` returns them."""
+    given = [row._replace(kind=int(row.kind), body=bytes(row.body)) for row in rows]
+    assert all(row.level == SINK_LEVEL for row in given), "a row was left on the way"
+    for first in range(0, len(given), 64):
+        yield batch_of(given[first : first + 64])
+
+
+def _bytes_of(rows: Iterable[WireRow]) -> int:
+    return sum(len(row.head) + len(row.body) for row in rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,8 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     add_variant_arguments(parser)
     parser.add_argument("--partitions", type=int, nargs="+", default=[2, 10, 24, 100])
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=list(SOURCES))
     parser.add_argument("--sentences", type=int, default=400_000, help="messages of a micro-batch")
     parser.add_argument("--rounds", type=int, default=5)
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    print_line(measure(variant_of(args), args.partitions, args.sentences, args.rounds), keep=args.keep)
+    variant = variant_of(args)
+    print_line(measure(variant, args.partitions, args.sentences, args.rounds, args.sources), keep=args.keep)

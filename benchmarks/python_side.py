@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
+from acktree import Topology
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.spark.worker.isolation import Isolation
@@ -31,6 +32,7 @@ from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import Plan
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
@@ -41,16 +43,23 @@ class MicroBatch:
     """One micro-batch's chunks, and the state of everything between two runs of it."""
 
     def __init__(
-        self, variant: Variant, sentences: int, partitions: int | None = None, marks: Path | None = None
+        self,
+        variant: Variant,
+        sentences: int,
+        partitions: int | None = None,
+        marks: Path | None = None,
+        topology: Topology | None = None,
     ) -> None:
         """Lay it out.
 
         Args:
             partitions: How many partitions; None for one a task.
             marks: Where to mark what is executed, under a watchdog, as on Spark; None for neither.
+            topology: The topology; None for the variant's own.
         """
         partitions = partitions or variant.cores
-        self.plan = Plan.of(variant.topology(Meter()), variant.config, partitions, run_salt=7)
+        given = variant.topology(Meter()) if topology is None else topology
+        self.plan = Plan.of(given, variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
         self.batches = BatchSpout(
             Meter(), variant.batch_rows, tracked=variant.tracked, words=variant.words
@@ -62,10 +71,11 @@ class MicroBatch:
             for partition in range(partitions)
         }
         self.sequence = self.clock_ms = 0
+        self.slowest_combiner_secs = 0.0
         self.marks = marks
 
     def run(self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None) -> int:
-        """Run it on the next messages.
+        """Run it on the next messages, up to the acker.
 
         Args:
             seconds: The CPU seconds of each level are added here.
@@ -74,33 +84,55 @@ class MicroBatch:
         Returns:
             How many messages were acked.
         """
-        plan, partitions = self.plan, range(self.plan.partitions)
+        for_driver = self.run_levels(seconds, sent)
+        if not self.plan.is_tracking:
+            return 0
+        deltas = [row for row in for_driver if row.kind in (Kind.DELTAS, Kind.COMBINED)]
+        started = process_time()
+        verdicts, _ = self.acker.judge(deltas, self.clock_ms)
+        _add(seconds, "acker", process_time() - started)
+        return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+
+    def run_levels(
+        self, seconds: dict[str, float], sent: dict[str, list[WireRow]] | None = None
+    ) -> list[WireRow]:
+        """Run the levels and the combining tasks on the next messages. Returns the rows for the driver."""
+        plan = self.plan
         self.clock_ms += 1000
         chunks = list(self._chunks())
-        waiting = list(self._slices(chunks))
         packed = [chunk.to_bytes() for chunk in chunks]  # read again by each partition, as from the inbox
 
         def read(name: str) -> Chunk:
             return Chunk.from_bytes(packed[int(name)])
 
+        waiting: dict[tuple[int, int], list[WireRow]] = {}
+        _sort_in(waiting, self._given(chunks))
         for index in range(len(plan.levels)):
-            made: list[WireRow] = []
-            for partition in partitions:
-                mine = [row for row in waiting if row.level == index and row.partition == partition]
+            for partition in range(plan.partitions):
+                mine = waiting.pop((index, partition), [])
                 store = self.stores[index, partition]
                 started = process_time()
-                made += self._run_level(index, partition, mine, store, read)
+                made = list(self._run_level(index, partition, mine, store, read))
                 _add(seconds, f"level {index}", process_time() - started)
+                _sort_in(waiting, made)
+                if sent is not None:
+                    sent.setdefault(f"level {index}", []).extend(made)
+        self.slowest_combiner_secs = 0.0
+        for combiner in range(plan.combiners):
+            mine = waiting.pop((plan.combining_level, combiner), [])
+            started = process_time()
+            made = list(run_combiner(plan, combiner, mine))
+            took = process_time() - started
+            _add(seconds, "combining", took)
+            self.slowest_combiner_secs = max(self.slowest_combiner_secs, took)
+            _sort_in(waiting, made)
             if sent is not None:
-                sent.setdefault(f"level {index}", []).extend(made)
-            waiting = [row for row in waiting if row.level != index] + made
-        if not plan.is_tracking:
-            return 0
-        deltas = [row for row in waiting if row.kind == Kind.DELTAS]
-        started = process_time()
-        verdicts, _ = self.acker.judge(deltas, self.clock_ms)
-        _add(seconds, "acker", process_time() - started)
-        return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
+                sent.setdefault("combining", []).extend(made)
+        return [row for rows in waiting.values() for row in rows]
+
+    def _given(self, chunks: Sequence[Chunk]) -> Iterable[WireRow]:
+        """What the source gives the levels."""
+        return self._slices(chunks)
 
     def _run_level(
         self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
@@ -134,6 +166,12 @@ class MicroBatch:
                     head = json.dumps((str(number), first, end)).encode()
                     yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, self.clock_ms, head, b"")
             start += len(chunk)
+
+
+def _sort_in(waiting: dict[tuple[int, int], list[WireRow]], rows: Iterable[WireRow]) -> None:
+    """Add rows to those of their level and partition."""
+    for row in rows:
+        waiting.setdefault((row.level, row.partition), []).append(row)
 
 
 def _add(seconds: dict[str, float], name: str, more: float) -> None:

@@ -19,6 +19,7 @@ from benchmarks import (
     acker,
     broker_tables,
     chaos,
+    cluster,
     compare,
     fan_out,
     floor,
@@ -153,6 +154,23 @@ def test_frames_follow_the_partitions_and_not_the_tasks():
     for (_, partitions), point in at.items():
         rows = {kind: count for kind, count in point["rows"]["level 1"].items() if kind != "trace"}
         assert rows == {"deltas": partitions, "statistics": partitions}  # whether one is traced, its id says
+
+
+def test_a_model_of_a_cluster_acks_all_and_what_reaches_its_driver_is_combined():
+    found = cluster.measure(Variant(batch_rows=1000), [2, 16], 6000, rounds=1)
+    at = {(point["source"], point["partitions"]): point for point in found["points"]}
+    assert {place: point["combiners"] for place, point in at.items()} == {
+        ("batch", 2): 0, ("rows", 2): 0, ("batch", 16): 2, ("rows", 16): 2,
+    }  # fmt: skip
+    assert at["batch", 2]["of_which_for_the_acker"] > 16  # a sum from each level
+    assert at["batch", 16]["of_which_for_the_acker"] < 1
+    assert 7 <= at["rows", 16]["of_which_for_the_acker"] < 8
+    for point in at.values():
+        assert point["ceiling_per_sec"] == min(point["driver_per_sec"], point["executors_per_sec"])
+        assert min(point["driver_peak_mb"], point["sink_us"], point["executors_us"]) > 0
+        assert (
+            (point["combiner_peak_mb"] > 0) == (point["bytes_to_combiners"] > 0) == (point["combiners"] > 0)
+        )
 
 
 def test_an_open_root_is_weighed_in_memory_and_on_disk():

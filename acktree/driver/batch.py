@@ -106,7 +106,7 @@ class BatchAcker(Protocol):
 
         Args:
             batch: The micro-batch.
-            deltas: Its rows of kind DELTAS.
+            deltas: Its rows of kinds DELTAS and COMBINED.
             payloads: Returns the values of rows of DataFrames, in pieces.
             ids: Returns their message ids, in pieces.
 
@@ -242,7 +242,8 @@ class BatchResults:
             return {}
         self._note_forgotten(rows)
         began_ns = time.perf_counter_ns()
-        verdicts, failed = self._acker.judge(batch, rows.get(Kind.DELTAS, ()), payloads, ids)
+        deltas = (*rows.get(Kind.DELTAS, ()), *rows.get(Kind.COMBINED, ()))
+        verdicts, failed = self._acker.judge(batch, deltas, payloads, ids)
         row_ids = self._acker.row_ids
         stored: Iterable[Payload] = ()
         stored_ids: Iterable[Payload] = ()

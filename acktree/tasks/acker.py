@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acktree.core.data.frames import WireRow
+from acktree.core.data.frames import Kind, WireRow
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.tracking.combining import Combined, settle
 from acktree.core.tracking.deltas import Deltas, concat_deltas
 from acktree.core.tracking.ledger import Judged, Judgement, Ledger
 from acktree.core.tracking.sequence_sums import close
@@ -133,7 +134,7 @@ class Acker:
         """Judge one micro-batch.
 
         Args:
-            rows: Its rows of kind DELTAS, in any order.
+            rows: Its rows of kinds DELTAS and COMBINED, in any order.
             clock_ms: Its clock.
             is_first: Whether it is the first of a run.
 
@@ -142,7 +143,11 @@ class Acker:
         """
         # Of several failures the first is reported; in a second run of the micro-batch it must be the same.
         ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
-        deltas = concat_deltas([Deltas.from_bytes(row.body) for row in ordered])
+        combined = [
+            self._known(Combined.from_bytes(row.body)) for row in ordered if row.kind == Kind.COMBINED
+        ]
+        given = [Deltas.from_bytes(row.body) for row in ordered if row.kind == Kind.DELTAS]
+        deltas = concat_deltas([*given, *(one.rest for one in combined)])
         opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
         spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(
@@ -153,15 +158,30 @@ class Acker:
             np.concatenate((deltas.ack_roots, roots)),
             np.concatenate((deltas.ack_sums, sums)),
         )
+        for owner, roots in (rows for one in combined for rows in one.done_rows):
+            self.ledger.refuse(roots, owner)
+        settled = settle(self._salt, combined, deltas.fail_roots)
         scattered = replace(
             deltas,
-            init_roots=np.concatenate((deltas.init_roots, closing.open_roots)),
-            init_sums=np.concatenate((deltas.init_sums, closing.open_sums)),
-            init_owners=np.concatenate((deltas.init_owners, closing.open_owners)),
+            init_roots=np.concatenate((deltas.init_roots, closing.open_roots, settled.open_roots)),
+            init_sums=np.concatenate((deltas.init_sums, closing.open_sums, settled.open_sums)),
+            init_owners=np.concatenate((deltas.init_owners, closing.open_owners, settled.open_owners)),
             ack_roots=closing.old_roots,
             ack_sums=closing.old_sums,
         )
         judged = self.ledger.judge(scattered, clock_ms, is_first=is_first)
         is_row = judged.left.owners < 0  # see tasks/spouts/verdict_batch.py
         self.rows_left = Judged(judged.left.roots[is_row], judged.left.owners[is_row])
-        return Verdicts.of(closing.done, judged, deltas.reasons), judged.change
+        if len(settled.done_rows):
+            acked = Judged(
+                np.concatenate((judged.acked.roots, settled.done_rows)),
+                np.concatenate((judged.acked.owners, settled.done_owners)),
+            )
+            judged = replace(judged, acked=acked)
+        return Verdicts.of([*closing.done, *settled.done], judged, deltas.reasons), judged.change
+
+    def _known(self, combined: Combined) -> Combined:
+        """Without messages of an earlier run that their queue delivers again: see :meth:`forget_before`."""
+        return (
+            combined.without_before(self._salt, self._first_sequences) if self._first_sequences else combined
+        )

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import cloudpickle
 
@@ -25,6 +26,13 @@ from acktree.tasks.worker_hooks import WorkerHooks
 from acktree.texts import error_text
 from acktree.topology.levels import Level, host
 from acktree.topology.model import Component, Topology
+
+COMBINED_FROM: Final = 16
+"""The number of partitions from which there is a combining stage. With fewer it costs more than it saves: see
+``docs/decisions/0024-deltas-are-combined-from-16-partitions-up.md``."""
+PARTITIONS_PER_COMBINER: Final = 8
+"""How many partitions there are for each combining task: it does a fraction of what a level's task does, and
+each level sends it one row from every partition."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,18 @@ class Plan:
     def levels(self) -> tuple[Level, ...]:
         """The ladder, from the source level up; the acker is at its end."""
         return self.topology.levels(self.partitions)
+
+    @cached_property
+    def combiners(self) -> int:
+        """How many combining tasks add up deltas before they go to the driver; 0 for none."""
+        if not self.is_tracking or self.partitions < COMBINED_FROM:
+            return 0
+        return -(-self.partitions // PARTITIONS_PER_COMBINER)
+
+    @property
+    def combining_level(self) -> int:
+        """The ``level`` of rows for combining tasks: after the topology's levels."""
+        return len(self.levels)
 
     @cached_property
     def level_of(self) -> Mapping[str, int]:

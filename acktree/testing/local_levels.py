@@ -15,6 +15,7 @@ from acktree.core.state.store import MemoryStore
 from acktree.driver.ticks import Ticks
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import Plan
 from acktree.tasks.watch_order import WatchOrder
 
@@ -60,7 +61,16 @@ class LocalLevels:
                     self._plan, level.index, partition, here, store, given.__getitem__, self._on_emit,
                     batch_id=batch_id,
                 )  # fmt: skip
-        return rows
+        return self._combined(rows)
+
+    def _combined(self, rows: list[WireRow]) -> list[WireRow]:
+        """The rows with deltas added up, if the plan has combining tasks."""
+        level = self._plan.combining_level
+        out = [row for row in rows if row.level != level]
+        for combiner in range(self._plan.combiners):
+            mine = [row for row in rows if row.level == level and row.partition == combiner]
+            out += run_combiner(self._plan, combiner, mine)
+        return out
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
         """What Spark's source gives: slices of chunks, and ticks."""

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config
+from acktree.tasks.plan import COMBINED_FROM
 from tests.generated.at_random import topology
 from tests.generated.running import run_locally
 from tests.generated.scripted import Drawn
@@ -15,7 +16,7 @@ from tests.generated.tracker import Tracker
 
 configs = st.builds(
     Config,
-    partitions=st.sampled_from([None, 2, 3]),
+    partitions=st.sampled_from([None, 2, 3, COMBINED_FROM]),
     acker_executors=st.sampled_from([None, 1, 3]),
     run_salt=st.integers(0, 2**64 - 1),
 )

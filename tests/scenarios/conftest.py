@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from acktree.tasks.plan import COMBINED_FROM
 from tests.scenarios.runner import LocalRunner, Runner
 
+ENGINES = {
+    "local": LocalRunner(),
+    "local on 3 partitions": LocalRunner(3),
+    "local with combining tasks": LocalRunner(COMBINED_FROM),
+}
 
-@pytest.fixture(params=["local", "local on 3 partitions"])
+
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Runner:
     """Something that runs scenarios. To add Spark: a name here, and a :class:`Runner` for it."""
-    return {"local": LocalRunner(), "local on 3 partitions": LocalRunner(3)}[request.param]
+    return ENGINES[request.param]
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ class SparkRunner:
 
     spark: SparkSession
     folder: Path
+    partitions: int = 2
     runs: int = 0
 
     def run(
@@ -89,7 +90,7 @@ class SparkRunner:
         for_secs: float | None = None,
     ) -> Outcome:
         settings = (config or Config(message_timeout_secs=TIMEOUT_SECS)).to_mapping()
-        settings |= {"acktree.partitions": 2, "topology.debug": True}
+        settings |= {"acktree.partitions": self.partitions, "topology.debug": True}
         feeder = spout or FeederSpout(["program"])
         outcome = listen(feeder)
         self.runs += 1

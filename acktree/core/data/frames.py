@@ -46,7 +46,9 @@ class Kind(IntEnum):
     TICK = 2
     """A tick is due for the tasks of a component in a partition."""
     DELTAS = 3
-    """Deltas for the acker."""
+    """Deltas for the acker, or for a combining task."""
+    COMBINED = 24
+    """Deltas that a combining task added up, for the acker."""
     CLOCK = 4
     """The micro-batch's clock and its last inbox entry, for the driver in every micro-batch."""
     STATISTICS = 6

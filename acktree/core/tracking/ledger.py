@@ -194,6 +194,20 @@ class Ledger:
         roots = np.concatenate([np.zeros(0, dtype=np.int64), *(run.roots for run in found)])
         return Judged(roots, np.concatenate([np.zeros(0, dtype=np.int32), *(run.owners for run in found)]))
 
+    def refuse(self, roots: Int64s, owner: int) -> None:
+        """Check that none of the roots that this micro-batch opened and :meth:`judge` is not given is open.
+
+        Args:
+            roots: Ascending.
+            owner: Who opened them.
+
+        Raises:
+            ProtocolError: A root was opened that is open. The ledger is unchanged.
+        """
+        if self._open.count:
+            owners = np.full(len(roots), owner, dtype=np.int32)
+            self._open.refuse(Roots(roots, np.zeros_like(roots), owners))
+
     def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
         """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 

@@ -224,7 +224,7 @@ def close(
             edges += (run.first, run.end)
             sums = sequence_sum.sums[run.first - sequence_sum.first : run.end - sequence_sum.first]
             is_done = sums == 0
-            is_done[_positions(run, failed)] = False
+            is_done[positions_in(run, failed)] = False
             done.append((run.task, run.first + np.flatnonzero(is_done)))
             positions = np.flatnonzero(~is_done)
             still_open.append(
@@ -268,9 +268,9 @@ def _of_runs(
     sequence_sums: list[SequenceSums] = []
     is_other = np.ones(len(roots), dtype=np.bool_)
     for run in runs:
-        mine = _within(run, names)
+        mine = within(run, names)
         if mine.start < mine.stop:
-            positions = _positions(run, names)
+            positions = positions_in(run, names)
             spread = np.zeros(int(positions[-1]) + 1, dtype=np.int64)
             np.bitwise_xor.at(spread, positions, sums[mine])
             sequence_sums.append(SequenceSums(run.task, run.first, spread))
@@ -284,13 +284,13 @@ def sequence_names(run_salt: int, roots: Int64s) -> UInt64s:
     return (tasks.view(np.uint64) << np.uint64(SEQUENCE_BITS)) | sequences.view(np.uint64)
 
 
-def _within(run: Opened, names: UInt64s) -> slice:
+def within(run: Opened, names: UInt64s) -> slice:
     """The slice of ascending names that are messages of this range."""
     first, last = (np.uint64(run.task << SEQUENCE_BITS | sequence) for sequence in (run.first, run.end - 1))
     return slice(int(names.searchsorted(first)), int(names.searchsorted(last, side="right")))
 
 
-def _positions(run: Opened, names: UInt64s) -> Int64s:
+def positions_in(run: Opened, names: UInt64s) -> Int64s:
     """The positions within a range of those ascending names that belong to it."""
     first = np.uint64(run.task << SEQUENCE_BITS | run.first)
-    return (names[_within(run, names)] - first).view(np.int64)
+    return (names[within(run, names)] - first).view(np.int64)

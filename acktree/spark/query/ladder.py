@@ -1,7 +1,8 @@
 """The ladder, which is the query plan: source and levels, as one chain of operators without a branch.
 
 A streaming DataFrame that is read twice is computed twice, including user code. So every operator receives
-all rows, processes its own and passes the others on.
+all rows, processes its own and passes the others on. From 16 partitions up a combining stage follows the
+last level.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
 from acktree.spark.query.keys import partition_keys
-from acktree.spark.query.operators import Places, RememberingOperator, stateless_level
+from acktree.spark.query.operators import Places, RememberingOperator, combining_stage, stateless_level
 from acktree.spark.query.source import FORMAT, PATIENCE_BESIDE_ROWS_SECS, PATIENCE_SECS, InboxSource
 from acktree.spark.query.wire import WIRE_DDL
 from acktree.spark.worker.process import SharedPlan
@@ -73,6 +74,9 @@ def ladder(
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
         rows = rows.mapInArrow(stateless_level(shared, level.index, places), WIRE_DDL)
+    if plan.combiners:
+        rows = rows.repartitionById(plan.combiners, F.col("partition"))
+        rows = rows.mapInArrow(combining_stage(shared, plan.combining_level, places), WIRE_DDL)
     return rows
 
 

@@ -1,7 +1,8 @@
 """The operators of the query. Each converts rows, calls one function of ``tasks``, and converts back.
 
-A stateless level is a function for ``mapInArrow``. A stateful level is a processor for
-``transformWithStateInPandas``, keyed by partition. Rows for other levels are passed on unchanged.
+A stateless level is a function for ``mapInArrow``, and so is the combining stage. A stateful level is a
+processor for ``transformWithStateInPandas``, keyed by partition. Rows for other levels are passed on
+unchanged.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
+from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
@@ -109,16 +111,7 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker.freeze_imports()
         mine: list[WireRow] = []
-        for batch in batches:
-            is_mine = np.asarray(batch.column("level")) == level
-            if is_mine.all():
-                mine += rows_of(batch)
-                continue
-            if is_mine.any():
-                mine += rows_of(batch.filter(pa.array(is_mine)))
-                batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # the remaining rows
-            # Spark marks some columns as not nullable; all output of an operator must have one schema.
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
+        yield from _passed_on(batches, level, mine)
         if mine:
             plan, partition = shared.plan(), mine[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
@@ -138,6 +131,44 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             plan.worker.end_with_process()
 
     return run
+
+
+def combining_stage(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
+    """The combining stage, as the function that ``mapInArrow`` runs after the last level.
+
+    Args:
+        level: The ``level`` of its rows.
+
+    It runs no user code, so nothing is marked and nobody watches it.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker.freeze_imports()
+        mine: list[WireRow] = []
+        yield from _passed_on(batches, level, mine)
+        if mine:
+            plan = shared.plan()
+            worker.limit_memory(plan.config.worker_max_bytes)
+            out = run_combiner(plan, mine[0].partition, scratch.take(places.scratch, mine))
+            yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
+
+    return run
+
+
+def _passed_on(
+    batches: Iterable[pa.RecordBatch], level: int, mine: list[WireRow]
+) -> Iterator[pa.RecordBatch]:
+    """The rows for others; those of a level are added to ``mine``."""
+    for batch in batches:
+        is_mine = np.asarray(batch.column("level")) == level
+        if is_mine.all():
+            mine += rows_of(batch)
+            continue
+        if is_mine.any():
+            mine += rows_of(batch.filter(pa.array(is_mine)))
+            batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # the remaining rows
+        # Spark marks some columns as not nullable; all output of an operator must have one schema.
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
 
 
 def _now_ms() -> int:

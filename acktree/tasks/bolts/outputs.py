@@ -25,6 +25,7 @@ from acktree.core.stats.counters import (
     Counters,
 )
 from acktree.core.stats.user_metrics import increments_to_bytes
+from acktree.core.tracking.combining import split
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
@@ -209,8 +210,8 @@ class Outputs:
 
     def _rows_for_the_driver(self) -> Iterator[WireRow]:
         deltas = self.deltas()
-        if self.plan.is_tracking and deltas:
-            yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
+        if self.plan.is_tracking:
+            yield from self._rows_of(deltas)
         for roots, values in self._payloads:
             yield self._row(Kind.PAYLOADS, pack(roots), values)
         for roots, message_ids in self._ids:
@@ -218,6 +219,17 @@ class Outputs:
         for component, forgotten in self._forgotten.items():
             yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
         yield from self._rows_to_look_at()
+
+    def _rows_of(self, deltas: Deltas) -> Iterator[WireRow]:
+        """Deltas as rows for the combining tasks, if there are any, and for the driver."""
+        shares: dict[int, Deltas] = {}
+        if self.plan.combiners:
+            shares, deltas = split(self.plan.run_salt, deltas, self.plan.combiners)
+        for combiner, share in shares.items():
+            row = self._row(Kind.DELTAS, b"", share.to_bytes())
+            yield row._replace(partition=combiner, level=self.plan.combining_level)
+        if deltas:
+            yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
 
     def _rows_to_look_at(self) -> Iterator[WireRow]:
         """Tuples and numbers for operators."""
@@ -261,4 +273,6 @@ class Outputs:
     def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
         # Rows are sorted by level before partition, so the acker reads failures in the order of the data.
         carried: Any = body  # a buffer that is read like bytes, without a copy
-        return WireRow(0, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
+        # With many partitions, the tasks between here and the driver share what they only pass on.
+        through = self.partition if self.plan.combiners else 0
+        return WireRow(through, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from acktree import Config
-from acktree.core.data.frames import Kind
+from acktree.core.data.frames import SINK_LEVEL, Kind
 from acktree.core.ids import root_ids
-from acktree.core.tracking import sequence_sums
+from acktree.core.tracking import combining, sequence_sums
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.acker import Acker, Verdicts
 from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.combiner import run_combiner
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
@@ -48,6 +49,8 @@ def int64s(values):
 
 
 class AckerBesideANaiveOne(RuleBasedStateMachine):
+    PARTITIONS = 2
+
     @initialize(timeout_ms=st.sampled_from([None, 100, 1000]), start_ms=st.integers(0, 10**6))
     def begin(self, timeout_ms, start_ms):
         self.patch = pytest.MonkeyPatch()
@@ -57,7 +60,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         config = Config(
             message_timeout_secs=(timeout_ms or 1000) / 1000, enable_message_timeouts=timeout_ms is not None
         )
-        self.plan = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), config, 2, SALT)
+        self.plan = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), config, self.PARTITIONS, SALT)
         self.whole, self.changes = None, []
         self.acker, self.begins = Acker(self.plan), False
         self.naive = NaiveAcker()
@@ -158,7 +161,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         self.now_ms += int((self.plan.timeout_ms or 100) * step)
         self.outputs = {host: Outputs(self.plan, host[1], host[0], self.now_ms) for host in HOSTS}
         messages = [message for act in acts for message in act(self, data)]
-        outcome = [row for one in self.outputs.values() for row in one.wire_rows() if row.kind == Kind.DELTAS]
+        outcome = self.sent(data)
         begins = self.begins
         first = self.acker.judge(data.draw(st.permutations(outcome)), self.now_ms, is_first=begins)
         twin = Acker(self.plan, self.rebuilt())
@@ -182,6 +185,10 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         if first[1]:
             self.changes.append(first[1])
         self.compare(Verdicts.from_bytes(first[0].to_bytes()))
+
+    def sent(self, data):  # what is combined is drawn in an order
+        """The rows for the acker."""
+        return [row for one in self.outputs.values() for row in one.wire_rows() if row.kind == Kind.DELTAS]
 
     def is_void(self, each):
         owner, sequence = self.names[each]
@@ -261,6 +268,38 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
                 assert content(self.rebuilt()) == content(self.acker.ledger)
 
 
+class CombinedAckerBesideANaiveOne(AckerBesideANaiveOne):
+    """The same with combining tasks between the levels and the acker."""
+
+    PARTITIONS = 24
+
+    @initialize()
+    def cut_small_blocks(self):
+        self.blocks = pytest.MonkeyPatch()
+        self.blocks.setattr(combining, "BLOCK_BITS", 2)
+
+    def teardown(self):
+        super().teardown()
+        if hasattr(self, "blocks"):
+            self.blocks.undo()
+
+    def sent(self, data):
+        rows = super().sent(data)
+        for_driver = [row for row in rows if row.level == SINK_LEVEL]
+        assert self.plan.combiners == 3
+        for combiner in range(self.plan.combiners):
+            mine = [
+                row for row in rows if (row.level, row.partition) == (self.plan.combining_level, combiner)
+            ]
+            told = [list(run_combiner(self.plan, combiner, data.draw(st.permutations(mine)))) for _ in "ab"]
+            assert told[0] == told[1]  # a second run says what the first said
+            for_driver += told[0]
+        return for_driver
+
+
 AckerBesideANaiveOne.TestCase.settings = settings(max_examples=120, stateful_step_count=12, deadline=None)
 
+CombinedAckerBesideANaiveOne.TestCase.settings = AckerBesideANaiveOne.TestCase.settings
+
 TestAckerBesideANaiveOne = pytest.mark.slow(AckerBesideANaiveOne.TestCase)
+TestCombinedAckerBesideANaiveOne = pytest.mark.slow(CombinedAckerBesideANaiveOne.TestCase)
