@@ -21,25 +21,6 @@ NASTY = f"{MARKUP}\x1b[31m\u202e"
 LEVELS, WIDE = 10, 20
 
 
-@pytest.fixture(scope="module", autouse=True)
-def runtime(tmp_path_factory):
-    """A runtime folder of the module's own."""
-    folder = tmp_path_factory.mktemp("r")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_RUNTIME_DIR", str(folder))
-        patched.setenv("XDG_STATE_HOME", str(folder / "state"))
-        yield
-
-
-@pytest.fixture
-def shown(browser):
-    """The page's process."""
-    serve = pytest.importorskip("acktree.ui.web.serve")
-    serving = serve.serve(serve.Options())
-    yield next(serving)
-    serving.close()
-
-
 def hostile():
     """A topology whose names are markup. Other characters than printable ones are refused in names."""
     builder = TopologyBuilder(MARKUP)
@@ -58,7 +39,7 @@ def test_markup_and_escapes_in_names_values_and_reasons_are_shown_as_text(browse
         topology.run.errors.add(ReportedError(bolt, 1, NASTY, time.time_ns() // 1_000_000, NASTY))
         topology.fill()
         root = facts.record(topology.run.traces)
-        page.goto(f"{shown.url}/?token={shown.token}")
+        page.goto(shown.address)
 
         def shows(count):
             """As text, this often at least; and nothing of it is an element."""
@@ -148,7 +129,7 @@ def test_200_components_and_the_largest_tree_are_drawn_within_a_second(
     ):
         topology.fill()
         root = tree_of_thousand(topology.run.traces)
-        page.goto(f"{shown.url}/?token={shown.token}")
+        page.goto(shown.address)
         link = page.get_by_role("link", name="large", exact=True).first
         link.wait_for()
         costs, first = Costs(page), link.get_attribute("href")

@@ -3,60 +3,35 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("playwright.sync_api")
-
-from playwright.sync_api import sync_playwright
-
 from acktree.core.stats.numbers import ReportedError
-from acktree.ui.web.serve import Options, serve
+from tests.browser import browsers
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started, wide
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
-    # Playwright's own process and its event loop.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
+
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as browsers:
-        chromium = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def address():
-    serving = serve(Options())
-    about = next(serving)
-    yield f"{about.url}/?token={about.token}"
-    serving.close()
+@pytest.fixture
+def running(tmp_path):
+    """A running topology whose spout has emitted all that it may."""
+    with started(tmp_path / "running") as topology:
+        topology.fill()
+        yield topology
 
 
 @pytest.fixture
-def tab(browser, address):
-    """A tab on the overview; fails where the console has an error, or a script was refused."""
-    problems = []
-    opened = browser.new_page(viewport={"width": 1280, "height": 800})
-    opened.set_default_timeout(30_000)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    opened.goto(address)
-    yield opened
-    opened.close()
-    assert [each for each in problems if "status of 409" not in each] == []  # the browser's own line of that
+def tab(browser, shown):
+    """A tab on the overview. An order that is refused is answered with 409."""
+    with browsers.tab(browser, shown.url, expected=frozenset({409})) as page:
+        page.goto(shown.address)
+        yield page
 
 
 def to_topology(tab, name="numbers"):
