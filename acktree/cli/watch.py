@@ -179,6 +179,7 @@ def _stats(given: Namespace) -> Answer:
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
+        "workers_lost": window.stats.workers_lost,
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     lines = [_as_of(found, snapshot), window.stats.table() + _lost(snapshot.stats.traces)]

@@ -39,7 +39,9 @@ def _line(seen: Seen) -> Row:
         "checkpoint": snapshot.checkpoint,
         "tasks": sum(about["parallelism"] for about in names.values()),
         "account": snapshot.account(),
-        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS},
+        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS}
+        | {"workers_lost": snapshot.windows[ALL_TIME].stats.workers_lost},
+        "workers_lost": snapshot.stats.workers_lost,
         "dead_letters": plain(snapshot.dead_letters),
         "debug": plain(snapshot.debug) if seen.is_running else {},
         "errors": len(snapshot.errors),
