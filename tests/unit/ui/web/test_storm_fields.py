@@ -194,6 +194,7 @@ FIELDS = {
         "source": NODE | {":inputs": []},
     },
     f"{ONE}/visualization-init": {"visualizationTable": TABLE},
+    f"{ONE}/visualization-init?sys=true": {"visualizationTable": TABLE},
     f"{ONE}/lag": {
         "source": of("spoutId:str spoutType:str") | {"spoutLagResult": Each(Each(LAG, {"0"}), {"source"})}
     },
@@ -273,6 +274,36 @@ def test_sys_true_shows_the_acker_beside_the_bolts(page, topology_id, counted):
         ("source", "__ack_init"): 14, ("double", "__ack_ack"): 12, ("double", "__ack_fail"): 2,
     }  # fmt: skip
     assert [row["emitted"] for row in told["outputStats"]] == [12, 2]
+
+
+def test_sys_true_draws_the_acker_with_its_streams(page, topology_id, counted):
+    path = f"/api/v1/topology/{topology_id}"
+    plain, nodes = (page.json(f"{path}/visualization{query}") for query in ("", "?sys=true"))
+    assert set(plain) == {"source", "double"}
+    assert set(nodes) == {"source", "double", "__acker"}
+    any_counts = {":transferred": Each(Each(int), WINDOWS)}
+    stats = [of(":host:str :port:int :uptime_secs:int") | any_counts]
+    for node in nodes.values():
+        check(node, NODE | {":stats": stats, ":inputs": [INPUT]})
+    read = {name: {(each[":component"], each[":stream"], each[":grouping"]) for each in node[":inputs"]}
+            for name, node in nodes.items()}  # fmt: skip
+    assert read == {
+        "source": {("__acker", "__ack_ack", "direct"), ("__acker", "__ack_fail", "direct")},
+        "double": {("source", "default", "shuffle")},
+        "__acker": {("source", "__ack_init", "fields")}
+        | {("double", f"__ack_{what}", "fields") for what in ("ack", "fail", "reset_timeout")},
+    }
+    # A stream's counts are found by the plain name that its reader has.
+    counts = nodes["source"][":stats"][0][":transferred"][":all-time"]
+    (init,) = [each for each in nodes["__acker"][":inputs"] if each[":component"] == "source"]
+    assert counts[init[":sani-stream"]] == nodes["source"][":transferred"] - plain["source"][":transferred"] == 14
+    assert [nodes["__acker"][what] for what in (":type", ":transferred", ":latency")] == ["bolt", 14, "1.000"]
+    boxes = [
+        {box["stream"]: box["checked"] for row in shown["visualizationTable"] for box in row[":row"]}
+        for shown in (page.json(f"{path}/visualization-init?sys=true"), page.json(f"{path}?sys=true"))
+    ]
+    of_acker = ("init", "ack", "fail", "reset_timeout")
+    assert boxes == [{"default": True} | dict.fromkeys((f"__ack_{what}" for what in of_acker), False)] * 2
 
 
 def test_held_tuples_and_the_acker_are_the_same_at_every_door(page, topology_id, counted):
