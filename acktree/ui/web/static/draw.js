@@ -94,13 +94,18 @@ export function table(caption, columns, rows) {
       h("td", { "data-label": columns[at][0], class: at === 0 ? "head" : columns[at][1] ? "n" : null }, cell)))))));
 }
 
+export const badge = (status) => h("span", { class: `badge ${status}` }, status);
+export function tile(name, value, isBad) {
+  return h("div", { class: isBad ? "bad" : null }, h("dt", {}, name), h("dd", {}, value));
+}
+
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 const LOAD = [0.05, 0.25, 0.5, 0.75, 0.9];
 const LATENCY = [1, 10, 100, 1000, 10000];
 
 // 0 to 5: how hot a component is. Lightness and hue both change, and the number stands beside it.
 function heat(now, by) {
-  const value = by === "capacity" ? now.capacity : now.kind === "spout" ? now.complete_ms : now.process_ms;
+  const value = by === "capacity" ? now.capacity : now.kind === "acker" ? now.settle_ms : now.kind === "spout" ? now.complete_ms : now.process_ms;
   const bounds = by === "capacity" ? LOAD : LATENCY;
   return bounds.filter((bound) => (value || 0) >= bound).length;
 }
@@ -139,10 +144,10 @@ export function graph(topology, components, by, href, isNarrow) {
   const levels = {};
   for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
   const boxes = Object.entries(places).map(([name, [x, y]]) => {
-    const now = components[name], latency = now.kind === "spout" ? now.complete_ms : now.process_ms;
+    const now = components[name], latency = { spout: now.complete_ms, acker: now.settle_ms }[now.kind] ?? now.process_ms;
     const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s${isNarrow ? "" : " acked"}, ${count(now.open)} open`
       : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
-    const third = `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
+    const third = now.kind === "acker" ? `${millis(latency)} a batch, ${count(now.open_roots)} open` : `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
     return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
       s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
       s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isNarrow ? 17 : 21)),

@@ -296,7 +296,11 @@ def test_sys_true_draws_the_acker_with_its_streams(page, topology_id, counted):
     # A stream's counts are found by the plain name that its reader has.
     counts = nodes["source"][":stats"][0][":transferred"][":all-time"]
     (init,) = [each for each in nodes["__acker"][":inputs"] if each[":component"] == "source"]
-    assert counts[init[":sani-stream"]] == nodes["source"][":transferred"] - plain["source"][":transferred"] == 14
+    assert (
+        counts[init[":sani-stream"]]
+        == nodes["source"][":transferred"] - plain["source"][":transferred"]
+        == 14
+    )
     assert [nodes["__acker"][what] for what in (":type", ":transferred", ":latency")] == ["bolt", 14, "1.000"]
     boxes = [
         {box["stream"]: box["checked"] for row in shown["visualizationTable"] for box in row[":row"]}
