@@ -1,4 +1,4 @@
-"""A real browser for the tests of the page, skipped where there is none (in CI that is a failure), and a page."""
+"""A page, and a real browser; skipped where there is none, but in CI that is a failure."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_held_tuples_are_shown_by_task_with_the_oldest_age(running, tab):
     assert re.fullmatch(r"1m \d+s", tiles(tab)["Oldest held"])
     assert cells(tab, "Tasks", "task 1")[-2] == "4"
     assert re.fullmatch(r"1m \d+s", cells(tab, "Tasks", "task 1")[-1])
-    assert cells(tab, "Tasks", "task 2")[-2:] == ["0", "–"]
+    assert cells(tab, "Tasks", "task 2")[-2:] == ["0", "\N{EN DASH}"]
 
 
 def test_a_spout_s_page_says_why_it_was_not_asked(running, tab):

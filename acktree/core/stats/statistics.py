@@ -76,9 +76,9 @@ class Stats:
     workers_lost: int = 0
     """Python workers that died while they ran a level, by themselves or with their executor, and those whose
     work Spark gave up, as where the disk of a shuffle is full. One is counted with the micro-batch that ran
-    again for it. After a crash of the driver each is counted once; those that the driver took with it are not.
-    One that dies while it has no tuples is not counted either. With a checkpoint at a URL, what only an executor
-    that was lost or an earlier driver knew is missing."""
+    again for it. After a crash of the driver each is counted once; those that the driver took with it are
+    not, and neither is one that dies while it has no tuples. With a checkpoint at a URL, what only a lost
+    executor or an earlier driver knew is missing."""
 
     @staticmethod
     def of(

@@ -35,7 +35,6 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
-from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
     # Before the first micro-batch Spark imports this module in one more process for each stateful level. That

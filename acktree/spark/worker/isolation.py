@@ -15,10 +15,11 @@ row that is executed for longer than ``execute_timeout_secs`` is interrupted. If
 process is ended and the row is suspected.
 
 A worker that was lost is counted by the next attempt of its Spark task, and reported with the results of the
-level. It was lost if the attempt before has neither ended nor raised an exception: its process or its executor
-died, or Spark gave it up, as where the disk of a shuffle is full. The count is stored with the suspects, so
-that a second run of the micro-batch reports the same. Processes that the driver took with it do not count.
-Where executors do not see the checkpoint, an attempt on another executor knows of the attempt before it alone.
+level. It was lost if the attempt before has neither ended nor raised an exception: its process or its
+executor died, or Spark gave it up, as where the disk of a shuffle is full. The count is stored with the
+suspects, so that a second run of the micro-batch reports the same. Processes that the driver took with it do
+not count. Where executors do not see the checkpoint, an attempt on another executor knows of the one before
+it alone.
 
 Storm replays such a message until the topology is stopped.
 """

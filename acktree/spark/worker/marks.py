@@ -9,8 +9,8 @@ The files are in ``marks/`` of the checkpoint; with a checkpoint at a URL, in a 
 
 A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
 counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
-and partition, with the number of workers that were lost. The watchdog reads the mark too: it interrupts a row that stays marked longer than
-``execute_timeout_secs``.
+and partition, with the number of workers that were lost. The watchdog reads the mark too: it interrupts a row
+that stays marked longer than ``execute_timeout_secs``.
 """
 
 from __future__ import annotations

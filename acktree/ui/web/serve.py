@@ -44,7 +44,7 @@ class Words:
 
     listen: str = "acktree ui --listen"
     address: str = "--listen"
-    token_file: str = "--token-file"
+    token_file: str = "--token-file"  # noqa: S105  # an option's name
     certificate: str = "--tls-cert"
     key: str = "--tls-key"
 

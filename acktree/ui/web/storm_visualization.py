@@ -22,7 +22,7 @@ _PLAIN: Final = re.compile("[A-Za-z][A-Za-z0-9_.:-]*")
 
 
 def visualization_init(seen: Seen, _: str = ALL_TIME, *, with_acker: bool = False) -> Row:
-    """``topology/{id}/visualization-init``: the streams, four in a row; those of the acker are not checked."""
+    """``topology/{id}/visualization-init``: the streams, four in a row. The acker's are not checked."""
     streams = sorted({edge["stream"] for edge in seen.snapshot.graph["subscriptions"]})
     of_acker = sorted({ACKER_INIT, *_FROM_BOLTS}) if with_acker else []
     cells = [

@@ -1,4 +1,4 @@
-"""Workers that were lost are counted once each, and reported with the results of their level. Without Spark."""
+"""Lost workers are counted once each, and reported with the results of their level. Without Spark."""
 
 from __future__ import annotations
 
