@@ -15,7 +15,7 @@ from acktree.traces.events import Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, folded
 from acktree.traces.traces import Traces
 
-__all__ = ["events", "page", "tree_of"]
+__all__ = ["events", "page", "tree_of", "whole"]
 
 _USUAL_PAGE: Final = 50
 _MOST_PAGE: Final = 500
@@ -77,10 +77,10 @@ def tree_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
     Args:
         query: ``edge`` and ``first``: what is below one of its tuples. ``all``: the whole tree.
     """
-    return _slice_of(traces, root, query) if {"edge", "all"} & query.keys() else _whole(traces, root)
+    return _slice_of(traces, root, query) if {"edge", "all"} & query.keys() else whole(traces, root)
 
 
-def _whole(traces: Traces, root: int) -> Row | None:
+def whole(traces: Traces, root: int) -> Row | None:
     """A message with the first slice of its tree, what failed and who never acked; None if not stored."""
     trace = traces.get(root)
     if trace is None:
