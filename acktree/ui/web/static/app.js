@@ -152,16 +152,16 @@ function listView(topologies) {
       count(each.account.open), h("a", { href: address(each.id, "letters") }, count(each.account.dead_letters))])))];
 }
 
-// With "System" the acker is drawn behind all others, as a bolt that reads from each.
+// With "System" the acker is drawn below all others, as a bolt that reads from each.
 const isSystem = (found) => state.system && Boolean(found.acker_now);
 function shownGraph(found, detail) {
   if (!isSystem(found)) return [detail, found.components];
-  const places = Object.values(detail.places), column = 1 + Math.max(...places.map(([at]) => at));
-  const middle = places.reduce((most, [, place]) => Math.max(most, place), 0) / 2;
+  const places = Object.values(detail.places), last = Math.max(...places.map(([at]) => at)), isNarrow = window.innerWidth < 700;
+  const below = isNarrow ? [last + 1, 0] : [last, 1 + Math.max(...places.map(([, place]) => place))];
   const edges = Object.entries(found.components).flatMap(([source, { kind }]) =>
     (kind === "spout" ? ["__ack_init"] : ["__ack_ack", "__ack_fail"]).map((stream) => ({ source, stream, subscriber: ACKER, grouping: "fields" })));
   const graph = { ...detail.graph, subscriptions: [...detail.graph.subscriptions, ...edges] };
-  return [{ ...detail, graph, places: { ...detail.places, [ACKER]: [column, middle] } }, { ...found.components, [ACKER]: found.acker_now }];
+  return [{ ...detail, graph, places: { ...detail.places, [ACKER]: below } }, { ...found.components, [ACKER]: found.acker_now }];
 }
 function ackerRow(found) {
   const now = found.acker_now, { total } = now;

@@ -132,14 +132,17 @@ export function graph(topology, components, by, href, isNarrow) {
     const flow = same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${source}:${edge.stream}`] || 0), 0);
     const [ax, ay, bx, by_] = isNarrow
       ? [x1 + wide / 2, y1 + high, x2 + wide / 2, y2] : [x1 + wide, y1 + high / 2, x2, y2 + high / 2];
-    const bend = isNarrow
+    const toAcker = components[subscriber].kind === "acker";
+    const bend = toAcker && !isNarrow
+      ? (x1 < x2 ? `M${x1 + wide / 2} ${y1 + high} C${x1 + wide / 2} ${y2 + high / 2} ${x1 + wide} ${by_} ${bx} ${by_}` : `M${x1 + wide / 2} ${y1 + high} L${x2 + wide / 2} ${y2}`)
+      : isNarrow
       ? `M${ax} ${ay} C${ax} ${(ay + by_) / 2} ${bx} ${(ay + by_) / 2} ${bx} ${by_}`
       : `M${ax} ${ay} C${(ax + bx) / 2} ${ay} ${(ax + bx) / 2} ${by_} ${bx} ${by_}`;
     const what = same.map((edge) => `${edge.stream} by ${edge.grouping}`).join(", ");
     return s("g", {},
       s("title", {}, `${source} to ${subscriber}: ${what}, ${rate(flow)} tuples a second`),
-      s("path", { class: "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
-      s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
+      s("path", { class: toAcker ? "flow system" : "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
+      toAcker ? null : s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
   });
   const levels = {};
   for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
