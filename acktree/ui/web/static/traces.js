@@ -139,7 +139,7 @@ function branch(slice, message, open, more, depth) {
     return h("li", {}, h("details", { open: Boolean(traces.slices[line.edge]) && !traces.closed[line.edge], ontoggle: (event) => {
       traces.closed[line.edge] = !event.target.open;
       if (event.target.open && !traces.slices[line.edge]) open(line);
-    } }, h("summary", {}, aboutLine(line, message), h("span", { class: "soft small" }, ` ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more, depth + 1)));
+    } }, h("summary", {}, aboutLine(line, message), h("span", { class: "soft small" }, `, ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more, depth + 1)));
   }), rest > 0 ? h("li", {}, h("button", { onclick: () => more(slice) }, `${count(rest)} more`)) : null);
 }
 
