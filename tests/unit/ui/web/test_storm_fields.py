@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from acktree import Config
+from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
@@ -241,6 +242,7 @@ def counted(running, page):
                 (("__acker", 0, "", "late"), 3),
                 (("__acker", 0, "", "settle_us"), 28_000),
                 (("__acker", 0, "", "settle_b14"), 2),
+                (("__system", -1, "", "workers_lost"), 3),
             ]
         )
     )
@@ -373,3 +375,16 @@ def test_a_refusal_has_storms_fields_and_ours(page, topology_id, path, method, s
     found, _, said = page.ask(f"/api/v1/{path.format(id=topology_id)}", method, b"")
     assert found == status
     check(json.loads(said), REFUSED | dict.fromkeys(ours.split(), str))
+
+
+def test_lost_workers_are_the_same_at_every_door(page, topology_id, counted, capsys):
+    assert counted.handle.stats().workers_lost == 3
+    assert "__system" not in counted.handle.stats().components
+    assert "workers lost: 3" in counted.handle.stats().table()
+    (line,) = page.json("/api/acktree/v1/topologies")["topologies"]
+    assert (line["workers_lost"], line["all_time"]["workers_lost"]) == (3, 3)
+    assert b'acktree_workers_lost_total{topology="numbers"} 3.0' in page.ask("/metrics")[2]
+    assert main(["stats", "numbers", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workers_lost"] == 3
+    assert main(["stats", "numbers"]) == 0
+    assert "workers lost: 3" in capsys.readouterr().out
