@@ -81,11 +81,11 @@ class Suspects:
     def read(cls, file: Path) -> Suspects:
         """Read the file; empty if there is none."""
         try:
-            deaths, left_out, cuts, lost = json.loads(file.read_text())
+            deaths, left_out, cuts, *more = json.loads(file.read_text())
         except FileNotFoundError:
             return cls(file)
         out = {int(name): (FailureCause(cause), reason) for name, (cause, reason) in left_out.items()}
-        return cls(file, {int(name): count for name, count in deaths.items()}, out, set(cuts), lost)
+        return cls(file, {int(name): count for name, count in deaths.items()}, out, set(cuts), *more)
 
     def __bool__(self) -> bool:
         return bool(self.deaths or self.left_out or self.cuts)

@@ -98,3 +98,10 @@ def test_what_the_driver_took_with_it_is_not_counted_and_what_was_known_is_repor
 def test_one_that_was_lost_before_spark_ran_the_whole_stage_again_is_counted(tmp_path: Path) -> None:
     assert first_attempt(tmp_path, Level({103: is_killed})) < 0
     assert run(isolation(tmp_path, 0), Level({})) == 1
+
+
+def test_suspects_that_an_older_release_has_written_are_read(tmp_path: Path) -> None:
+    (tmp_path / "7.1.0.suspects").write_text('[{"103": 1}, {}, []]')
+    alone = isolation(tmp_path, 0)
+    assert run(alone, Level({})) == 0
+    assert run(isolation(tmp_path, 1), Level({})) == 1
