@@ -192,6 +192,7 @@ def _stats(given: Namespace) -> Answer:
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
+        "workers_lost": window.stats.workers_lost,
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     of = _ACCOUNTS.get(given.window, f"the last {given.window} s")

@@ -83,7 +83,7 @@ class Routes:
         if named is None:
             raise _unknown(path)
         root = int(named[1])
-        found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+        found = tracing.tree_of(traces, root, query)
         if found is None:
             raise RefusedError(
                 404, f"there is no trace of root {root}", f"topology {self.run.name!r}",

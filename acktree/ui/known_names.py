@@ -24,7 +24,7 @@ QUESTIONS: Final = {
     "traces": (
         "message_id", "root", "verdict", "component", "reason", "since", "before", "limit", "after",
     ),
-    "trace-of": ("edge", "first"),
+    "trace-of": ("edge", "first", "all"),
     "dead-letters": (*FILTERS, "limit", "after"),
     "dead-letter": (),
 }  # fmt: skip

@@ -5,6 +5,7 @@ The page's libraries are imported when a page is asked for. A driver without one
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Self
@@ -70,6 +71,13 @@ class Page:
         self.close()
 
 
+@atexit.register
+def _close_all() -> None:
+    """Close the pages that were left open, while their threads can still end."""
+    for page in list(_open):
+        page.close()
+
+
 def serve_page(
     *,
     host: str = "127.0.0.1",
@@ -111,7 +119,7 @@ def serve_page(
         fix = f"give 0 to {_LAST_PORT}; 0 is a free one"
         raise ConfigError(f"{port!r:.40} is no port", "serve_page(port=...)", fix)
     try:
-        from acktree.ui.web.serve import Options, serve  # noqa: PLC0415  # an extra
+        from acktree.ui.web.serve import Options, Words, serve  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
@@ -123,5 +131,6 @@ def serve_page(
     options = Options(
         host=host, port=port, is_read_only=read_only, token_file=token_file, certificate=tls_cert,
         key=tls_key, checkpoints=tuple(map(str, checkpoints)), has_open_numbers=open_numbers,
+        words=Words("serve_page(host=...)", "host or port", "token_file", "tls_cert", "tls_key"),
     )  # fmt: skip
     return Page(serve(options))

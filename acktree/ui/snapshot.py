@@ -318,7 +318,10 @@ def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:
 def _stats(given: Mapping[str, Any]) -> Stats:
     components = {name: _component(component) for name, component in given["components"].items()}
     traces = _made(TraceNumbers, given.get("traces", {}))
-    return Stats(MappingProxyType(components), traces=traces, acker=_acker(given.get("acker", {})))
+    return Stats(
+        MappingProxyType(components), traces=traces, acker=_acker(given.get("acker", {})),
+        workers_lost=given.get("workers_lost", 0),
+    )  # fmt: skip
 
 
 def _acker(given: Mapping[str, Any]) -> AckerNumbers:

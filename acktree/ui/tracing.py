@@ -15,7 +15,7 @@ from acktree.traces.events import Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, folded
 from acktree.traces.traces import Traces
 
-__all__ = ["events", "page", "slice_of", "whole"]
+__all__ = ["events", "page", "tree_of", "whole"]
 
 _USUAL_PAGE: Final = 50
 _MOST_PAGE: Final = 500
@@ -71,6 +71,15 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
     return {"events": [json.loads(each.to_json()) for each in found]}
 
 
+def tree_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
+    """A message with its tree, or a part of it; None if not stored.
+
+    Args:
+        query: ``edge`` and ``first``: what is below one of its tuples. ``all``: the whole tree.
+    """
+    return _slice_of(traces, root, query) if {"edge", "all"} & query.keys() else whole(traces, root)
+
+
 def whole(traces: Traces, root: int) -> Row | None:
     """A message with the first slice of its tree, what failed and who never acked; None if not stored."""
     trace = traces.get(root)
@@ -88,9 +97,18 @@ def whole(traces: Traces, root: int) -> Row | None:
     }
 
 
-def slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
-    """The tuples below one, ``edge``, from number ``first`` on; alike ones folded. None if not stored."""
+def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
+    """The tuples below one, ``edge``, from number ``first`` on; alike ones folded. None if not stored.
+
+    With ``all`` the whole tree: ``slices``, by the edge of the tuple that each is below.
+    """
     trace = traces.get(root)
+    if trace is not None and "all" in query:
+        return {
+            "slices": {
+                str(edge): _whole_slice(trace, edge) for edge, below in trace.children.items() if below
+            }
+        }
     edge = _number(query, "edge")
     if trace is None or edge is None or edge not in trace.children:
         return None
@@ -107,9 +125,16 @@ def _slice(trace: Trace, edge: int, first: int) -> Row:
     }
 
 
-def _line(trace: Trace, each: Folded) -> Row:
+def _whole_slice(trace: Trace, edge: int) -> Row:
+    """All tuples below one, without what they lead to: a reader has it all."""
+    lines = [_line(trace, each, is_whole=True) for each in folded(trace, edge)]
+    return {"edge": str(edge), "first": 0, "count": len(lines), "lines": lines}
+
+
+def _line(trace: Trace, each: Folded, *, is_whole: bool = False) -> Row:
     below = trace.children[each.first.edge]
-    return _tuple(each.first) | {"alike": each.count, "below": len(below), "leads_to": _leads_to(trace, each)}
+    leads_to = [] if is_whole else _leads_to(trace, each)
+    return _tuple(each.first) | {"alike": each.count, "below": len(below), "leads_to": leads_to}
 
 
 def _leads_to(trace: Trace, each: Folded) -> list[str]:

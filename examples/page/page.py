@@ -87,16 +87,21 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Start all, wait for Ctrl-C or SIGTERM, stop all."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__, flush=True)
+        sys.exit(subprocess.run([*ACKTREE, "ui", "--help"], check=False).returncode)  # noqa: S603
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acktree-page-")))
         try:
+            shown = stack.enter_context(page(*sys.argv[1:]))  # first: it refuses wrong options at once
             print("Starting two topologies on Spark; this takes half a minute.", flush=True)
             stack.enter_context(topologies(folder))
-            shown = stack.enter_context(page(*sys.argv[1:]))
             print(f"the page: {shown.address}\nCtrl-C stops it and both topologies.", flush=True)
             shown.process.wait()
+        except RuntimeError as error:
+            sys.exit(str(error))
         except KeyboardInterrupt:
             print("Stopping.", flush=True)
 

@@ -1,9 +1,10 @@
-"""A real browser for the tests of the page; skipped where there is none, but in CI that is a failure."""
+"""A page, and a real browser; skipped where there is none, but in CI that is a failure."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from tests.browser.browsers import chromium, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+    from acktree.ui.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +26,22 @@ def browser() -> Iterator[Browser]:
         pytest.skip(lacking)
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A runtime folder of the module's own: no topology of another test is on its pages."""
+    folder = tmp_path_factory.mktemp("r")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_RUNTIME_DIR", str(folder))
+        patched.setenv("XDG_STATE_HOME", str(folder / "state"))
+        yield folder / "acktree"
+
+
+@pytest.fixture
+def shown(runtime: Path) -> Iterator[Page]:
+    """A page of this process."""
+    from acktree.ui.page import serve_page  # noqa: PLC0415  # its libraries may be missing
+
+    with serve_page() as page:
+        yield page

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -65,6 +66,16 @@ def needed(missing: str) -> None:
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
+
+
+@pytest.mark.parametrize(("option", "code"), [("--help", 0), ("--listne", 1)])
+def test_make_page_explains_its_options_and_refuses_others_before_spark_starts(environment, option, code):
+    command = [sys.executable, "-m", "examples.page.page", option]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert "--listen" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Starting" not in done.stdout
 
 
 # ---- programs that read numbers --------------------------------------------------------------------------

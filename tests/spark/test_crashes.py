@@ -140,6 +140,7 @@ def test_a_killed_worker_costs_a_retry_of_its_spark_task_and_nothing_else(
         assert running.await_termination(120)
         told_of = running.stats()["numbers"].total
         assert (told_of.acked, told_of.failed, told_of.timed_out) == (2000, 0, 0)
+        assert running.stats().workers_lost == 1
     assert (tmp_path / "mark").exists()
     counts = [(key, int(count)) for key, count in notes(tmp_path, "notes")]
     assert Counter(counts) == Counter({(f"key {key}", n): 1 for key in range(10) for n in range(1, 201)})

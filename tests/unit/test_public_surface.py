@@ -229,7 +229,7 @@ MEMBERS = """
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: awaiting_retry complete_ms count lag oldest_secs outage
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: acker components errors of open_at_start table traces warming_up_secs
+    Stats: acker components errors of open_at_start table traces warming_up_secs workers_lost
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema

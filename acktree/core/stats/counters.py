@@ -14,7 +14,8 @@ are kept under the same streams: execute and process under a bolt's input, compl
 
 Of the acker, the component ``__acker``, ``executed`` counts what it was sent, by ``component:stream`` with
 Storm's names of its streams, and ``emitted`` its verdicts, by output stream. How latencies are spread is
-counted by powers of two of microseconds: see :func:`spread_key`.
+counted by powers of two of microseconds: see :func:`spread_key`. Of the topology, the component ``__system``,
+workers that were lost are counted.
 
 Source: Storm's ``BoltExecutorStats`` and ``SpoutExecutorStats``. Storm counts one event in twenty and adds
 twenty; here all events are counted. Latencies may be sampled, as in Storm.
@@ -42,7 +43,10 @@ __all__ = [
     "PHASE",
     "SAMPLES",
     "SUMS",
+    "SYSTEM",
+    "SYSTEM_TASK",
     "WHATS",
+    "WORKERS_LOST",
     "Counters",
     "Key",
     "Latency",
@@ -65,6 +69,11 @@ ACKER_INIT: Final = "__ack_init"
 ACKER_ACK: Final = "__ack_ack"
 ACKER_FAIL: Final = "__ack_fail"
 ACKER_RESET: Final = "__ack_reset_timeout"
+SYSTEM: Final = "__system"
+"""Storm's name of what counts for a whole topology."""
+SYSTEM_TASK: Final = -1
+"""Storm's number of its task."""
+WORKERS_LOST: Final = "workers_lost"
 NOT_ASKED: Final = "not_asked_us_"
 """How the keys of times begin for which a spout was not asked; the reason follows."""
 PHASE: Final = "phase_us_"

@@ -28,7 +28,9 @@ from acktree.core.stats.counters import (
     PHASE,
     SAMPLES,
     SUMS,
+    SYSTEM,
     WHATS,
+    WORKERS_LOST,
     Counters,
     Latency,
 )
@@ -72,6 +74,12 @@ class Stats:
     """Of all components together."""
     acker: AckerNumbers = field(default_factory=AckerNumbers)
     """Of ``__acker``, which is not among the components."""
+    workers_lost: int = 0
+    """Python workers that died while they ran a level, by themselves or with their executor, and those whose
+    work Spark gave up, as where the disk of a shuffle is full. One is counted with the micro-batch that ran
+    again for it. After a crash of the driver each is counted once; those that the driver took with it are
+    not, and neither is one that dies while it has no tuples. With a checkpoint at a URL, what only a lost
+    executor or an earlier driver knew is missing."""
 
     @staticmethod
     def of(
@@ -105,7 +113,11 @@ class Stats:
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         of_acker: dict[str, _Tally] = {}
+        of_system: dict[str, int] = {}
         for (component, task, stream, what), n in sorted(counters.items()):
+            if component == SYSTEM:
+                of_system[what] = n
+                continue
             if component == ACKER:
                 of_acker.setdefault(stream, {})[what] = n
                 continue
@@ -126,7 +138,7 @@ class Stats:
         }
         return Stats(
             MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers(),
-            _acker(of_acker, open_roots, next_deadline_ms),
+            _acker(of_acker, open_roots, next_deadline_ms), of_system.get(WORKERS_LOST, 0),
         )  # fmt: skip
 
     def __getitem__(self, component: str) -> ComponentStats:

@@ -50,6 +50,8 @@ class _Shown(Protocol):
     @property
     def warming_up_secs(self) -> float | None: ...
     @property
+    def workers_lost(self) -> int: ...
+    @property
     def open_at_start(self) -> int: ...
 
 
@@ -70,6 +72,7 @@ def table_of(stats: _Shown) -> str:
     if bolts:
         lines += _fitting(_BOLT, _bolt_row, bolts)
     lines += _metric_lines(stats)
+    lines += _lost_lines(stats)
     lines += _outage_lines(stats)
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
@@ -88,8 +91,13 @@ def html_of(stats: _Shown) -> str:
         parts.append(markup.table(_METRIC, metrics, right_from=2))
     if stats.warming_up_secs is not None:
         parts.insert(0, markup.note(f"warming up for {stats.warming_up_secs:.0f} s"))
-    last = [*_outage_lines(stats), *map(_error_line, stats.errors[-10:])]
+    last = [*_lost_lines(stats), *_outage_lines(stats), *map(_error_line, stats.errors[-10:])]
     return "".join([*parts, *map(markup.note, last)])
+
+
+def _lost_lines(stats: _Shown) -> list[str]:
+    """A line of the workers that were lost; none where there is none."""
+    return [f"workers lost: {stats.workers_lost:,}"] if stats.workers_lost else []
 
 
 def _outage_lines(stats: _Shown) -> list[str]:

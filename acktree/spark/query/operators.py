@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +37,6 @@ from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.combiner import run_combiner
-from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
     # Before the first micro-batch Spark imports this module in one more process for each stateful level. That
@@ -75,7 +75,7 @@ class Places:
     first_batch: int = 0
 
 
-def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolation:
+def isolation(shared: SharedPlan, places: Places, level: int, partition: int) -> Isolation:
     """The isolation of a level in this attempt of its Spark task."""
     context = TaskContext.get()
     assert context is not None, "levels run in Spark tasks"
@@ -86,7 +86,8 @@ def isolation(places: Places, plan: Plan, level: int, partition: int) -> Isolati
         level,
         partition,
         context.attemptNumber(),
-        plan.config.execute_timeout_secs,
+        shared.plan().config.execute_timeout_secs,
+        shared.run_number,
     )
 
 
@@ -126,8 +127,10 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
                 )  # fmt: skip
 
             reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
-            out = isolation(places, plan, level, partition).run(run_it)
-            yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
+            alone = isolation(shared, places, level, partition)
+            with alone.noting_errors():
+                out = chain(alone.run(run_it), alone.lost_rows())
+                yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
             plan.worker.end_with_process()
 
     return run
@@ -221,14 +224,15 @@ class RememberingOperator(StatefulProcessor):
                     batch_id=_micro_batch(self._places),
                 )  # fmt: skip
 
-            alone = isolation(self._places, plan, self._level, partition)
+            alone = isolation(self._shared, self._places, self._level, partition)
             kept = MapStateStore(self._blobs)
             store: StateStore = kept
             if self._places.memory is not None:
                 store = SeededStore(store, Path(self._places.memory))
-            produced = list(alone.run(run_it, store))
-            kept.channel.refuse_if_lost()
-            out += scratch.put(self._places.scratch, self._level, produced)
+            with alone.noting_errors():
+                produced = [*alone.run(run_it, store), *alone.lost_rows()]
+                kept.channel.refuse_if_lost()
+                out += scratch.put(self._places.scratch, self._level, produced)
             plan.worker.end_with_process()
         yield from map(_frame_of, _in_batches(out))
 

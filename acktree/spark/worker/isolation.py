@@ -14,6 +14,13 @@ The counts are stored by micro-batch id, so a re-run after a crash of the driver
 row that is executed for longer than ``execute_timeout_secs`` is interrupted. If it cannot be interrupted, its
 process is ended and the row is suspected.
 
+A worker that was lost is counted by the next attempt of its Spark task, and reported with the results of the
+level. It was lost if the attempt before has neither ended nor raised an exception: its process or its
+executor died, or Spark gave it up, as where the disk of a shuffle is full. The count is stored with the
+suspects, so that a second run of the micro-batch reports the same. Processes that the driver took with it do
+not count. Where executors do not see the checkpoint, an attempt on another executor knows of the one before
+it alone.
+
 Storm replays such a message until the topology is stopped.
 """
 
@@ -23,7 +30,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -31,11 +38,13 @@ from pathlib import Path
 from typing import Final
 
 from acktree.core.data.context import forget_inherited
-from acktree.core.data.frames import WireRow
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.state.store import StateStore
+from acktree.core.stats.counters import NO_STREAM, SYSTEM, SYSTEM_TASK, WORKERS_LOST, Counters
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
-from acktree.spark.worker.marks import HOOK, MARK, MarkingMonitor, Suspects, marked_of
+from acktree.private_files import write_private
+from acktree.spark.worker.marks import HOOK, MARK, NO_RUN, MarkingMonitor, Suspects, marked_of, run_of
 from acktree.spark.worker.state_channel import Channel
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 
@@ -94,6 +103,7 @@ class Isolation:
         partition: The partition.
         attempt: The attempt of the Spark task, from 0.
         timeout_secs: ``execute_timeout_secs``.
+        run_number: A number of the topology's run; not 0.
     """
 
     folder: Path
@@ -102,6 +112,36 @@ class Isolation:
     partition: int
     attempt: int
     timeout_secs: float | None
+    run_number: int = 1
+
+    @contextmanager
+    def noting_errors(self) -> Iterator[None]:
+        """Note an exception for the next attempt, so that it counts no lost worker."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # no room: the next attempt counts one too many
+                write_private(self._file("raised"), f"{self.run_number} {self.attempt}".encode())
+            raise
+
+    def lost_rows(self) -> Iterator[WireRow]:
+        """For the driver how many workers were lost over this level, after :meth:`run`; nothing for none."""
+        lost = Suspects.read(self._file("suspects")).lost
+        if lost:
+            counted = Counters.of([((SYSTEM, SYSTEM_TASK, NO_STREAM, WORKERS_LOST), lost)])
+            yield WireRow(
+                0, SINK_LEVEL, Kind.STATISTICS, self.partition, self.level, 0, b"", counted.to_bytes()
+            )
+
+    def _has_lost_a_worker(self) -> bool:
+        """Whether the attempt before neither ended nor raised an exception."""
+        if not self.attempt:  # the first, or the first after Spark ran the whole stage again
+            mark = self._file("mark")
+            run = run_of(mark.read_bytes()) if mark.exists() else NO_RUN
+            return run == self.run_number
+        raised = self._file("raised")
+        before = f"{self.run_number} {self.attempt - 1}"
+        return not (raised.exists() and raised.read_text() == before)
 
     def run(self, level: Run, store: StateStore | None = None) -> Iterable[WireRow]:
         """Run the level: in this process, or in child processes after a worker died over this micro-batch.
@@ -113,6 +153,8 @@ class Isolation:
         if UNGUARDED in os.environ:
             return level(ExecutionMonitor(), store)
         suspects = Suspects.read(self._file("suspects"))
+        if self._has_lost_a_worker():
+            suspects.note_lost()
         if not self.attempt and not suspects:
             return self._here(level, store, suspects)
         self._read_mark(suspects, "its worker was lost")
@@ -135,7 +177,9 @@ class Isolation:
     def _here(
         self, level: Run, store: StateStore | None, suspects: Suspects, *, in_child: bool = False
     ) -> Iterator[WireRow]:
-        monitor = MarkingMonitor(self._file("mark"), suspects, self.timeout_secs, in_child=in_child)
+        monitor = MarkingMonitor(
+            self._file("mark"), suspects, self.timeout_secs, in_child=in_child, run=self.run_number
+        )
         try:
             with monitor.on_watch():
                 yield from list(level(monitor, store))
@@ -162,6 +206,7 @@ class Isolation:
             if raised is not None:
                 raise raised
             return rows, writes
+        suspects.note_lost()
         hook = self._marked_hook()
         if self._read_mark(suspects, _words(status)):
             return None
@@ -215,7 +260,7 @@ class Isolation:
         """The bolt and the hook that a dead process was in; None if it was in no hook."""
         file = self._file("mark")
         blob = (file.read_bytes() if file.exists() else b"") or bytes(MARK.size)
-        row, _, length, _, _ = MARK.unpack_from(blob)
+        row, _, length, *_ = MARK.unpack_from(blob)
         if row != HOOK:
             return None
         bolt, hook = json.loads(blob[MARK.size : MARK.size + length])

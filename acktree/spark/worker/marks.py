@@ -5,11 +5,12 @@ The files are in ``marks/`` of the checkpoint; with a checkpoint at a URL, in a 
     <batch>.<level>.<partition>.mark        the mark
     <batch>.<level>.<partition>.suspects    deaths, counted by row
     <batch>.<level>.<partition>.hung        the traceback that the watchdog wrote before it ended the process
+    <batch>.<level>.<partition>.raised      the attempt of the Spark task that ended with an exception
 
 A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
 counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
-and partition. The watchdog reads the mark too: it interrupts a row that stays marked longer than
-``execute_timeout_secs``.
+and partition, with the number of workers that were lost. The watchdog reads the mark too: it interrupts a row
+that stays marked longer than ``execute_timeout_secs``.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when this many workers died while they executed it."""
-MARK: Final = struct.Struct("@5q")
+MARK: Final = struct.Struct("@6q")
 """The fields of a mark: the row, the frame's number, its number of rows, the first row's name by position,
-and whether names by message follow."""
+whether names by message follow, and the run in which a process executes the level."""
+NO_RUN: Final = 0
+"""The run in the mark of a process that has executed its level."""
 NO_ROW: Final = -1
 """The mark while no row is executed."""
 TOGETHER: Final = -2
@@ -65,22 +68,24 @@ class Suspects:
         deaths: Row name -> how many workers died while they executed the row.
         left_out: Row name -> cause and reason.
         cuts: Names of rows before which a frame is cut.
+        lost: How many workers were lost, whatever they executed.
     """
 
     file: Path
     deaths: dict[int, int] = field(default_factory=dict)
     left_out: dict[int, tuple[FailureCause, str]] = field(default_factory=dict)
     cuts: set[int] = field(default_factory=set)
+    lost: int = 0
 
     @classmethod
     def read(cls, file: Path) -> Suspects:
         """Read the file; empty if there is none."""
         try:
-            deaths, left_out, cuts = json.loads(file.read_text())
+            deaths, left_out, cuts, *more = json.loads(file.read_text())
         except FileNotFoundError:
             return cls(file)
         out = {int(name): (FailureCause(cause), reason) for name, (cause, reason) in left_out.items()}
-        return cls(file, {int(name): count for name, count in deaths.items()}, out, set(cuts))
+        return cls(file, {int(name): count for name, count in deaths.items()}, out, set(cuts), *more)
 
     def __bool__(self) -> bool:
         return bool(self.deaths or self.left_out or self.cuts)
@@ -102,8 +107,17 @@ class Suspects:
             if count >= DEATHS:
                 times = f"{count} times over this tuple"
                 self.left_out[name] = cause, f"{how}, {times}: it is not executed any more"
+        self._write()
+
+    def note_lost(self) -> None:
+        """Count a worker that was lost, and write the file."""
+        self.lost += 1
+        self._write()
+
+    def _write(self) -> None:
         new = self.file.with_name(f"new-{self.file.name}")
-        write_private(new, json.dumps((self.deaths, self.left_out, sorted(self.cuts))).encode())
+        known = self.deaths, self.left_out, sorted(self.cuts), self.lost
+        write_private(new, json.dumps(known).encode())
         new.rename(self.file)
 
 
@@ -111,7 +125,13 @@ class MarkingMonitor(ExecutionMonitor):
     """Marks the executed row in a file that outlives the process, and runs the watchdog."""
 
     def __init__(
-        self, file: Path, suspects: Suspects, timeout_secs: float | None, *, in_child: bool = False
+        self,
+        file: Path,
+        suspects: Suspects,
+        timeout_secs: float | None,
+        *,
+        in_child: bool = False,
+        run: int = NO_RUN,
     ) -> None:
         """Make the file, with an empty mark.
 
@@ -120,6 +140,7 @@ class MarkingMonitor(ExecutionMonitor):
             suspects: The rows to leave out and the places to cut.
             timeout_secs: ``execute_timeout_secs`` of bolts that set none.
             in_child: Whether this is a run after a death: rows then get names by message.
+            run: The run of the topology.
         """
         super().__init__()
         self._suspects = suspects
@@ -133,7 +154,7 @@ class MarkingMonitor(ExecutionMonitor):
         make_private_file(hung)
         self._hung_file = hung.open("w")
         self._fields = memoryview(self._map).cast("q")
-        self._fields[0] = NO_ROW
+        self._fields[0], self._fields[5] = NO_ROW, run
         self.mark = self._fields
         self._frames = 0
         self._task = -1
@@ -231,10 +252,16 @@ class MarkingMonitor(ExecutionMonitor):
         """Close the file, and end lines that user code has begun to print."""
         finish_lines()
         self.mark = [NO_ROW]
+        self._fields[5] = NO_RUN
         self._fields.release()
         self._map.close()
         self._hung_file.close()
         os.close(self._file)
+
+
+def run_of(blob: bytes) -> int:
+    """The run in which a process executes the level, or died over it; NO_RUN if it has executed it."""
+    return int(MARK.unpack_from(blob)[5]) if len(blob) >= MARK.size else NO_RUN
 
 
 def marked_of(blob: bytes) -> tuple[int, Names] | None:
@@ -246,7 +273,7 @@ def marked_of(blob: bytes) -> tuple[int, Names] | None:
     """
     if len(blob) < MARK.size or not any(blob):  # the process died before it wrote the mark
         return None
-    row, _, count, first, is_named = MARK.unpack_from(blob)
+    row, _, count, first, is_named, _ = MARK.unpack_from(blob)
     if row in {NO_ROW, HOOK}:
         return None
     named = array("q", blob[MARK.size : MARK.size + 8 * count] if is_named else b"")

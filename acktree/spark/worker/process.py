@@ -14,6 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,6 +70,11 @@ class SharedPlan:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         context.addFile(cls.write(plan, folder / name).path)
         return cls(name)
+
+    @property
+    def run_number(self) -> int:
+        """A number of the run, above 0; another run has another one."""
+        return zlib.crc32(Path(self.path).name.encode()) + 1
 
     def plan(self) -> Plan:
         """The plan. The first call in a process reads it, sets the driver's umask and extends ``sys.path``.

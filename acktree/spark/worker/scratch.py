@@ -33,7 +33,7 @@ ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
 LARGE: Final = 16 << 10
 """Rows of fewer bytes carry them themselves."""
-_OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung)", re.ASCII)
+_OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung|raised)", re.ASCII)
 """A name that begins with a micro-batch: of a scratch file, or of a file of ``marks.py``."""
 
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from acktree.ui.web.guard import TRUSTED
+from acktree.ui.web.streams import ENDLESS
 
 __all__ = ["BACKLOG", "Connection", "Loop"]
 
@@ -74,6 +75,13 @@ class Connection(H11Protocol):
         """Bytes came. Only a complete request head ends the wait for one."""
         super().data_received(data)
         self._watch()
+
+    def shutdown(self) -> None:
+        """The server stops: close the connection after its answer, and at once if that has no end."""
+        super().shutdown()
+        scope: Any = self.scope  # None before the first request
+        if scope is not None and ENDLESS in scope and self._is_answering:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """An answer was sent: wait for the next request, or for the answer to one that came meanwhile."""

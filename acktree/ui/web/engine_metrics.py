@@ -41,6 +41,7 @@ def engine_families(snapshots: Sequence[Snapshot]) -> Iterator[Metric]:
     tracking = [snapshot for snapshot in snapshots if snapshot.has_acker]
     yield from _acker(tracking)
     yield from _micro_batches(snapshots)
+    yield _workers_lost(snapshots)
     yield from _held(snapshots)
     yield _complete_latency(snapshots)
     yield from _bolt_latencies(snapshots)
@@ -94,6 +95,16 @@ def _micro_batches(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
         for phase, secs in snapshot.stats.acker.phase_secs.items():
             phases.add_metric([snapshot.topology, phase], secs, created=snapshot.began_ms / _MILLIS)
     yield from (counted, took, phases)
+
+
+def _workers_lost(snapshots: Iterable[Snapshot]) -> Metric:
+    family = CounterMetricFamily(
+        "acktree_workers_lost", "Python workers that died while they ran a level.", labels=["topology"]
+    )
+    for snapshot in snapshots:
+        created = snapshot.began_ms / _MILLIS
+        family.add_metric([snapshot.topology], snapshot.stats.workers_lost, created=created)
+    return family
 
 
 def _held(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import Numbers, TaskStats
+from acktree.core.stats.counters import ACKER, Counters
+from acktree.core.stats.numbers import AckerNumbers, ComponentStats, Numbers, TaskStats
 from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.topology.layout import layout, natural
 from acktree.ui.snapshot import ALL_TIME, RECENT, Window, plain
 from acktree.ui.web.sources import Seen
 
-__all__ = ["component", "overview", "topology"]
+__all__ = ["acker", "component", "overview", "topology"]
 
 Row = dict[str, Any]
 _COUNTS: Final = ("emitted", "acked", "failed", "timed_out")
+_VERDICTS: Final = ("acked", "failed", "timed_out")
+_SENT: Final = ("inits", "acks", "fails", "resets")
+_PERCENTS: Final = (50, 90, 99)
 
 
 def overview(all_seen: Iterable[Seen]) -> Row:
@@ -39,9 +42,12 @@ def _line(seen: Seen) -> Row:
         "checkpoint": snapshot.checkpoint,
         "tasks": sum(about["parallelism"] for about in names.values()),
         "account": snapshot.account(),
-        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS},
+        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS}
+        | {"workers_lost": snapshot.windows[ALL_TIME].stats.workers_lost},
+        "workers_lost": snapshot.stats.workers_lost,
         "dead_letters": plain(snapshot.dead_letters),
         "debug": plain(snapshot.debug) if seen.is_running else {},
+        "acker_now": _acker_now(seen) if snapshot.has_acker else None,
         "errors": len(snapshot.errors),
         "components": {name: _now(seen, name) for name in sorted(names, key=natural)},
     }
@@ -85,6 +91,33 @@ def _now(seen: Seen, name: str) -> Row:
     }
 
 
+def _acker_now(seen: Seen) -> Row:
+    """What the graph shows of the acker: rates of the last seconds, and what is open."""
+    snapshot = seen.snapshot
+    window = snapshot.windows[RECENT]
+    acker = window.stats.acker if seen.is_running else AckerNumbers()
+    inputs = {
+        stream: count / window.secs if window.secs > 0 else 0.0 for stream, count in acker.received.items()
+    }
+    return {
+        "kind": "acker",
+        "tasks": 1,
+        "rates": {"executed": sum(inputs.values())},
+        "inputs": inputs,
+        "capacity": _share_of_acker(acker, window.secs),
+        "settle_ms": acker.settle_ms,
+        "open_roots": snapshot.acker.open_roots,
+        "total": {what: getattr(snapshot.stats.acker, what) for what in (*_VERDICTS, *_SENT, "late")},
+        "errors": 0,
+    }
+
+
+def _share_of_acker(acker: AckerNumbers, secs: float) -> float:
+    """The share of the time that the acker took."""
+    took_ms = (acker.settle_ms or 0.0) * sum(acker.settle_spread.values())
+    return took_ms / 1000 / secs if secs > 0 else 0.0
+
+
 def _read(window: Window, name: str) -> dict[str, float]:
     """Tuples a second that a bolt executes, by input: ``component:stream``."""
     streams = window.stats[name].streams
@@ -116,6 +149,28 @@ def topology(seen: Seen) -> Row:
     }
 
 
+def acker(seen: Seen, window: str) -> Row:
+    """``__acker`` in one window."""
+    snapshot = seen.snapshot
+    chosen = snapshot.windows[window]
+    numbers = chosen.stats.acker
+    return {
+        "id": snapshot.id,
+        "topology": snapshot.topology,
+        "name": ACKER,
+        "about": {"kind": "acker"},
+        "window": window,
+        "secs": chosen.secs,
+        "acker": plain(numbers) | {"open_roots": snapshot.acker.open_roots},
+        "next_deadline_ms": snapshot.acker.next_deadline_ms,
+        "capacity": _share_of_acker(numbers, chosen.secs),
+        "latencies": {
+            "settle": _percentiles(numbers.settle_spread),
+            "batch": _percentiles(numbers.batch_spread),
+        },
+    }
+
+
 def component(seen: Seen, name: str, window: str) -> Row:
     """One component in one window: tasks, streams and errors. KeyError for one that is not there."""
     snapshot = seen.snapshot
@@ -134,25 +189,54 @@ def component(seen: Seen, name: str, window: str) -> Row:
         "capacity": snapshot.capacity(chosen, name),
         "streams": plain(numbers.streams),
         "tasks": {
-            task: plain(numbers.tasks[task].total if task in numbers.tasks else Numbers())
+            task: plain(_task(numbers, task).total)
             | {"capacity": snapshot.capacities(chosen, name).get(task, 0.0)}
-            | _held(snapshot.stats[name].tasks.get(task))
+            | _held(_task(snapshot.stats[name], task))
+            | {"not_asked_window": plain(_task(numbers, task).not_asked_secs)}
             for task in about["task_ids"]
         },
         "inputs": [plain(edge) for edge in snapshot.graph["subscriptions"] if edge["subscriber"] == name],
+        "latencies": _latencies(numbers),
         "metrics": {key: _metric(metric) for key, metric in snapshot.stats[name].metrics.items()},
         "errors": [plain(error) for error in reversed(snapshot.errors) if error.component == name],
     }
 
 
-def _held(task: TaskStats | None) -> Row:
+def _task(numbers: ComponentStats, task: int) -> TaskStats:
+    """The numbers of one task; those of one that has counted nothing are 0."""
+    return numbers.tasks.get(task) or TaskStats(Numbers(), {})
+
+
+def _held(known: TaskStats) -> Row:
     """The tuples that a task holds over micro-batches, and for how long a spout's was not asked."""
-    known = TaskStats(Numbers(), {}) if task is None else task
     return {
         "held": known.held,
         "oldest_held_secs": known.oldest_held_secs,
         "not_asked_secs": plain(known.not_asked_secs),
     }
+
+
+def _latencies(numbers: ComponentStats) -> Row:
+    """How latencies are spread, in milliseconds; of a spout the histogram is of whole runs alone."""
+    complete = numbers.complete_ms
+    found = {"execute": _percentiles(numbers.execute_spread), "process": _percentiles(numbers.process_spread)}
+    if complete:
+        at = {str(percent): complete.percentile(percent) for percent in _PERCENTS}
+        found["complete"] = {"count": complete.count, "is_below": False, "ms": at}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _percentiles(spread: Mapping[int, int]) -> Row | None:
+    """Of counts by binary digits of microseconds, below what how many percent are; None without counts."""
+    count, at = sum(spread.values()), {}
+    for percent in _PERCENTS:
+        seen = 0
+        for digits, n in sorted(spread.items()):
+            seen += n
+            if seen * 100 >= count * percent:
+                at[str(percent)] = 2**digits / 1000
+                break
+    return {"count": count, "is_below": True, "ms": at} if count else None
 
 
 def _metric(metric: UserMetric) -> Row:

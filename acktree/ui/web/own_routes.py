@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from acktree.core.stats.counters import ACKER
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
 from acktree.ui.client import NobodyRunsError
@@ -29,6 +30,7 @@ __all__ = ["OwnRoutes"]
 
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
+    "components.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
     "orders.js": "text/javascript; charset=utf-8",
     "traces.js": "text/javascript; charset=utf-8",
@@ -117,6 +119,8 @@ class OwnRoutes(Handlers):
 
     def _component(self, request: Request) -> Response:
         seen, name = self.one(request), request.path_params["component"]
+        if name == ACKER and seen.snapshot.has_acker:
+            return JSONResponse(ours.acker(seen, window_of(request)))
         if name not in seen.snapshot.graph["components"]:
             raise UnknownTopologyError(f"there is no component {name!r}")
         return JSONResponse(ours.component(seen, name, window_of(request)))
@@ -172,7 +176,7 @@ class OwnRoutes(Handlers):
         if seen.is_running:
             return JSONResponse(seen.found.door.get(f"traces/{root}", query))
         with closing(traces_of(seen.found)) as traces:
-            found = tracing.slice_of(traces, root, query) if "edge" in query else tracing.whole(traces, root)
+            found = tracing.tree_of(traces, root, query)
         if found is None:
             raise UnknownTopologyError(f"there is no trace of root {root}")
         return JSONResponse(found)

@@ -33,9 +33,25 @@ _LEAST_TOKEN: Final = 16
 _USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the caller's user calls the options, for errors.
+
+    Attributes:
+        listen: Where it is said where to listen.
+        address: What another address is given by.
+    """
+
+    listen: str = "acktree ui --listen"
+    address: str = "--listen"
+    token_file: str = "--token-file"  # noqa: S105  # an option's name
+    certificate: str = "--tls-cert"
+    key: str = "--tls-key"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What ``acktree ui`` was asked for.
+    """What ``acktree ui`` or ``serve_page()`` was asked for.
 
     Attributes:
         port: 0: a free one.
@@ -43,6 +59,7 @@ class Options:
         certificate, key: For TLS.
         checkpoints: Shown too, also when stopped.
         has_open_numbers: Whether numbers of Storm's REST need no token.
+        words: What errors call these options.
     """
 
     host: str = "127.0.0.1"
@@ -53,6 +70,7 @@ class Options:
     key: str | None = None
     checkpoints: tuple[str, ...] = ()
     has_open_numbers: bool = False
+    words: Words = Words()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,7 @@ def serve(options: Options) -> Iterator[Started]:
         ConnectorError: The address is taken, or is none of this machine.
     """
     _refuse_unsafe(options)
+    mine = os.getpid()
     token = secrets.token_urlsafe(32) if options.token_file is None else _token_in(Path(options.token_file))
     listening = _listen(options)
     with listening:
@@ -89,10 +108,13 @@ def serve(options: Options) -> Iterator[Started]:
                 thread.join(_LOOK_SECS)
             raise ConnectorError("the page's server has stopped", f"{host}:{port}", "see the log above")
         finally:
-            server.should_exit = True
-            if thread.ident is not None:
-                thread.join(_STOP_SECS)
-            note_closed(descriptor)
+            if os.getpid() == mine:
+                server.should_exit = True
+                if thread.ident is not None:
+                    thread.join(_STOP_SECS)
+                note_closed(descriptor)
+            else:  # a forked child: its copy of the socket is closed already, and it has no such thread
+                listening.detach()
 
 
 def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Config:
@@ -117,7 +139,7 @@ def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Confi
     except OSError as error:  # an ssl.SSLError too
         raise ConfigError(
             f"the certificate or its key cannot be read: {error.strerror or error}",
-            f"--tls-cert {options.certificate} --tls-key {options.key}",
+            f"{options.words.certificate} {options.certificate}, {options.words.key} {options.key}",
             "give a certificate and its key as PEM files that you can read",
         ) from error
     return config
@@ -151,10 +173,11 @@ def _refuse_unsafe(options: Options) -> None:
     if _is_loopback(options.host):
         return
     if options.token_file is None or options.certificate is None or options.key is None:
+        words = options.words
         raise ConfigError(
             f"{options.host!r} is reached from other machines",
-            "acktree ui --listen",
-            "listen on 127.0.0.1, or give --token-file, --tls-cert and --tls-key",
+            words.listen,
+            f"listen on 127.0.0.1, or give {words.token_file}, {words.certificate} and {words.key}",
         )
 
 
@@ -199,5 +222,5 @@ def _listen(options: Options) -> socket.socket:
         raise ConnectorError(
             f"cannot listen: {error.strerror or error}",
             f"{options.host}:{options.port}",
-            "name another --listen",
+            f"give another {options.words.address}",
         ) from error

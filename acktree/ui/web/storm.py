@@ -14,7 +14,7 @@ from typing import Final
 from acktree.core.stats.counters import ACKER
 from acktree.ui.snapshot import STORM_WINDOWS, Snapshot
 from acktree.ui.web.sources import Seen
-from acktree.ui.web.storm_components import acker_numbers, own_acker_numbers, visualization_init
+from acktree.ui.web.storm_components import acker_numbers, own_acker_numbers
 from acktree.ui.web.storm_rows import (
     FIRST_PORT,
     SCHEDULER,
@@ -31,6 +31,7 @@ from acktree.ui.web.storm_rows import (
     resources,
     tasks_of,
 )
+from acktree.ui.web.storm_visualization import visualization_init
 
 __all__ = [
     "cluster_summary",
@@ -189,7 +190,7 @@ def topology_page(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
         "spouts": [_spout_row(snapshot, name, window) for name in snapshot.spouts],
         "bolts": [*bolts, *([_acker_row(snapshot, window)] if with_acker else [])],
         "workers": [_worker(snapshot, number) for number in range(partitions_of(snapshot))],
-        "visualizationTable": visualization_init(snapshot)["visualizationTable"],
+        **visualization_init(seen, with_acker=with_acker),
     }
 
 

@@ -1,4 +1,4 @@
-"""Storm's REST answers about components: pages, numbers by stream, and the visualization."""
+"""Storm's REST answers about components: pages, and numbers by stream."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ __all__ = [
     "acker_numbers",
     "component_page",
     "own_acker_numbers",
+    "sent_by_acker",
     "stream_metrics",
-    "visualization",
-    "visualization_init",
 ]
 
 
@@ -85,60 +84,6 @@ def _bolt_metrics(snapshot: Snapshot, name: str, window: str) -> Row:
     }
 
 
-def _plain_name(text: str) -> str:
-    return "s" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in text)
-
-
-def visualization_init(snapshot: Snapshot) -> Row:
-    """``topology/{id}/visualization-init``: the streams, four in a row."""
-    streams = sorted({edge["stream"] for edge in snapshot.graph["subscriptions"]})
-    cells = [{"stream": name, "sani-stream": _plain_name(name), "checked": True} for name in streams]
-    rows = [{":row": cells[at : at + 4]} for at in range(0, len(cells), 4)]
-    return {"visualizationTable": rows}
-
-
-def visualization(seen: Seen, window: str) -> Row:
-    """``topology/{id}/visualization``."""
-    snapshot = seen.snapshot
-    nodes = {}
-    for name, about in snapshot.graph["components"].items():
-        component = snapshot.windows[window].stats[name]
-        is_spout = about["kind"] == "spout"
-        latency = component.total.complete_ms if is_spout else component.total.process_ms
-        sent = {
-            each: {
-                stream: numbers.transferred
-                for stream, numbers in snapshot.windows[each].stats[name].streams.items()
-                if ":" not in stream
-            }
-            for each in STORM_WINDOWS
-        }
-        place = {
-            ":host": snapshot.host,
-            ":port": FIRST_PORT,
-            ":uptime_secs": snapshot.uptime_secs,
-            ":transferred": sent,
-        }
-        nodes[name] = {
-            ":type": about["kind"],
-            ":capacity": decimal(snapshot.capacity(snapshot.windows[window], name)),
-            ":latency": decimal(latency),
-            ":transferred": component.total.transferred,
-            ":stats": [place],
-            ":inputs": [
-                {
-                    ":component": edge["source"],
-                    ":stream": edge["stream"],
-                    ":sani-stream": _plain_name(edge["stream"]),
-                    ":grouping": edge["grouping"].partition(" ")[0],
-                }
-                for edge in snapshot.graph["subscriptions"]
-                if edge["subscriber"] == name
-            ],
-        }
-    return nodes
-
-
 def _acker_metrics(snapshot: Snapshot, window: str) -> Row:
     """``__acker`` in ``topology/{id}/metrics``. It acks each tuple that it is sent, as Storm's does."""
     acker = snapshot.windows[window].stats.acker
@@ -151,7 +96,7 @@ def _acker_metrics(snapshot: Snapshot, window: str) -> Row:
             rows.append({"stream_id": stream, "value": said, "component_id": source})
         return rows
 
-    sent = [{"stream_id": stream, "value": count} for stream, count in _sent_by_acker(acker).items()]
+    sent = [{"stream_id": stream, "value": count} for stream, count in sent_by_acker(acker).items()]
     latency = decimal(_ms_a_tuple(acker))
     return {
         "id": ACKER,
@@ -165,7 +110,7 @@ def _acker_metrics(snapshot: Snapshot, window: str) -> Row:
     }
 
 
-def _sent_by_acker(acker: AckerNumbers) -> dict[str, int]:
+def sent_by_acker(acker: AckerNumbers) -> dict[str, int]:
     """Its verdicts by Storm's streams: what timed out fails."""
     return {ACKER_ACK: acker.acked, ACKER_FAIL: acker.failed + acker.timed_out}
 
@@ -188,7 +133,7 @@ def acker_numbers(snapshot: Snapshot, window: str) -> Row:
     """The numbers of ``__acker`` in a window, as those of a bolt; and ours, in the words of our own REST."""
     chosen = snapshot.windows[window]
     acker = chosen.stats.acker
-    sent, executed = sum(_sent_by_acker(acker).values()), _executed_by_acker(acker)
+    sent, executed = sum(sent_by_acker(acker).values()), _executed_by_acker(acker)
     return {
         "emitted": sent,
         "transferred": sent,
@@ -229,7 +174,7 @@ def _acker_page(snapshot: Snapshot, _: str, window: str) -> Row:
         "inputStats": inputs,
         "outputStats": [
             {"stream": stream, "emitted": count, "transferred": count}
-            for stream, count in _sent_by_acker(acker).items()
+            for stream, count in sent_by_acker(acker).items()
         ],
         "executorStats": [_executor(snapshot, ACKER_TASK) | acker_numbers(snapshot, window)],
     }

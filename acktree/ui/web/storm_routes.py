@@ -17,7 +17,7 @@ from acktree.errors import MisuseError
 from acktree.ui.client import DoorError
 from acktree.ui.known_names import refuse_unknown
 from acktree.ui.observer import user_name
-from acktree.ui.web import storm, storm_components
+from acktree.ui.web import storm, storm_components, storm_visualization
 from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, secs_of, window_of
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
@@ -53,10 +53,10 @@ class StormRoutes(Handlers):
             Path("/api/v1/topology/summary", self._summary),
             Path(one, self._storm_with_acker(storm.topology_page)),
             Path(f"{one}/metrics", self._storm_with_acker(storm_components.stream_metrics)),
-            Path(f"{one}/visualization", self._storm(storm_components.visualization)),
+            Path(f"{one}/visualization", self._storm_with_acker(storm_visualization.visualization)),
             Path(
                 f"{one}/visualization-init",
-                self._storm(lambda s, _: storm_components.visualization_init(s.snapshot)),
+                self._storm_with_acker(storm_visualization.visualization_init),
             ),
             Path(f"{one}/lag", self._storm(lambda seen, _: storm.lag(seen))),
             Path(f"{one}/logconfig", self._log_levels),

@@ -15,7 +15,10 @@ from acktree.ui.web import ours
 from acktree.ui.web.requests import error_answer
 from acktree.ui.web.sources import Seen, Sources
 
-__all__ = ["Streams"]
+__all__ = ["ENDLESS", "Streams"]
+
+ENDLESS: Final = "acktree.endless"
+"""The key of a request's scope whose answer has no end: it is not waited for when the server stops."""
 
 _STREAM_SECS: Final = 1.0
 _MOST_STREAMS: Final = 64
@@ -68,6 +71,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._streams.open_count += 1
+        scope[ENDLESS] = True
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -1,13 +1,14 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
-import { PHASES, chart, count, graph, h, millis, moment, patch, phases, rate, ratesOf, secs, share, table } from "./draw.js";
+import { ackerView, componentView, errorList, outageNote } from "./components.js";
+import { PHASES, badge, chart, count, graph, h, millis, moment, patch, phases, rate, ratesOf, secs, share, table, tile } from "./draw.js";
 import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
 const live = document.getElementById("live");
-const state = { overview: null, detail: null, events: null, error: null, note: null, heat: "capacity", window: ":all-time", history: {}, past: {}, span: {}, about: {} };
-const LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
+const state = { overview: null, detail: null, events: null, error: null, note: null, heat: "capacity", system: false, window: ":all-time", history: {}, past: {}, span: {}, about: {} };
+const ACKER = "__acker", LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
 const spanOf = (topology) => state.span[topology.id] || (topology.is_running ? LIVE : "all");
 const letters = { of: null, query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
 
@@ -115,7 +116,10 @@ function content(id, kind, name, found) {
   if (!state.overview) return h("p", { class: "soft" }, "Asking the drivers …");
   if (!id) return listView(state.overview.topologies);
   if (!found) return state.error ? null : h("p", {}, "This topology is not known (any more). ", h("a", { href: "#/" }, "All topologies"));
-  if (kind === "component") return state.detail?.streams ? componentView(found, state.detail) : null;
+  if (kind === "component") {
+    if (state.detail?.acker && name === ACKER) return ackerView(found, state.detail, tools(id));
+    return state.detail?.streams ? componentView(found, state.detail, { ...tools(id), debug: mayOrder(found) ? () => askDebug(found, state.detail.name, giving(id)) : null }) : null;
+  }
   if (kind === "events") return state.events ? eventsView(found, state.events, address) : null;
   if (kind === "traces") return traces.page ? tracesView(found, traces.page, address, refresh, mayOrder(found) ? giving(id) : null) : null;
   if (kind === "trace") return traces.whole?.message.root === name ? traceView(found, traces.whole, address, ask, draw) : null;
@@ -134,7 +138,7 @@ function tokenForm() {
 }
 
 const mayOrder = (found) => found.is_running && !state.about.read_only;
-const badge = (status) => h("span", { class: `badge ${status}` }, status);
+const tools = (id) => ({ address, window: state.window, setWindow: (value) => { state.window = value; refresh(); } });
 const spoutsOf = (topology) => Object.values(topology.components).filter((each) => each.kind === "spout");
 const sum = (spouts, what) => spouts.reduce((total, spout) => total + spout.rates[what], 0);
 
@@ -148,8 +152,22 @@ function listView(topologies) {
       count(each.account.open), h("a", { href: address(each.id, "letters") }, count(each.account.dead_letters))])))];
 }
 
-function tile(name, value, isBad) {
-  return h("div", { class: isBad ? "bad" : null }, h("dt", {}, name), h("dd", {}, value));
+// With "System" the acker is drawn below all others, as a bolt that reads from each.
+const isSystem = (found) => state.system && Boolean(found.acker_now);
+function shownGraph(found, detail) {
+  if (!isSystem(found)) return [detail, found.components];
+  const places = Object.values(detail.places), last = Math.max(...places.map(([at]) => at)), isNarrow = window.innerWidth < 700;
+  const below = isNarrow ? [last + 1, 0] : [last, 1 + Math.max(...places.map(([, place]) => place))];
+  const edges = Object.entries(found.components).flatMap(([source, { kind }]) =>
+    (kind === "spout" ? ["__ack_init"] : ["__ack_ack", "__ack_fail"]).map((stream) => ({ source, stream, subscriber: ACKER, grouping: "fields" })));
+  const graph = { ...detail.graph, subscriptions: [...detail.graph.subscriptions, ...edges] };
+  return [{ ...detail, graph, places: { ...detail.places, [ACKER]: below } }, { ...found.components, [ACKER]: found.acker_now }];
+}
+function ackerRow(found) {
+  const now = found.acker_now, { total } = now;
+  return [h("a", { href: address(found.id, "component", ACKER) }, ACKER), count(now.tasks), count(total.acked + total.failed + total.timed_out),
+    count(total.inits + total.acks + total.fails + total.resets), count(total.acked), count(total.failed), count(total.timed_out),
+    share(now.capacity), `${millis(now.settle_ms)} a batch`, "", "", count(now.open_roots), "", "", ""];
 }
 
 function topologyView(found, detail) {
@@ -162,13 +180,15 @@ function topologyView(found, detail) {
     detail.stopped_by ? h("p", { class: "note bad" }, detail.stopped_by) : null,
     h("dl", { class: "tiles" }, tile("Emitted", count(account.emitted)), tile("Acked", count(account.acked)),
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
-      tile("Open", count(account.open)), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Event log", h("a", { href: address(id, "events") }, debugLine(found) ? "on" : "off")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
-    h("p", { class: "soft small" }, `These are of run ${found.run}. All runs: ${count(found.all_time.emitted)} emitted, ${count(found.all_time.acked)} acked, ${count(found.all_time.failed)} failed, ${count(found.all_time.timed_out)} timed out.`),
+      tile("Open", count(account.open)), tile("Workers lost", count(found.workers_lost), found.workers_lost > 0), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Event log", h("a", { href: address(id, "events") }, debugLine(found) ? "on" : "off")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
+    h("p", { class: "soft small" }, `These are of run ${found.run}. All runs: ${count(found.all_time.emitted)} emitted, ${count(found.all_time.acked)} acked, ${count(found.all_time.failed)} failed, ${count(found.all_time.timed_out)} timed out, ${count(found.all_time.workers_lost)} workers lost.`),
+    Object.entries(found.components).map(([name, each]) => outageNote(name, each.outage)),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
+      found.acker_now ? h("label", {}, h("input", { type: "checkbox", checked: state.system, onchange: (event) => { state.system = event.target.checked; draw(); } }), "System") : null,
       h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
         h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
       h("span", { class: "row", "aria-hidden": "true" }, state.heat === "capacity" ? "idle" : "1 ms", [0, 1, 2, 3, 4, 5].map((n) => h("span", { class: `key heat-${n}` })), state.heat === "capacity" ? "busy" : "10 s"))),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(detail, found.components, state.heat, (name) => address(id, "component", name), narrow))),
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(...shownGraph(found, detail), state.heat, (name) => address(id, "component", name), narrow))),
     h("div", { class: "two" },
       h("section", {}, h("div", { class: "title" }, h("h2", {}, "Messages a second"), h("label", { class: "small" }, "Last ",
           h("select", { onchange: (event) => { state.span[id] = event.target.value; refresh(); } },
@@ -186,53 +206,13 @@ function topologyView(found, detail) {
         each.kind === "bolt" ? count(each.total.executed) : "", count(each.total.acked), count(each.total.failed), each.kind === "spout" ? count(each.total.timed_out) : "",
         each.kind === "bolt" ? share(each.capacity) : "", each.kind === "bolt" ? millis(each.total.execute_ms) : "", each.kind === "bolt" ? millis(each.total.process_ms) : "",
         each.kind === "spout" ? millis(each.total.complete_ms) : "", each.open === null ? "" : count(each.open), each.oldest_open_secs === null ? "" : secs(each.oldest_open_secs),
-        each.lag === null ? "" : count(each.lag), count(each.total.errors)]))),
+        each.lag === null ? "" : count(each.lag), count(each.total.errors)]).concat(isSystem(found) ? [ackerRow(found)] : []))),
     detail.oldest?.length ? h("section", {}, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
       [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Root", true]],
       detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open", each.root || ""]))) : null,
-    h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), id)),
+    h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), (name) => address(id, "component", name))),
     h("section", {}, h("details", {}, h("summary", {}, "Settings"), table("Settings", [["Setting"], ["Value"]],
       Object.entries(detail.config).map(([key, value]) => [key, value === null ? "none" : String(value)])))),
-  ];
-}
-
-// Newest first; equal ones of a component stand together, with the newest time and traceback.
-function errorList(errors, id) {
-  if (!errors.length) return h("p", { class: "soft" }, "None.");
-  const groups = new Map();
-  for (const error of errors) {
-    const key = JSON.stringify([error.component, error.reason]);
-    groups.set(key, [...(groups.get(key) || []), error]);
-  }
-  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {},
-    `${moment(error.at_ms)}  ${id ? error.component : ""}${error.task_id === null ? " " : ` task ${error.task_id}: `}`, error.reason, n > 1 ? `  × ${n}` : ""),
-    id ? h("p", {}, h("a", { href: address(id, "component", error.component) }, error.component)) : null,
-    h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
-}
-
-function componentView(found, detail) {
-  const isSpout = detail.about.kind === "spout", id = found.id;
-  const latency = (numbers) => (isSpout ? [millis(numbers.complete_ms)] : [millis(numbers.execute_ms), millis(numbers.process_ms)]);
-  const titles = isSpout ? [["Complete", true]] : [["Execute", true], ["Process", true]];
-  return [
-    h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("div", { class: "row" },
-      mayOrder(found) ? h("button", { onclick: () => askDebug(found, detail.name, giving(id)) }, "Debug") : null, h("label", { class: "small" }, "Window ",
-      h("select", { onchange: (event) => { state.window = event.target.value; refresh(); } },
-        [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":run", "this run"], [":all-time", "all runs"]].map(([value, text]) => h("option", { value, selected: value === state.window }, text)))))),
-    h("p", { class: "soft small wrap" }, `${detail.about.kind} ${detail.about.class}, tasks ${detail.about.task_ids.join(", ")}`,
-      detail.about.remembers.length ? `, remembers ${detail.about.remembers.join(", ")}` : "", detail.about.retry ? `, ${detail.about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
-    h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(detail.total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]
-      : [tile("Executed", count(detail.total.executed)), tile("Busy", share(detail.capacity)), tile("Emitted", count(detail.total.emitted))],
-      tile("Acked", count(detail.total.acked)), tile("Failed", count(detail.total.failed), detail.total.failed > 0), isSpout ? tile("Timed out", count(detail.total.timed_out), detail.total.timed_out > 0) : null, tile("Errors", count(detail.total.errors), detail.total.errors > 0)),
-    h("section", {}, h("h2", {}, "Tasks"), table("Tasks", [["Task"], ["Emitted", true], ["Transferred", true], ...(isSpout ? [] : [["Executed", true], ["Busy", true]]), ["Acked", true], ["Failed", true], ...(isSpout ? [["Timed out", true]] : []), ...titles],
-      Object.entries(detail.tasks).map(([task, each]) => [`task ${task}`, count(each.emitted), count(each.transferred), ...(isSpout ? [] : [count(each.executed), share(each.capacity)]), count(each.acked), count(each.failed), ...(isSpout ? [count(each.timed_out)] : []), ...latency(each)]))),
-    detail.inputs.length ? h("section", {}, h("h2", {}, "Inputs"), table("Inputs", [["From"], ["Stream"], ["Grouping"], ["Executed", true], ["Acked", true], ["Failed", true], ["Execute", true], ["Process", true]],
-      detail.inputs.map((edge) => { const numbers = detail.streams[`${edge.source}:${edge.stream}`] || {}; return [h("a", { href: address(id, "component", edge.source) }, edge.source), edge.stream, edge.grouping, count(numbers.executed || 0), count(numbers.acked || 0), count(numbers.failed || 0), millis(numbers.execute_ms), millis(numbers.process_ms)]; }))) : null,
-    h("section", {}, h("h2", {}, "Output streams"), table("Output streams", [["Stream"], ["Fields"], ["Emitted", true], ["Transferred", true], ...(isSpout ? [["Acked", true], ["Failed", true], ["Timed out", true], ["Complete", true]] : [])],
-      Object.entries(detail.about.streams).map(([stream, fields]) => { const numbers = detail.streams[stream] || {}; return [stream, fields.join(", "), count(numbers.emitted || 0), count(numbers.transferred || 0), ...(isSpout ? [count(numbers.acked || 0), count(numbers.failed || 0), count(numbers.timed_out || 0), millis(numbers.complete_ms)] : [])]; }))),
-    Object.keys(detail.metrics || {}).length ? h("section", {}, h("h2", {}, "Metrics of this run"), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
-      Object.entries(detail.metrics).map(([name, each]) => { const number = (value, unit = "") => (value === null || value === undefined ? "" : `${Number(value.toPrecision(4))}${unit}`), unit = each.kind === "timer" ? " ms" : ""; return [name, each.kind, each.kind === "gauge" ? number(each.value) : count(each.count), number(each.mean, unit), number(each.p50, unit), number(each.p99, unit), number(each.rates[0], "/s"), number(each.rates[2], "/s")]; }))) : null,
-    h("section", {}, h("h2", {}, "Errors"), errorList(detail.errors, null)),
   ];
 }
 

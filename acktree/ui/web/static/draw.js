@@ -94,13 +94,18 @@ export function table(caption, columns, rows) {
       h("td", { "data-label": columns[at][0], class: at === 0 ? "head" : columns[at][1] ? "n" : null }, cell)))))));
 }
 
+export const badge = (status) => h("span", { class: `badge ${status}` }, status);
+export function tile(name, value, isBad) {
+  return h("div", { class: isBad ? "bad" : null }, h("dt", {}, name), h("dd", {}, value));
+}
+
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 const LOAD = [0.05, 0.25, 0.5, 0.75, 0.9];
 const LATENCY = [1, 10, 100, 1000, 10000];
 
 // 0 to 5: how hot a component is. Lightness and hue both change, and the number stands beside it.
 function heat(now, by) {
-  const value = by === "capacity" ? now.capacity : now.kind === "spout" ? now.complete_ms : now.process_ms;
+  const value = by === "capacity" ? now.capacity : now.kind === "acker" ? now.settle_ms : now.kind === "spout" ? now.complete_ms : now.process_ms;
   const bounds = by === "capacity" ? LOAD : LATENCY;
   return bounds.filter((bound) => (value || 0) >= bound).length;
 }
@@ -127,22 +132,25 @@ export function graph(topology, components, by, href, isNarrow) {
     const flow = same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${source}:${edge.stream}`] || 0), 0);
     const [ax, ay, bx, by_] = isNarrow
       ? [x1 + wide / 2, y1 + high, x2 + wide / 2, y2] : [x1 + wide, y1 + high / 2, x2, y2 + high / 2];
-    const bend = isNarrow
+    const toAcker = components[subscriber].kind === "acker";
+    const bend = toAcker && !isNarrow
+      ? (x1 < x2 ? `M${x1 + wide / 2} ${y1 + high} C${x1 + wide / 2} ${y2 + high / 2} ${x1 + wide} ${by_} ${bx} ${by_}` : `M${x1 + wide / 2} ${y1 + high} L${x2 + wide / 2} ${y2}`)
+      : isNarrow
       ? `M${ax} ${ay} C${ax} ${(ay + by_) / 2} ${bx} ${(ay + by_) / 2} ${bx} ${by_}`
       : `M${ax} ${ay} C${(ax + bx) / 2} ${ay} ${(ax + bx) / 2} ${by_} ${bx} ${by_}`;
     const what = same.map((edge) => `${edge.stream} by ${edge.grouping}`).join(", ");
     return s("g", {},
       s("title", {}, `${source} to ${subscriber}: ${what}, ${rate(flow)} tuples a second`),
-      s("path", { class: "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
-      s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
+      s("path", { class: toAcker ? "flow system" : "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
+      toAcker ? null : s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
   });
   const levels = {};
   for (const level of topology.graph.levels) for (const name of level.components) levels[name] = level.index;
   const boxes = Object.entries(places).map(([name, [x, y]]) => {
-    const now = components[name], latency = now.kind === "spout" ? now.complete_ms : now.process_ms;
+    const now = components[name], latency = { spout: now.complete_ms, acker: now.settle_ms }[now.kind] ?? now.process_ms;
     const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s${isNarrow ? "" : " acked"}, ${count(now.open)} open`
       : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
-    const third = `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
+    const third = now.kind === "acker" ? `${millis(latency)} a batch, ${count(now.open_roots)} open` : `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
     return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
       s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
       s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isNarrow ? 17 : 21)),

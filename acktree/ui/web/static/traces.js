@@ -45,6 +45,11 @@ async function loadSlice(ask, id, root, edge, first = 0) {
   traces.slices[edge] = { ...tree, lines: [...before, ...tree.lines] };
 }
 
+async function loadAll(ask, id, root) {
+  traces.slices = (await ask(`${at(id, "traces", root)}?all=true`)).slices;
+  traces.closed = {};
+}
+
 // ---- the search -------------------------------------------------------------------------------------------
 // `give` sends an order; null where none may be given.
 export function tracesView(found, page, address, refresh, give) {
@@ -108,28 +113,47 @@ export function traceView(found, whole, address, ask, draw) {
     message.traceback ? h("section", {}, h("details", {}, h("summary", {}, "Traceback"), h("pre", { tabindex: 0 }, message.traceback))) : null,
     whole.unacked_count && message.verdict !== "ACKED" ? h("section", {}, h("h2", {}, `${count(whole.unacked_count)} not acked`),
       h("ul", {}, whole.unacked.slice(0, 20).map((each) => h("li", { class: "wrap" }, h("a", { href: address(id, "component", each.component) }, each.component), ` task ${each.task_id}: `, badge(each.fate), ` ${shown(each.values)}`)))) : null,
-    h("section", {}, h("h2", {}, "Tree"),
+    h("section", {}, h("div", { class: "title" }, h("h2", {}, "Tree"), h("div", { class: "row" },
+      h("button", { id: "open-all", onclick: async () => { await loadAll(ask, id, message.root); draw(); } }, "Open all"),
+      h("button", { onclick: () => { for (const each of document.querySelectorAll("ul.tree details[open]")) each.open = false; } }, "Close all"))),
       h("p", { class: "about" }, h("a", { href: address(id, "component", root.spout) }, root.spout), ` emitted ${shown(root.values)}`),
-      branch(traces.slices[message.root], message, open, more),
+      branch(traces.slices[message.root], message, open, more, 1),
       Object.entries(whole.more).map(([name, n]) => h("p", { class: "soft" }, `${count(n)} more tuples at ${name} are not recorded.`))),
     others.length ? h("section", {}, h("h2", {}, "Other attempts"), h("ul", {}, others.map((each) => h("li", {}, h("a", { href: address(id, "trace", each.root) }, `attempt ${each.attempt}`), " ", verdict(each.verdict), ` ${moment(each.emitted_ms)}`)))) : null,
   ];
 }
 
-function branch(slice, message, open, more) {
+const aboutLine = (line, message) => [
+  h("strong", {}, line.component), ` task ${line.task_id}`, line.stream === "default" ? "" : ` [${line.stream}]`, " ", badge(line.fate),
+  line.alike > 1 ? h("strong", {}, ` × ${count(line.alike)}`) : null, h("span", { class: "values" }, ` ${shown(line.values)}`),
+  h("span", { class: "soft small" }, line.began_ms === null ? "" : ` +${millis(Math.max(0, line.began_ms - message.emitted_ms))}, took ${millis(line.took_ms)}${line.together > 1 ? ` of ${count(line.together)} together` : ""}`),
+  line.reason ? h("span", { class: "why" }, ` ${line.reason}`) : null,
+];
+
+function branch(slice, message, open, more, depth) {
   if (!slice) return h("p", { class: "soft small" }, "…");
+  if (depth > MOST_INDENTED) return h("ul", { class: "tree" }, flat(slice, message, open, more, depth, []));
   const rest = slice.count - slice.lines.length;
   return h("ul", { class: "tree" }, slice.lines.map((line) => {
-    const about = [
-      h("strong", {}, line.component), ` task ${line.task_id}`, line.stream === "default" ? "" : ` [${line.stream}]`, " ", badge(line.fate),
-      line.alike > 1 ? h("strong", {}, ` × ${count(line.alike)}`) : null, h("span", { class: "values" }, ` ${shown(line.values)}`),
-      h("span", { class: "soft small" }, line.began_ms === null ? "" : ` +${millis(Math.max(0, line.began_ms - message.emitted_ms))}, took ${millis(line.took_ms)}${line.together > 1 ? ` of ${count(line.together)} together` : ""}`),
-      line.reason ? h("span", { class: "why" }, ` ${line.reason}`) : null,
-    ];
-    if (!line.below) return h("li", {}, about);
+    if (!line.below) return h("li", {}, aboutLine(line, message));
     return h("li", {}, h("details", { open: Boolean(traces.slices[line.edge]) && !traces.closed[line.edge], ontoggle: (event) => {
       traces.closed[line.edge] = !event.target.open;
       if (event.target.open && !traces.slices[line.edge]) open(line);
-    } }, h("summary", {}, about, h("span", { class: "soft small" }, ` ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more)));
+    } }, h("summary", {}, aboutLine(line, message), h("span", { class: "soft small" }, `, ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more, depth + 1)));
   }), rest > 0 ? h("li", {}, h("button", { onclick: () => more(slice) }, `${count(rest)} more`)) : null);
+}
+
+// Below a depth, branches are one list in which each line says its depth: there is no room to indent them, and
+// a browser gives up over a thousand elements inside each other.
+const MOST_INDENTED = 10;
+function flat(slice, message, open, more, depth, found) {
+  for (const line of slice.lines) {
+    const below = traces.slices[line.edge];
+    found.push(h("li", {}, h("span", { class: "soft small" }, `depth ${count(depth)} `), aboutLine(line, message),
+      line.below && !below ? [" ", h("button", { onclick: () => open(line) }, `${count(line.below)} below`)] : null));
+    if (line.below && below) flat(below, message, open, more, depth + 1, found);
+  }
+  const rest = slice.count - slice.lines.length;
+  if (rest > 0) found.push(h("li", {}, h("button", { onclick: () => more(slice) }, `${count(rest)} more`)));
+  return found;
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ pytest.importorskip("starlette")
 
 import acktree
 from acktree import ConfigError, ConnectorError
+from acktree.cli.main import main
 from tests.unit.forked import child, descriptors_of
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
@@ -91,6 +94,93 @@ def test_a_token_file_is_used_and_a_port_that_is_taken_is_said(tmp_path):
 def test_what_is_not_safe_and_what_is_meant_otherwise_is_refused(given, said):
     with pytest.raises(ConfigError, match=said):
         acktree.serve_page(**given)
+
+
+def test_errors_name_the_arguments_of_the_function(tmp_path):
+    no_file = str(tmp_path / "none.pem")
+    with acktree.serve_page() as page:
+        port = int(page.url.rpartition(":")[2])
+        for given, words in (
+            ({"host": "0.0.0.0"}, ("serve_page(host=...)", "token_file, tls_cert and tls_key")),
+            ({"port": port}, ("give another host or port",)),
+            ({"host": "192.0.2.1", "token_file": no_file}, ("token_file, tls_cert and tls_key",)),
+            ({"tls_cert": no_file, "tls_key": no_file}, (f"tls_cert {no_file}, tls_key {no_file}",)),
+        ):
+            with pytest.raises(acktree.AcktreeError) as refused:
+                acktree.serve_page(**given)
+            said = str(refused.value)
+            assert [word for word in words if word not in said] == []
+            assert "--" not in said
+
+
+def test_errors_of_the_command_name_its_options(capsys):
+    with acktree.serve_page() as page:
+        for listen, said in (
+            ("0.0.0.0:0", "--token-file, --tls-cert and --tls-key"),
+            (page.url[7:], "--listen"),
+        ):
+            assert main(["ui", "--listen", listen]) == 1
+            assert said in capsys.readouterr().err
+
+
+READ = """
+page = acktree.serve_page()
+asking = http.client.HTTPConnection(page.url.partition("://")[2])
+path, token = "/api/acktree/v1/stream", {"Authorization": f"Bearer {page.token}"}
+asking.request("GET", path, headers=token)
+answer = asking.getresponse()
+assert answer.readline()
+"""
+LEFT_OPEN = {
+    "main": "page = acktree.serve_page()",
+    "nobody's": "acktree.serve_page()",
+    "read": READ,
+    "closed while it is read": f"{READ}page.close()",
+    "of another thread": """
+made = threading.Event()
+def serve():
+    acktree.serve_page()
+    made.set()
+    while True:
+        time.sleep(1)
+threading.Thread(target=serve, daemon=True).start()
+made.wait()
+""",
+    "of a parent": """
+page = acktree.serve_page()
+pid = os.fork()
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+    asking = http.client.HTTPConnection(page.url.partition("://")[2])
+    asking.request("GET", "/", headers={"Authorization": f"Bearer {page.token}"})
+    assert asking.getresponse().status == 200
+elif os.environ.get("CLOSES"):
+    page.close()
+""",
+}
+
+
+@pytest.mark.parametrize(("left", "closes"), [*((left, "") for left in LEFT_OPEN), ("of a parent", "yes")])
+def test_a_page_that_is_left_open_ends_with_its_program_without_a_word(left, closes):
+    program = f"import http.client, os, threading, time\nimport acktree\n{LEFT_OPEN[left]}"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],  # of fork, since Python 3.12
+        check=False, capture_output=True, text=True, timeout=60, env=os.environ | {"CLOSES": closes},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_page_is_closed_at_once_while_its_stream_is_read():
+    page = acktree.serve_page()
+    with socket.create_connection(("127.0.0.1", int(page.url.rpartition(":")[2]))) as reader:
+        reader.sendall(
+            f"GET /api/acktree/v1/stream HTTP/1.1\r\nHost: {page.url[7:]}\r\n"
+            f"Authorization: Bearer {page.token}\r\n\r\n".encode()
+        )
+        assert reader.recv(100).startswith(b"HTTP/1.1 200")
+        page.close()
+        while reader.recv(10_000):
+            pass
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from acktree import Config
+from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
@@ -194,6 +195,7 @@ FIELDS = {
         "source": NODE | {":inputs": []},
     },
     f"{ONE}/visualization-init": {"visualizationTable": TABLE},
+    f"{ONE}/visualization-init?sys=true": {"visualizationTable": TABLE},
     f"{ONE}/lag": {
         "source": of("spoutId:str spoutType:str") | {"spoutLagResult": Each(Each(LAG, {"0"}), {"source"})}
     },
@@ -240,6 +242,7 @@ def counted(running, page):
                 (("__acker", 0, "", "late"), 3),
                 (("__acker", 0, "", "settle_us"), 28_000),
                 (("__acker", 0, "", "settle_b14"), 2),
+                (("__system", -1, "", "workers_lost"), 3),
             ]
         )
     )
@@ -273,6 +276,40 @@ def test_sys_true_shows_the_acker_beside_the_bolts(page, topology_id, counted):
         ("source", "__ack_init"): 14, ("double", "__ack_ack"): 12, ("double", "__ack_fail"): 2,
     }  # fmt: skip
     assert [row["emitted"] for row in told["outputStats"]] == [12, 2]
+
+
+def test_sys_true_draws_the_acker_with_its_streams(page, topology_id, counted):
+    path = f"/api/v1/topology/{topology_id}"
+    plain, nodes = (page.json(f"{path}/visualization{query}") for query in ("", "?sys=true"))
+    assert set(plain) == {"source", "double"}
+    assert set(nodes) == {"source", "double", "__acker"}
+    any_counts = {":transferred": Each(Each(int), WINDOWS)}
+    stats = [of(":host:str :port:int :uptime_secs:int") | any_counts]
+    for node in nodes.values():
+        check(node, NODE | {":stats": stats, ":inputs": [INPUT]})
+    read = {name: {(each[":component"], each[":stream"], each[":grouping"]) for each in node[":inputs"]}
+            for name, node in nodes.items()}  # fmt: skip
+    assert read == {
+        "source": {("__acker", "__ack_ack", "direct"), ("__acker", "__ack_fail", "direct")},
+        "double": {("source", "default", "shuffle")},
+        "__acker": {("source", "__ack_init", "fields")}
+        | {("double", f"__ack_{what}", "fields") for what in ("ack", "fail", "reset_timeout")},
+    }
+    # A stream's counts are found by the plain name that its reader has.
+    counts = nodes["source"][":stats"][0][":transferred"][":all-time"]
+    (init,) = [each for each in nodes["__acker"][":inputs"] if each[":component"] == "source"]
+    assert (
+        counts[init[":sani-stream"]]
+        == nodes["source"][":transferred"] - plain["source"][":transferred"]
+        == 14
+    )
+    assert [nodes["__acker"][what] for what in (":type", ":transferred", ":latency")] == ["bolt", 14, "1.000"]
+    boxes = [
+        {box["stream"]: box["checked"] for row in shown["visualizationTable"] for box in row[":row"]}
+        for shown in (page.json(f"{path}/visualization-init?sys=true"), page.json(f"{path}?sys=true"))
+    ]
+    of_acker = ("init", "ack", "fail", "reset_timeout")
+    assert boxes == [{"default": True} | dict.fromkeys((f"__ack_{what}" for what in of_acker), False)] * 2
 
 
 def test_held_tuples_and_the_acker_are_the_same_at_every_door(page, topology_id, counted):
@@ -338,3 +375,16 @@ def test_a_refusal_has_storms_fields_and_ours(page, topology_id, path, method, s
     found, _, said = page.ask(f"/api/v1/{path.format(id=topology_id)}", method, b"")
     assert found == status
     check(json.loads(said), REFUSED | dict.fromkeys(ours.split(), str))
+
+
+def test_lost_workers_are_the_same_at_every_door(page, topology_id, counted, capsys):
+    assert counted.handle.stats().workers_lost == 3
+    assert "__system" not in counted.handle.stats().components
+    assert "workers lost: 3" in counted.handle.stats().table()
+    (line,) = page.json("/api/acktree/v1/topologies")["topologies"]
+    assert (line["workers_lost"], line["all_time"]["workers_lost"]) == (3, 3)
+    assert b'acktree_workers_lost_total{topology="numbers"} 3.0' in page.ask("/metrics")[2]
+    assert main(["stats", "numbers", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workers_lost"] == 3
+    assert main(["stats", "numbers"]) == 0
+    assert "workers lost: 3" in capsys.readouterr().out

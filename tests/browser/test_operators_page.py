@@ -2,61 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 import time
 from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("starlette")
-pytest.importorskip("playwright.sync_api")
-
-from playwright.sync_api import sync_playwright
-
+from acktree import ConnectorError, TopologyBuilder
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
-from acktree.ui.web.serve import Options, serve
+from tests.browser import browsers
 from tests.unit.dead_letters.letters import LETTER
-from tests.unit.ui.driver_without_spark import started, wide
+from tests.unit.ui.driver_without_spark import Double, Numbers, started, wide
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
-    # Playwright's own process and its event loop.
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
+
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as browsers:
-        chromium = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def address():
-    serving = serve(Options())
-    about = next(serving)
-    yield f"{about.url}/?token={about.token}"
-    serving.close()
+@pytest.fixture
+def running(tmp_path):
+    """A running topology whose spout has emitted all that it may."""
+    with started(tmp_path / "running") as topology:
+        topology.fill()
+        yield topology
 
 
 @pytest.fixture
-def tab(browser, address):
-    """A tab on the overview; fails where the console has an error, or a script was refused."""
-    problems = []
-    opened = browser.new_page(viewport={"width": 1280, "height": 800})
-    opened.set_default_timeout(30_000)
-    opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    opened.goto(address)
-    yield opened
-    opened.close()
-    assert [each for each in problems if "status of 409" not in each] == []  # the browser's own line of that
+def tab(browser, shown):
+    """A tab on the overview. An order that is refused is answered with 409."""
+    with browsers.tab(browser, shown.url, expected=frozenset({409})) as page:
+        page.goto(shown.address)
+        yield page
 
 
 def to_topology(tab, name="numbers"):
@@ -131,6 +110,149 @@ def test_the_share_of_traced_messages_is_changed(running, tab):
     tab.get_by_role("button", name="Set").click()
     tab.get_by_text("The share of traced messages is changed").wait_for()
     assert running.run.watch.order.trace_rate == 0.25
+
+
+def with_engine_numbers(topology):
+    """As a micro-batch brings them: held tuples, latencies, what the acker was sent, a lost worker."""
+    counters = Counters()
+    counters.add("double", 1, "source:default", "executed", 100)
+    counters.add_latency("double", 1, "source:default", "execute_ms", 90 * 0.1, 90)
+    counters.add_latency("double", 1, "source:default", "execute_ms", 10 * 30.0, 10)
+    counters.add_latency("double", 1, "source:default", "process_ms", 100 * 0.5, 100)
+    counters.add_not_asked("source", 3, "pending_full", 12.5)
+    counters.add_not_asked("source", 3, "inbox_full", 0.5)
+    counters.add_not_asked("source", 3, "inactive", 3)
+    counters.merge(Counters.of([
+        (("__acker", 0, "source:__ack_init", "executed"), 100),
+        (("__acker", 0, "double:__ack_ack", "executed"), 98),
+        (("__acker", 0, "double:__ack_fail", "executed"), 2),
+        (("__acker", 0, "__ack_ack", "emitted"), 97),
+        (("__acker", 0, "__ack_fail", "emitted"), 2),
+        (("__acker", 0, "", "settle_us"), 14_000),
+        (("__acker", 0, "", "settle_b14"), 1),
+        (("__system", -1, "", "workers_lost"), 3),
+    ]))  # fmt: skip
+    now_ms = time.time_ns() // 1_000_000
+    held = json.dumps([["double", 1, 4, now_ms - 90_000], ["double", 2, 0, None]]).encode()
+    row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, held, counters.to_bytes())
+    topology.run.results.note({Kind.STATISTICS: [row]}, 0)
+    topology.run.results.totals.keep(topology.run.results.progress.batch_id)
+    topology.door._observer.forget()
+
+
+def cells(tab, table, row):
+    """The texts of a row that begins with a text."""
+    found = tab.locator(f"tbody[aria-label='{table}'] tr", has=tab.get_by_text(row, exact=True)).first
+    found.wait_for()
+    return found.locator("td").all_inner_texts()
+
+
+def tiles(tab):
+    return dict(
+        zip(
+            tab.locator(".tiles dt").all_inner_texts(),
+            tab.locator(".tiles dd").all_inner_texts(),
+            strict=True,
+        )
+    )
+
+
+def test_the_acker_is_shown_behind_a_switch_and_has_a_page(running, tab):
+    with_engine_numbers(running)
+    to_topology(tab)
+    assert "__acker" not in tab.locator("main").inner_text()
+    tab.get_by_label("System").focus()
+    tab.keyboard.press("Space")
+    tab.locator("svg a.acker").wait_for()
+    assert tab.locator("svg path.flow").count() == 1 + 2  # source to double, and both to the acker
+    row = cells(tab, "Components", "__acker")
+    assert (row[3], row[4], row[5]) == ("200", "97", "2")
+    tab.locator("svg a.acker").focus()
+    tab.keyboard.press("Enter")
+    tab.get_by_role("heading", name="__acker").wait_for()
+    assert {name: tiles(tab)[name] for name in ("Inits", "Acks", "Fails")} == {
+        "Inits": "100",
+        "Acks": "98",
+        "Fails": "2",
+    }
+    assert cells(tab, "What it was sent", "__ack_init") == ["source", "__ack_init", "100"]
+    assert cells(tab, "Verdicts", "acked") == ["acked", "97"]
+    assert cells(tab, "Latencies", "Acker, a micro-batch")[1:3] == ["1", "< 16 ms"]
+    tab.get_by_role("link", name="numbers", exact=True).click()
+    tab.get_by_label("System").uncheck()
+    tab.locator("svg a.acker").wait_for(state="detached")
+
+
+def test_held_tuples_are_shown_by_task_with_the_oldest_age(running, tab):
+    to_topology(tab)
+    tab.locator("svg a.bolt").click()
+    tab.locator("tbody[aria-label=Tasks] tr").first.wait_for()
+    assert "Held" not in tiles(tab)  # no bolt has run
+    with_engine_numbers(running)
+    tab.locator("th", has_text="Oldest held").wait_for()
+    assert tiles(tab)["Held"] == "4"
+    assert re.fullmatch(r"1m \d+s", tiles(tab)["Oldest held"])
+    assert cells(tab, "Tasks", "task 1")[-2] == "4"
+    assert re.fullmatch(r"1m \d+s", cells(tab, "Tasks", "task 1")[-1])
+    assert cells(tab, "Tasks", "task 2")[-2:] == ["0", "\N{EN DASH}"]
+
+
+def test_a_spout_s_page_says_why_it_was_not_asked(running, tab):
+    with_engine_numbers(running)
+    to_topology(tab)
+    tab.locator("svg a.spout").click()
+    for why, secs in (
+        ("as many messages are open", 12.5),
+        ("the inbox is full", 0.5),
+        ("it is deactivated", 3),
+    ):
+        row = tab.locator("tbody[aria-label='Not asked'] tr", has_text=why)
+        row.wait_for()
+        _, time_said, share, by_task = row.locator("td").all_inner_texts()
+        assert float(time_said.split()[0]) >= secs
+        assert share.endswith(" %")
+        assert by_task.startswith("task 3: ")
+
+
+class Away(Numbers):
+    """Its queue does not answer."""
+
+    def next_tuple(self):
+        raise ConnectorError("no connection", "the queue", "start it")
+
+
+def test_an_outage_of_a_spout_is_shown(tab, tmp_path):
+    builder = TopologyBuilder("away")
+    builder.set_spout("source", Away())
+    builder.set_bolt("double", Double()).shuffle_grouping("source")
+    with started(tmp_path, "away", given=builder.create_topology()):
+        to_topology(tab, "away")
+        tab.locator(".note.bad", has_text="no connection").wait_for()
+        tab.locator("svg a.spout").click()
+        tab.locator(".note.bad", has_text="start it").wait_for()
+
+
+def test_percentiles_of_latencies_are_shown(running, tab):
+    with_engine_numbers(running)
+    running.run.threads.by_task[3].task.complete_ms.add(100, 99)
+    running.run.threads.by_task[3].task.complete_ms.add(5000, 1)
+    running.door._observer.forget()
+    to_topology(tab)
+    tab.locator("svg a.bolt").click()
+    assert cells(tab, "Latencies", "Execute") == ["Execute", "100", "< 0.1 ms", "< 0.1 ms", "< 33 ms"]
+    assert cells(tab, "Latencies", "Process")[:3] == ["Process", "100", "< 0.5 ms"]
+    tab.get_by_role("link", name="numbers", exact=True).click()
+    tab.locator("svg a.spout").click()
+    assert cells(tab, "Latencies", "Complete") == ["Complete", "100", "101 ms", "101 ms", "101 ms"]
+    tab.get_by_label("Window").select_option("600")
+    tab.get_by_text("is known of this run and of all runs").wait_for()
+
+
+def test_lost_workers_are_shown(running, tab):
+    with_engine_numbers(running)
+    to_topology(tab)
+    eventually(lambda: tiles(tab)["Workers lost"] == "3")
+    tab.locator(".tiles .bad", has_text="Workers lost").wait_for()
 
 
 def with_letters(topology, name):
