@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -361,7 +362,7 @@ def test_monitor_counts_what_a_bolt_reads_and_refuses_a_stream_that_there_is_not
         counters.add("double", 1, NO_STREAM, "errors", executed)
         running.count(counters)
 
-    monkeypatch.setattr("acktree.cli.watch.time.sleep", lambda _: counted(7))
+    monkeypatch.setattr("acktree.cli.watch.time", SimpleNamespace(sleep=lambda _: counted(7)))
     for what in ("executed", "errors"):
         command = ["monitor", "numbers", "-m", "double", "-w", what, "-n", "2", "-i", "0"]
         assert said(capsys, *command)[what] == 7
