@@ -105,6 +105,7 @@ def _all_time(snapshot: Snapshot) -> Iterator[Sample]:
 def _losses(snapshot: Snapshot) -> Iterator[Sample]:
     traces = snapshot.stats.traces
     yield "metrics_consumer_dropped_total", snapshot.metrics_dropped, {}
+    yield "workers_lost_total", snapshot.stats.workers_lost, {}
     yield "trace_messages_total", traces.messages, {}
     yield "trace_exported_total", traces.exported, {}
     for name, counts in (("trace", traces.dropped), ("event_log", traces.events_dropped)):
