@@ -18,10 +18,10 @@ of an unfinished tree is zero with probability 2**-64: at 10,000 tests a second,
 A root's age counts from the end of the micro-batch that admitted the root, so a slow micro-batch times out
 no message. The clock of the next micro-batch is taken as that end, rounded up to a sixteenth of the timeout
 T. The acker requests a micro-batch after at most T/16 if none runs, and rounding adds at most T/16: a root is
-never timed out before T, and at the latest after T + T/8 and one micro-batch; an age that began while T was
-larger was rounded by the larger one. Acks do not refresh an age; ``reset_timeout`` does. While timeouts are off no age counts; when they are switched on again all ages begin
-anew. The time during which the topology was not running adds to no age. When the clock is set back, ages keep
-their value and go on from there.
+never timed out before T, and at the latest after T + T/8 and one micro-batch. An age that began while T was
+larger was rounded by the larger one. Acks do not refresh an age; ``reset_timeout`` does. While timeouts are
+off no age counts; when they are switched on again all ages begin anew. The time during which the topology was
+not running adds to no age. When the clock is set back, ages keep their value and go on from there.
 
 A delta for a root that is not open belongs to a root that was judged before: an init is never in a later
 micro-batch than its acks. Such a delta is dropped, so the ledger does not grow without bound.
