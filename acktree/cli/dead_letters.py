@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
 from acktree.texts import bounded, is_number, printable
@@ -26,6 +27,16 @@ from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 __all__ = ["add_to"]
 
 _FILTERS: Final = ("spout", "component", "kind", "cause", "redriven", "settled", "before", "since")
+_CHOOSING: Final = {
+    "spout": "the spout of the message",
+    "component": "the bolt that failed it",
+    "kind": " or ".join(FailureKind),
+    "cause": ", ".join(FailureCause),
+}
+_STATES: Final = {
+    "redriven": "whether it was sent again",
+    "settled": "whether the message that was sent again has its verdict",
+}
 _MOST_SHOWN: Final = 60
 _MOST_VALUE: Final = 2_000
 
@@ -35,16 +46,18 @@ def add_to(commands: Commands) -> None:
     parent = commands.add_parser("dead-letters", help="messages that were given up")
     family = parent.add_subparsers(required=True, metavar="COMMAND", dest="command")
     to_list = _filtered(new_command(family, "list", "list them, lowest id first", _list))
-    to_list.add_argument("--limit", type=int, default=50, metavar="N")
+    to_list.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="show at most N letters (default: 50)"
+    )
     to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
     to_show = new_command(family, "show", "all of one, with its traceback", _show)
-    to_show.add_argument("id", type=int)
+    to_show.add_argument("id", type=int, metavar="ID", help="the letter, as `list` shows it")
     to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
     to_export.add_argument("file", help="a new file")
     to_redrive = new_command(family, "redrive", "send them again, as new messages", _redrive)
     to_purge = new_command(family, "purge", "delete them", _purge)
     for parser in (to_redrive, to_purge):
-        parser.add_argument("ids", nargs="*", type=int, metavar="ID")
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="letters, as `list` shows them")
         parser.add_argument("--all", action="store_true", help="all of them, if no filter is given")
         parser.add_argument("--yes", action="store_true", help="do not ask")
         _filtered(parser)
@@ -52,14 +65,13 @@ def add_to(commands: Commands) -> None:
 
 def _filtered(parser: ArgumentParser) -> ArgumentParser:
     """Add the options that choose letters."""
-    for name in ("spout", "component", "kind", "cause"):
-        parser.add_argument(f"--{name}")
-    for name in ("redriven", "settled"):
-        parser.add_argument(f"--{name}", choices=("true", "false"))
+    for name, text in _CHOOSING.items():
+        parser.add_argument(f"--{name}", help=text)
+    for name, text in _STATES.items():
+        parser.add_argument(f"--{name}", choices=("true", "false"), help=text)
     for name in ("before", "since"):
-        parser.add_argument(
-            f"--{name}", type=_time, metavar="TIME", help="ISO 8601 with a zone, or ms since 1970"
-        )
+        text = f"given up {name} this time: ISO 8601 with a zone, or ms since 1970"
+        parser.add_argument(f"--{name}", type=_time, metavar="TIME", help=text)
     parser.add_argument("--store", metavar="URL", help="the store, where it is not in the checkpoint")
     return parser
 

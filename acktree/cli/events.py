@@ -23,15 +23,17 @@ _MOST = 1000
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
     debug = new_command(commands, "debug", "log the tuples that components emit, or stop that", _debug)
-    debug.add_argument("order", choices=["on", "off"])
+    debug.add_argument("order", choices=["on", "off"], help="log tuples, or stop that")
     debug.add_argument("component", nargs="?", metavar="COMPONENT", help="all, if none is named")
     debug.add_argument(
         "percent", nargs="?", type=_percent, default=10.0, metavar="PCT",
-        help="the share of messages whose tuples are logged (default: 10)",
+        help="the percentage of messages whose tuples are logged (default: 10)",
     )  # fmt: skip
     events = new_command(commands, "events", "the last tuples that were logged", _events)
     events.add_argument("component", nargs="?", metavar="COMPONENT", help="of this component alone")
-    events.add_argument("--limit", type=int, default=50, metavar="N")
+    events.add_argument(
+        "--limit", type=int, default=50, metavar="N", help="show the last N tuples (default: 50)"
+    )
     events.add_argument("--follow", action="store_true", help="go on with those that come")
 
 

@@ -23,13 +23,15 @@ def add_to(commands: Commands) -> None:
     parser = new_command(commands, "trace", about, _trace)
     parser.add_argument("root", nargs="?", type=_root, metavar="ROOT", help="the root id of a message")
     parser.add_argument("--message-id", metavar="ID", help="as the spout emitted it, or as `open` shows it")
-    parser.add_argument("--verdict", choices=["ACKED", "FAILED", "TIMED_OUT", "OPEN"])
-    parser.add_argument("--component", metavar="C", help="received a tuple of it")
-    parser.add_argument("--reason", metavar="TEXT", help="part of the reason")
+    parser.add_argument("--verdict", choices=["ACKED", "FAILED", "TIMED_OUT", "OPEN"], help="how it ended")
+    parser.add_argument("--component", metavar="C", help="this bolt received a tuple of it")
+    parser.add_argument("--reason", metavar="TEXT", help="part of the reason of its failure")
     parser.add_argument(
         "--rate", type=_rate, metavar="SHARE", help="trace this share of the messages from now on, 0 to 1"
     )
-    parser.add_argument("--limit", type=int, default=20, metavar="N")
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="show at most N messages (default: 20)"
+    )
 
 
 def _root(text: str) -> str:

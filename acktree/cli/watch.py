@@ -196,8 +196,8 @@ def _stats(given: Namespace) -> Answer:
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     of = _ACCOUNTS.get(given.window, f"the last {given.window} s")
-    head = f"{_as_of(found, snapshot)}\nthe numbers of {of}, in which a driver ran for {window.secs:,.0f} s:"
-    lines = [head, window.stats.table() + _lost(snapshot.stats.traces)]
+    covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
+    lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:

@@ -153,7 +153,7 @@ class DeadLetters:
                 raise MisuseError(
                     f"there is no dead letter {number!r}",
                     f"dead letters in {self.place}",
-                    "take the ids from the letters: iterating over the store lists them",
+                    "`acktree dead-letters list`, or iterating over the store, shows the ids",
                 )
         return [found[number] for number in asked]
 
