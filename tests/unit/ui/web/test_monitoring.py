@@ -113,6 +113,7 @@ FIRING = {
         'acktree_execute_latency_seconds_bucket{topology="t", component="b", le="+Inf"}': "0+11x60",
         'acktree_execute_latency_seconds_bucket{topology="t", component="b", le="60"}': "0+11x60",
     },
+    "AcktreeWorkersLost": {'acktree_workers_lost_total{topology="t"}': "0+1x60"},
     "AcktreeLosesNumbers": {'acktree_metrics_consumer_dropped_total{topology="t"}': "0+1x60"},
 }
 """What makes a rule fire, a value each minute."""
