@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -30,8 +30,10 @@ _FILTERS: Final = ("spout", "component", "kind", "cause", "redriven", "settled",
 _CHOOSING: Final = {
     "spout": "the spout of the message",
     "component": "the bolt that failed it",
-    "kind": " or ".join(FailureKind),
-    "cause": ", ".join(FailureCause),
+}
+_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "kind": [str(each) for each in FailureKind],
+    "cause": [str(each) for each in FailureCause],
 }
 _STATES: Final = {
     "redriven": "whether it was sent again",
@@ -67,6 +69,9 @@ def _filtered(parser: ArgumentParser) -> ArgumentParser:
     """Add the options that choose letters."""
     for name, text in _CHOOSING.items():
         parser.add_argument(f"--{name}", help=text)
+    for name, words in _WORDS.items():
+        metavar, text = name.upper(), ", ".join(words)
+        parser.add_argument(f"--{name}", type=str.upper, choices=words, metavar=metavar, help=text)
     for name, text in _STATES.items():
         parser.add_argument(f"--{name}", choices=("true", "false"), help=text)
     for name in ("before", "since"):

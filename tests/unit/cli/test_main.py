@@ -29,6 +29,7 @@ def test_what_is_no_command_is_answered_with_the_usage(command, capsys) -> None:
         (["stats", "own", "--windw", "600"], "usage: acktree stats", "--windw 600; did you mean '--window'?"),
         (["stats", "own", "--windw=600"], "usage: acktree stats", "--windw=600; did you mean '--window'?"),
         (["debug", "own", "onn"], "usage: acktree debug", "; did you mean 'on'?"),
+        (["dead-letters", "list", "own", "--cause", "timeouts"], "usage: acktree", "did you mean 'TIMEOUT'?"),
         (["stats", "own", "other"], "usage: acktree stats", "unrecognized arguments: other"),
         (["qqqqqq"], "usage: acktree [-h] COMMAND", ")"),
     ],
