@@ -306,8 +306,10 @@ class SpoutThread:
 
     def _patience_secs(self, idle_calls: int) -> float:
         # An idle spout that may emit waits as its strategy says. One that may not emit waits for verdicts,
-        # free room or a retry.
-        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else not_asked_secs(idle_calls)
+        # free room or a retry. The source and other tasks make room in the inbox, and tell nobody.
+        asks_soon = self.task.not_asked_because() == "inbox_full"
+        not_asked = not_asked_secs(0 if asks_soon else idle_calls)
+        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else not_asked
         if self.task.buffered_count:
             secs = min(secs, LINGER_SECS / 4)
         due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]

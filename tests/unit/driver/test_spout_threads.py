@@ -13,6 +13,7 @@ import pytest
 
 from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import Taken
 from acktree.core.data.values import decode_rows
 from acktree.driver import spout_threads as spouts
 from acktree.driver.spout_threads import SpoutThread, Threads, idle_secs, not_asked_secs
@@ -377,6 +378,29 @@ def test_the_wait_strategies_wait_as_storms_do() -> None:
 
 def test_a_spout_that_may_not_emit_waits_longer_and_longer() -> None:
     assert [not_asked_secs(calls) for calls in (1, 19, 20, 40, 100, 10**9)] == [0.05, 0.05, 0.1, 0.2, 1, 1]
+
+
+@pytest.mark.parametrize("who", ["source", "task"])
+def test_room_in_the_inbox_that_nobody_tells_of_is_seen_soon_however_long_it_was_full(rig, who: str) -> None:
+    limits = {"source": Config(inbox_max_messages=4), "task": Config(inbox_max_bytes=3000)}
+    spout = Scripted(100)
+    run = rig(spout, limits[who])
+    if who == "task":
+        run.inbox.append([chunk_of(*range(500), task=99)])
+        run.inbox.committed(0)
+    run.thread.set_active(True)
+    run.thread.start()
+    until(lambda: run.task.is_active and run.task.not_asked_because() == "inbox_full")
+    for _ in range(120):  # each is a wait of a spout that may not emit
+        run.thread.wake()
+        until(lambda: not run.thread._wake.is_set())
+    emitted, began = spout.emitted, time.monotonic()
+    if who == "task":
+        run.inbox.release(0)
+    else:
+        Taken(run.inbox.last_number, 8192).write(run.inbox._folder)
+    until(lambda: spout.emitted > emitted)
+    assert time.monotonic() - began < 0.5
 
 
 def test_a_recovered_chunk_of_retries_outlives_the_chunk_that_it_speaks_of(rig) -> None:

@@ -67,6 +67,26 @@ def test_offsets_go_up_to_the_last_number_without_a_gap(
     assert latest(reader, -1) == 0
 
 
+@pytest.mark.parametrize("beside", [0, 1])
+def test_two_entries_are_tried_where_each_takes_long_alone_also_beside_ticks(
+    inbox: FileInbox, reader: InboxReader, monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(source.time, "monotonic", lambda: clock[0])
+    reader._pace.allowance = 1
+    sizes, end = [], -1
+    for _ in range(3):
+        for _ in range(beside):
+            inbox.append_control(ChunkKind.TICK, {})
+        inbox.append([chunk_of(*range(10), first_sequence=10 * len(sizes))])
+    inbox.append([chunk_of(*range(10), first_sequence=40)])
+    for _ in range(3):
+        before, end = end, latest(reader, end)
+        sizes.append(sum(entry.rows for entry in reader._between(before, end)))
+        clock[0] += 30
+    assert sizes == [10, 10, 20]
+
+
 def test_while_it_is_held_the_source_does_not_advance(
     inbox: FileInbox, reader: InboxReader, tmp_path: Path
 ) -> None:
