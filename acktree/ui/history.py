@@ -121,6 +121,8 @@ class History:
             ended_ms = wall_ms if last is None else min(last.until_ms, wall_ms)
             oldest_ms = wall_ms - round(1.05 * max(lengths_secs) * 1000)
             samples = [each for each in self.store.samples(oldest_ms) if each.at_ms <= wall_ms]
+            if samples:  # a sample is named by its time: the last one of an earlier run stays
+                ended_ms = min(wall_ms, max(ended_ms, samples[-1].at_ms + 1))
         except _ERRORS as error:
             self._failed(error)
         self._last = self._point(last_committed, wall_ms, begun.counters)

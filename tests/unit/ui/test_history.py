@@ -166,6 +166,19 @@ def test_the_next_run_goes_on_where_the_last_one_ended(monkeypatch):
     assert (grown.total("acked"), secs) == (36, 61.0)  # of the first run too; nobody ran it in between
 
 
+def test_the_begin_of_a_run_that_was_killed_before_its_first_look_stays(monkeypatch):
+    clock, store = Clock(monkeypatch), HistoryStore(IN_MEMORY)
+    keeper(Counting(), store)
+    for run in (2, 3):  # the second one stores where the first one ended
+        clock.secs += 10
+        begun = Totals(0, counters(acked=5), 9000)
+        windows = History(store, Counting(begun), run, "t", ["spout"], lambda _: True).begin(
+            (86_400,), 10**5, 0
+        )
+        grown, _ = windows.since(counters(acked=7), 86_400, 10**5, 10_000)
+        assert grown.total("acked") == 7
+
+
 @pytest.mark.parametrize(("components", "minutes"), [(3, 60), (200, 20), (1500, 5)])
 def test_samples_are_not_megabytes_a_minute(monkeypatch, components, minutes):
     clock, totals = Clock(monkeypatch), Counting()
