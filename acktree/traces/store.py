@@ -109,8 +109,9 @@ class TraceStore:
         prepare_writer(self._connection)
         with transaction(self._connection) as connection:
             if 0 < version < VERSION:  # what is not of this run is not worth a second way of reading it
-                for table in ("messages", "tuples", "more"):
-                    connection.execute(f"DROP TABLE IF EXISTS {table}")
+                ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+                for (table,) in connection.execute(ours).fetchall():
+                    connection.execute(f'DROP TABLE "{table}"')
             for statement in TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
 

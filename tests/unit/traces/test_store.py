@@ -193,17 +193,21 @@ def test_only_a_file_that_is_damaged_or_no_store_is_to_be_deleted(code, raised, 
         raise error
 
 
-def test_what_an_older_version_wrote_is_refused_by_readers_and_given_up_by_a_driver(tmp_path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_an_older_version_wrote_is_refused_by_readers_and_given_up_by_a_driver(tmp_path, version):
     file = tmp_path / FILE
     store = TraceStore(file)
     store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    store.add_facts(1, 1, [body_of([(1, 1, [], "s", 1, "default", "s", 1, ["a"])])])
     store.close()
     connection = sqlite3.connect(file)
-    connection.executescript("CREATE TABLE tuples (root); PRAGMA user_version = 2")
+    connection.executescript(f"CREATE TABLE tuples (root); PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(CheckpointError, match="version 2, and this acktree reads version 4"):
+    with pytest.raises(CheckpointError, match=f"version {version}, and this acktree reads version 4"):
         TraceStore(file, read_only=True)
-    TraceStore(file).close()
+    store = TraceStore(file)
+    assert store.select("SELECT * FROM packs") == []
+    store.close()
     assert Traces.of_checkpoint(tmp_path).find() == []
     connection = sqlite3.connect(file)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
