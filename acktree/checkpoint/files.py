@@ -8,7 +8,8 @@ file there first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,8 @@ class Files:
 
     def write(self, file: Path, content: bytes) -> Path:
         """Write a file atomically; an earlier one of that name is replaced."""
-        return self.publish(self.prepare(file, content), file)
+        with self._removed_on_error(file):
+            return self.publish(self.prepare(file, content), file)
 
     def prepare(self, file: Path, content: bytes) -> Path:
         """Write a file under its temporary name, for :meth:`publish`; returns that name."""
@@ -56,8 +58,19 @@ class Files:
     ) -> Path:
         """Write a file piece by piece: see :meth:`write`, and ``Disk.write_pieces``."""
         new = _beside(file)
-        self.disk.write_pieces(new, pieces, head, sync=self.survives_power_cut)
-        return self.publish(new, file)
+        with self._removed_on_error(file):
+            self.disk.write_pieces(new, pieces, head, sync=self.survives_power_cut)
+            return self.publish(new, file)
+
+    @contextmanager
+    def _removed_on_error(self, file: Path) -> Iterator[None]:
+        """Delete the unpublished file if the block raises: on a full disk each try would leave one more."""
+        try:
+            yield
+        except OSError:
+            with suppress(OSError):
+                self.disk.remove(_beside(file))
+            raise
 
     def read(self, file: Path) -> bytes:
         """The content of a published file."""

@@ -12,10 +12,10 @@ committed is thrown away at a restart, and that micro-batch brings its increment
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files, committed_files
+from acktree.checkpoint.files import FOLDER, Files, committed_files
 from acktree.errors import CheckpointError
 
 __all__ = ["FileCountLog", "FileMetricsLog"]
@@ -65,13 +65,7 @@ class FileTableLog:
     def write(self, batch_id: int, table: bytes) -> None:
         """Store the table as of a micro-batch that is not committed yet; again, if it is the last one."""
         self._files.disk.make_folder(self._folder)
-        name = f"{batch_id:012d}"
-        try:
-            file = self._files.write(self._folder / name, table)
-        except OSError:
-            with suppress(OSError):  # a full disk would have one more incomplete file for each micro-batch
-                self._files.remove(self._folder / f"{UNPUBLISHED}{name}")
-            raise
+        file = self._files.write(self._folder / f"{batch_id:012d}", table)
         if self._kept[-1:] == [file]:
             return
         for old in self._kept[:-1]:  # the last one is of a micro-batch that is committed by now

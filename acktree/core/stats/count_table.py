@@ -28,7 +28,8 @@ __all__ = ["CountTable", "PackedTable"]
 _LITTLE: Final = np.dtype("<i8")
 _LEVEL: Final = 1
 _NEW_KEYS: Final = 256
-"""So many keys, or an eighth of all, are encoded again when there is a new one; the others once."""
+"""New keys are encoded as a second part, again for each one. With more keys than this, and than an eighth of
+the first part's, it joins the first part."""
 _MOST: Final = 1 << 62
 
 

@@ -18,7 +18,7 @@ __all__ = ["Phases", "phases_in"]
 _WHOLE: Final = "triggerExecution"
 _NAMES: Final = {"latestOffset": "admission", "commitOffsets": "commit"}
 _MOST_IDLE: Final = 16
-"""While a query is at rest Spark reports every ten seconds that it did nothing. So many are passed."""
+"""The most reports that are skipped: Spark adds one every ten seconds while a query has nothing to do."""
 
 
 class Phases:

@@ -38,7 +38,7 @@ def previews(
 def preview_columns(
     values: pa.RecordBatch, rows: Int64s | Sequence[int], most_text: int = _MOST_TEXT
 ) -> list[list[Any]]:
-    """The same, a list for each field: Python's garbage collector counts lists."""
+    """The same by field, one list each. A list for each row would start Python's garbage collector often."""
     if not len(rows):
         return [[] for _ in values.schema.names[:_MOST_FIELDS]]
     taken, hidden = values.take(pa.array(rows, pa.int64())), pickled_fields(values)
