@@ -20,66 +20,25 @@ from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import SpoutNumbers, longest_outage
 from acktree.dead_letters.letter import DeadLetter
+from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.log_lines import stand
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.tasks.spouts.retries import RedrivenLetter
-from acktree.tasks.spouts.task import SpoutTask
+from acktree.tasks.spouts.task import NotAsked, SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 RUN_MESSAGES: Final = 8192
 """Buffered messages are handed over when there are this many."""
 LINGER_SECS: Final = 0.02
 """The longest time that messages stay buffered while the spout emits or a micro-batch runs."""
-_REST_CALLS: Final = 100
-"""After this many waits of one length the next wait is twice as long: a hundredth of the rest."""
-_MOST_DOUBLINGS: Final = 30
-"""The largest number of such doublings: even a wait of a nanosecond grows to the longest one."""
-_LONGEST_DOUBLED_SECS: Final = 0.5
-"""No wait is doubled beyond this."""
-_SHORTEST_WAIT_SECS: Final = 1e-6
-"""Requests the shortest wait of the machine, usually about 50 microseconds."""
 BLOCKED_SECS: Final = 2.0
 """A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
-_NOT_ASKED_SECS: Final = 0.05
-"""The wait of a spout that may not emit; verdicts and free room end it earlier."""
-_LONGEST_NOT_ASKED_SECS: Final = 1.0
-"""That wait is doubled up to this, such as for the rows of a DataFrame, which Spark reads itself."""
-_NOT_ASKED_CALLS: Final = 20
-"""After this many waits of a spout that may not emit the next one is twice as long."""
 
 
 def now_ms() -> int:
     """The driver's clock in milliseconds since 1970. Used for times shown to people and for retry pauses."""
     return time.time_ns() // 1_000_000
-
-
-def idle_secs(config: Config, idle_calls: int) -> float:
-    """How long a spout task waits after ``idle_calls`` calls in a row that emitted nothing; 0 for no wait.
-
-    The last wait of ``progressive`` is doubled while the spout stays idle, up to half a second.
-    Otherwise an idle spout would be called a thousand times a second and use a few percent of a core.
-    ``collector.wake()`` ends a wait.
-
-    Source: Storm's ``WaitStrategyProgressive`` and ``WaitStrategyPark``.
-    """
-    if config.spout_wait_strategy == "park":
-        return config.spout_wait_park_microsec / 1e6
-    at_once = config.spout_wait_progressive_level1_count
-    if idle_calls <= at_once:
-        return 0.0
-    rested = idle_calls - at_once - config.spout_wait_progressive_level2_count
-    if rested <= 0:
-        return _SHORTEST_WAIT_SECS
-    secs = config.spout_wait_progressive_level3_sleep_millis / 1000
-    doubled = secs * (1 << min(_MOST_DOUBLINGS, rested // _REST_CALLS))
-    return max(secs, min(doubled, _LONGEST_DOUBLED_SECS))
-
-
-def not_asked_secs(idle_calls: int) -> float:
-    """How long a spout task that may not emit waits, if nothing ends the wait."""
-    doublings = min(_MOST_DOUBLINGS, idle_calls // _NOT_ASKED_CALLS)
-    return min(_NOT_ASKED_SECS * (1 << doublings), _LONGEST_NOT_ASKED_SECS)
 
 
 @dataclass(frozen=True)
@@ -290,7 +249,7 @@ class SpoutThread:
                     self._on_change()
             idle_calls += 1
             why, waits_since = task.not_asked_because(), time.monotonic()
-            if self._wake.wait(self._patience_secs(idle_calls)):
+            if self._wake.wait(self._patience_secs(why, idle_calls)):
                 self._wake.clear()
             if why is not None:
                 task.note_not_asked(why, time.monotonic() - waits_since)
@@ -304,12 +263,12 @@ class SpoutThread:
             return True
         return not emits and not (task.may_emit() and self._is_query_busy())
 
-    def _patience_secs(self, idle_calls: int) -> float:
+    def _patience_secs(self, why: NotAsked | None, idle_calls: int) -> float:
         # An idle spout that may emit waits as its strategy says. One that may not emit waits for verdicts,
-        # free room or a retry. The source and other tasks make room in the inbox, and tell nobody.
-        asks_soon = self.task.not_asked_because() == "inbox_full"
-        not_asked = not_asked_secs(0 if asks_soon else idle_calls)
-        secs = idle_secs(self._config, idle_calls) if self.task.may_emit() else not_asked
+        # free room or a retry.
+        secs = (
+            idle_secs(self._config, idle_calls) if self.task.may_emit() else not_asked_secs(why, idle_calls)
+        )
         if self.task.buffered_count:
             secs = min(secs, LINGER_SECS / 4)
         due = [due_ms for due_ms in (self.task.due_ms(), self.task.upkeep_due_ms()) if due_ms is not None]
