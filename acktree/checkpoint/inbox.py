@@ -54,6 +54,8 @@ AHEAD: Final = 2
 """How many micro-batches the spouts may be ahead of the source."""
 CHUNKS: Final = 8
 """The least number of chunks in a full micro-batch."""
+_COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
+"""Entries that nobody waits for: with ticks more frequent than micro-batches there is always one."""
 
 
 class FileInbox:
@@ -97,6 +99,7 @@ class FileInbox:
         self._disk.remove(folder / WORK)
         self._work: Work | None = None
         self._next = self._take_stock(admitted)
+        self._last_lasting = self._next - 1
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
         self._disk.remove(folder / HOLD)
         self._pipe = WakePipe(folder)
@@ -244,6 +247,11 @@ class FileInbox:
         return self._consumed >= self._next - 1
 
     @property
+    def has_run_all(self) -> bool:
+        """The same without ticks and beats: they come anew however long nothing else does."""
+        return self._consumed >= self._last_lasting
+
+    @property
     def waiting(self) -> tuple[int, int]:
         """The messages that wait for a micro-batch, and the bytes that wait or are kept."""
         return self._waiting, self._bytes
@@ -334,6 +342,8 @@ class FileInbox:
             self._waiting += entry.rows
             self._bytes += len(blob)
         self._next += len(blobs)
+        if any(kind not in _COME_BY_THEMSELVES for kind, *_ in blobs):
+            self._last_lasting = self._next - 1
         return first
 
     def _move_position(self, task: int, number: int) -> None:

@@ -139,7 +139,7 @@ class Run:
         """Whether no message is open and every emitted message was in a committed micro-batch."""
         return (
             all(thread.is_at_rest for thread in self.threads.by_task.values())
-            and self.inbox.is_drained
+            and self.inbox.has_run_all
             and self.checkpoint.is_committed(self.results.progress.batch_id)
             and not self.rows_open()
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import Config, IterableSpout, TopologyBuilder, submit
+from acktree import BasicBolt, Config, IterableSpout, TopologyBuilder, submit
 from acktree.errors import AcktreeError
 from acktree.spark.query.sink import Sink
 from acktree.testing import FeederSpout
@@ -80,6 +81,42 @@ def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_fro
     with pytest.raises(AcktreeError, match="stopped from outside"):
         running.await_termination(timeout_secs=60)
     running.kill()  # it is over: nothing to do
+
+
+class SlowBesideTicks(BasicBolt):
+    """Its micro-batches take longer than the pause between two ticks."""
+
+    outputs = []
+    tick_secs = 1
+
+    def execute(self, tup, collector):
+        pass
+
+    def tick(self, tick, collector):
+        pass
+
+    def flush(self, collector):
+        time.sleep(2)
+
+
+def test_ticks_that_come_faster_than_micro_batches_hold_up_neither_the_end_nor_kill(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = TopologyBuilder("ticking")
+    builder.set_spout("numbers", IterableSpout(range(5), ["n"]))
+    builder.set_bolt("slow", SlowBesideTicks()).shuffle_grouping("numbers")
+    with submit(builder.create_topology(), checkpoint=tmp_path / "ends", spark=spark) as running:
+        assert running.await_termination(timeout_secs=60)
+    feeder = FeederSpout(["n"])
+    builder = TopologyBuilder("ticking")
+    builder.set_spout("numbers", feeder)
+    builder.set_bolt("slow", SlowBesideTicks()).shuffle_grouping("numbers")
+    running = submit(builder.create_topology(), checkpoint=tmp_path / "killed", spark=spark)
+    feeder.feed([1], message_id=1)
+    wait_until(lambda: feeder.acked == [1])
+    began = time.monotonic()
+    running.kill(wait_secs=120)
+    assert time.monotonic() - began < 60
 
 
 class Blocking(FeederSpout):

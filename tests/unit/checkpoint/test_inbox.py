@@ -250,6 +250,7 @@ class InboxBesideADict(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.admitted = self.ran = self.committed = self.known = -1
         self.next = 0
+        self.last_lasting = -1  # the newest entry that is no beat
         self.kept: dict[int, tuple[int, tuple[int, ...], object]] = {}  # number -> task, values, position
         self.controls: set[int] = set()
         self.released: set[int] = set()
@@ -276,6 +277,7 @@ class InboxBesideADict(RuleBasedStateMachine):
             if position is not None:
                 self.newest[task] = first + at
         self.next += len(groups)
+        self.last_lasting = self.next - 1 if groups else self.last_lasting
         self.forget()
 
     @rule()
@@ -334,6 +336,7 @@ class InboxBesideADict(RuleBasedStateMachine):
         assert positions == self.newest
         self.released = {number for number in self.released if number in found and not len(found[number])}
         self.ran = min([*self.kept, *self.controls], default=self.next) - 1
+        self.last_lasting = self.next - 1
         self.known = self.ran  # what else was committed shows with the next commit
         self.waiting = sum(len(chunk) for chunk in found.values())
 
@@ -366,6 +369,7 @@ class InboxBesideADict(RuleBasedStateMachine):
         assert self.inbox.oldest_kept == min(with_messages, default=self.next)
         assert self.inbox.room() == self.inbox.room(5) == max(0, 20 - self.waiting)
         assert self.inbox.is_drained == (self.ran >= self.next - 1)
+        assert self.inbox.has_run_all == (self.ran >= self.last_lasting)
 
 
 TestInboxBesideADict = InboxBesideADict.TestCase

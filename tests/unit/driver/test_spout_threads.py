@@ -13,6 +13,7 @@ import pytest
 
 from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import Taken
 from acktree.core.data.values import decode_rows
 from acktree.driver import spout_threads as spouts
 from acktree.driver.spout_threads import SpoutThread, Threads
