@@ -41,6 +41,10 @@ def test_the_defaults_are_storms():
     assert config.debug is False
 
 
+def test_one_message_in_a_thousand_is_traced_unless_a_topology_says_otherwise():
+    assert Config().trace_sample_rate == 0.001  # docs/security.md and docs/operators.md name it
+
+
 def test_a_config_is_frozen_keyword_only_and_can_be_replaced_pickled_and_compared():
     config = Config(max_spout_pending=7)
     with pytest.raises(dataclasses.FrozenInstanceError):
