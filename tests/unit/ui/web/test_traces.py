@@ -11,7 +11,9 @@ MINE = "/api/acktree/v1/topologies"
 
 @pytest.fixture(scope="module")
 def root(running):
-    return str(record(running.run.traces))
+    root = str(record(running.run.traces))
+    running.door._observer.forget()
+    return root
 
 
 def test_a_failed_message_is_found_with_its_tree(page, topology_id, root):
