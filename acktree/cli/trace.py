@@ -117,4 +117,5 @@ def _listed(page: Mapping[str, Any]) -> str:
         )
         for each in page["messages"]
     ]  # fmt: skip
-    return table(head, rows)
+    more = "" if page["after"] is None else f"\nthe newest {len(rows):,}; further ones: a larger --limit"
+    return table(head, rows) + more

@@ -325,12 +325,16 @@ def _counted(snapshot: Snapshot, component: str, stream: str, what: str) -> int:
 
 def _errors(given: Namespace) -> Answer:
     found, snapshot = _seen(given)
-    lines = [_as_of(found, snapshot)]
+    lines, shown = [_as_of(found, snapshot)], set[str]()
     for error in snapshot.errors[-_ERRORS:]:
         at = f"{datetime.fromtimestamp(error.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         task = "" if error.task_id is None else f" task {error.task_id}"
         lines += [f"{at}  {error.component}{task}: {error.reason}"]
-        lines += [f"    {line}" for line in (error.traceback or "").splitlines()]
+        traceback = error.traceback or ""
+        repeats = bool(traceback) and traceback in shown
+        below = ["its traceback is above"] if repeats else traceback.splitlines()
+        lines += [f"    {line}" for line in below]
+        shown.add(traceback)
     if not snapshot.errors:
         lines.append("no errors")
     data = {"topology": snapshot.topology, "id": snapshot.id, "errors": plain(snapshot.errors)}
@@ -339,15 +343,18 @@ def _errors(given: Namespace) -> Answer:
 
 def _open(given: Namespace) -> Answer:
     door = door_of(find(given.topology), given)
-    messages, held = door.get("open", {"limit": given.limit})["open"], _held(door.snapshot())
+    found, held = door.get("open", {"limit": given.limit}), _held(door.snapshot())
+    messages, count = found["open"], found.get("count", 0)  # an older driver gives no count
     head = ("age s", "spout", "task", "message id", "root", "attempt", "state")
     names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
     rows = [tuple(message[name] for name in names) for message in messages]
     text = table(head, rows) if rows else "no message is open"
+    if len(rows) < count and len(rows) == given.limit:
+        text += f"\nthe oldest {len(rows):,} of {count:,}; further ones: a larger --limit"
     if held:
         of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]
         text += f"\n\ntuples held\n{table(('bolt', 'task', 'held', 'oldest s'), of_tasks)}"
-    return Answer({"open": messages, "held": held}, text)
+    return Answer({"open": messages, "count": count, "held": held}, text)
 
 
 def _held(snapshot: Snapshot) -> list[dict[str, Any]]:

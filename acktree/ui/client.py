@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -182,8 +183,10 @@ class Found:
         """What the checkpoint keeps of its last run; None if there is none."""
         if self.folder is None:
             return None
+        file = self.folder / SNAPSHOT
         with suppress(OSError, ValueError):
-            return Snapshot.from_json((self.folder / SNAPSHOT).read_bytes())
+            written = file.stat()
+            return _snapshot_in(file, written.st_ino, written.st_mtime_ns)
         return None
 
     def snapshot(self) -> Snapshot | None:
@@ -192,6 +195,12 @@ class Found:
             with suppress(NobodyRunsError):  # it has just stopped
                 return self.door.snapshot()
         return self.last_snapshot()
+
+
+@lru_cache(maxsize=32)
+def _snapshot_in(file: Path, _inode: int, _mtime_ns: int) -> Snapshot:
+    """Read once as long as nobody writes it anew: the page asks for each stopped topology every second."""
+    return Snapshot.from_json(file.read_bytes())
 
 
 def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: bool) -> str:
@@ -301,10 +310,11 @@ def nobody_runs(
     if _is_alive(entry.pid) and error is not None:
         what = f"process {entry.pid} of topology {entry.topology!r} does not answer: {error}"
         return NobodyRunsError(what, entry.socket, "see its log; it may be stopping")
+    kept = "" if entry.folder is None else "; its last numbers: acktree stats"
     return NobodyRunsError(
         f"nobody runs topology {entry.topology!r}: process {entry.pid} is gone or has stopped it",
         entry.checkpoint,
-        "submit it again on this checkpoint",
+        f"submit it again on this checkpoint{kept}",
     )
 
 

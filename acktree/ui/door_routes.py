@@ -59,7 +59,9 @@ class Routes:
             return self._observer.latest(float(query.get("most_age_secs", 1.0)))
         if path == "/v1/open":
             most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
-            return json_of({"open": [_open_message(each) for each in self.run.oldest_open(most)]})
+            count = sum(spout.count for spout in self.run.open_messages().values())
+            oldest = [_open_message(each) for each in self.run.oldest_open(most)]
+            return json_of({"open": oldest, "count": count})
         if path == "/v1/log-levels":
             return json_of(self._levels.shown())
         if path in {"/v1/events", "/v1/history"} or path.startswith("/v1/traces"):

@@ -23,12 +23,15 @@ from acktree.cli.main import main
 from acktree.cli.run import topology_of
 from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
+from acktree.core.stats.numbers import ReportedError
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import ConnectorError
 from acktree.private_files import Disk
+from acktree.ui.client import find
 from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
+from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Numbers, started
 
 PROGRAM = """
@@ -82,6 +85,45 @@ def test_a_running_topology_is_listed_shown_and_counted(running, capsys, tmp_pat
     assert said(capsys, "monitor", "numbers", "-n", "1", "-m", "double")["parallelism"] == 2
     assert said(capsys, "health", "numbers")["healthy"] is True
     assert said(capsys, "version")["acktree"]
+
+
+def test_a_list_that_is_cut_says_how_to_see_the_rest(running, capsys):
+    running.fill()
+    for count, cut in ((4, True), (10, False), (11, False)):
+        assert main(["open", "numbers", "--limit", str(count)]) == 0
+        assert ("the oldest 4 of 10; further ones: a larger --limit" in capsys.readouterr().out) == cut
+    record(running.run.traces)
+    for count, cut in ((4, True), (11, False)):
+        assert main(["trace", "numbers", "--limit", str(count)]) == 0
+        assert ("the newest 4; further ones: a larger --limit" in capsys.readouterr().out) == cut
+
+
+def test_a_traceback_is_printed_once(running, capsys):
+    for number, traceback in enumerate(["Traceback one", "Traceback one", None, "Traceback two"]):
+        running.run.errors.add(ReportedError("double", 1, f"error {number}", 1000 + number, traceback))
+    running.door._observer.forget()
+    assert main(["get-errors", "numbers"]) == 0
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line.partition(": ")[2] or line for line in printed] == [
+        "error 0",
+        "Traceback one",
+        "error 1",
+        "its traceback is above",
+        "error 2",
+        "error 3",
+        "Traceback two",
+    ]
+
+
+def test_a_stopped_topology_s_snapshot_is_read_anew_once_it_is_written_anew(tmp_path):
+    seen = set()
+    for _ in range(2):
+        with started(tmp_path / "cp"):
+            pass
+        first, again = (find(str(tmp_path / "cp")).last_snapshot() for _ in range(2))
+        assert first is again
+        seen.add(first.id)
+    assert len(seen) == 2
 
 
 def test_no_command_prints_control_characters_of_users_values(with_letters, capsys):
@@ -240,6 +282,7 @@ def test_a_driver_that_was_killed_is_said_to_have_died_and_the_next_one_takes_ov
     program = f"""
 import os, signal
 from pathlib import Path
+from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Started
 topology = Started(Path({str(tmp_path / "cp")!r}))
 topology.begin()
@@ -265,6 +308,7 @@ def test_of_a_run_that_left_no_numbers_the_earlier_ones_are_said_to_be_anothers(
     program = f"""
 import os, signal
 from pathlib import Path
+from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Started
 Started(Path({str(tmp_path / "cp")!r})).begin()
 os.kill(os.getpid(), signal.SIGKILL)
