@@ -12,6 +12,7 @@ come from a spout that emits batches, or are rows of a DataFrame. Reported for e
   peak of the memory that the sink takes;
 * for the executors: CPU of all levels and of all combining tasks a message, the slowest combining task, the
   peak of its memory, and the bytes a message that go to combining tasks;
+* `tracked_over_untracked`: the CPU of executors and driver without ids and ackers, divided by that with them;
 * the ceilings: how many messages a second the driver's Python would manage, and that many cores of executors.
 
 Spark, the network and the disks of executors are not included. Medians of the rounds; one line of JSON.
@@ -137,11 +138,12 @@ def measure(
         sources: Some of :data:`SOURCES`.
     """
     report = Report("cluster", asdict(variant) | {"sentences": sentences, "rounds": rounds})
-    spout_us = _spout_us(variant, rounds)
+    spout_us = {tracked: _spout_us(variant, rounds, tracked=tracked) for tracked in (True, False)}
+    without = dict.fromkeys(spout_us, 0.0)
     return report.line(
         {
             "points": [
-                _point(variant, source, each, sentences, rounds, spout_us if source == "batch" else 0.0)
+                _point(variant, source, each, sentences, rounds, spout_us if source == "batch" else without)
                 for each in partitions
                 for source in sources
             ]
@@ -149,9 +151,9 @@ def measure(
     )
 
 
-def _spout_us(variant: Variant, rounds: int) -> float:
+def _spout_us(variant: Variant, rounds: int, *, tracked: bool) -> float:
     """CPU of a thread of a spout that emits batches, a message."""
-    side, found = SpoutSide("batch", tracked=True, batch_rows=variant.batch_rows), []
+    side, found = SpoutSide("batch", tracked=tracked, batch_rows=variant.batch_rows), []
     for _ in range(rounds + 1):
         seconds: dict[str, float] = {}
         side.run(200_000, seconds)
@@ -159,30 +161,61 @@ def _spout_us(variant: Variant, rounds: int) -> float:
     return statistics.median(found[1:])  # the first imports
 
 
+class Side:
+    """A topology of the model, tracked or not, with its driver."""
+
+    def __init__(self, variant: Variant, source: str, sentences: int, folder: Path) -> None:
+        made = RowsMicroBatch if source == "rows" else MicroBatch
+        self.batch = made(variant, sentences)
+        folder.mkdir()
+        self.driver = Driver(self.batch.plan, folder, redelivers=source != "rows")
+
+    def take(self) -> dict[str, float]:
+        return _take(self.batch, self.driver)
+
+
 def _point(
-    variant: Variant, source: str, partitions: int, sentences: int, rounds: int, spout_us: float
+    variant: Variant,
+    source: str,
+    partitions: int,
+    sentences: int,
+    rounds: int,
+    spout_us: dict[bool, float],
 ) -> dict[str, Any]:
-    variant = replace(variant, cores=partitions)
-    batch = RowsMicroBatch(variant, sentences) if source == "rows" else MicroBatch(variant, sentences)
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder:
-        driver = Driver(batch.plan, Path(folder), redelivers=source != "rows")
+        tracked, untracked = (
+            Side(
+                replace(variant, cores=partitions, tracked=is_tracked),
+                source,
+                sentences,
+                Path(folder, str(is_tracked)),
+            )
+            for is_tracked in (True, False)
+        )
         if rounds > 1:  # the first run imports modules and fills the memory
-            _take(batch, driver)
-        found = [_take(batch, driver) for _ in range(rounds)]
-        peaks = _peaks(batch, driver)
-    last = found[-1]
+            tracked.take()
+            untracked.take()
+        found, ratios = [], []
+        for _ in range(rounds):
+            found.append(tracked.take())
+            ratios.append(
+                (_cpu_us(untracked.take(), sentences) + spout_us[False])
+                / (_cpu_us(found[-1], sentences) + spout_us[True])
+            )
+        peaks = _peaks(tracked.batch, tracked.driver)
+    batch, last = tracked.batch, found[-1]
     us = {
         name: statistics.median(each[name] for each in found) / sentences * 1e6
         for name in ("acker", "sink", "levels", "combining")
     }
-    driver_us, executors_us = us["sink"] + spout_us, us["levels"] + us["combining"]
+    driver_us, executors_us = us["sink"] + spout_us[True], us["levels"] + us["combining"]
     return {
         "source": source,
         "partitions": partitions,
         "combiners": batch.plan.combiners,
         "acker_us": round(us["acker"], 3),
         "sink_us": round(us["sink"], 3),
-        "spout_us": round(spout_us, 3),
+        "spout_us": round(spout_us[True], 3),
         "bytes_to_driver": round(last["bytes"] / sentences, 2),
         "of_which_for_the_acker": round(last["acker_bytes"] / sentences, 2),
         "driver_peak_mb": round(peaks[0] / 1e6, 1),
@@ -192,10 +225,16 @@ def _point(
         "combiner_peak_mb": round(peaks[1] / 1e6, 1),
         "bytes_to_combiners": round(last["combined_bytes"] / sentences, 1),
         "frames": last["frames"],
+        "tracked_over_untracked": round(statistics.median(ratios), 3),
         "driver_per_sec": round(1e6 / driver_us),
         "executors_per_sec": round(partitions * 1e6 / executors_us),
         "ceiling_per_sec": round(min(1e6 / driver_us, partitions * 1e6 / executors_us)),
     }
+
+
+def _cpu_us(taken: dict[str, float], sentences: int) -> float:
+    """CPU of executors and sink a message."""
+    return sum(taken[name] for name in ("levels", "combining", "sink")) / sentences * 1e6
 
 
 def _take(batch: MicroBatch, driver: Driver) -> dict[str, float]:
@@ -212,7 +251,8 @@ def _take(batch: MicroBatch, driver: Driver) -> dict[str, float]:
     started = process_time()
     acked = driver.take(collected, batch.clock_ms)
     sink = process_time() - started
-    assert acked == batch.sentences, f"{acked} of {batch.sentences} acked"
+    expected = batch.sentences if batch.tracked else 0
+    assert acked == expected, f"{acked} of {expected} acked"
     combining = seconds.pop("combining", 0.0)
     of_acker = [row for row in rows if row.kind in (Kind.DELTAS, Kind.COMBINED)]
     return {

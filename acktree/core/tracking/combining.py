@@ -28,6 +28,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.tracking.ascending import from_ascending, to_ascending
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas, sum_by_root
 from acktree.core.tracking.open_roots import Roots
 from acktree.core.tracking.sequence_sums import (
@@ -108,13 +109,12 @@ class Combined:
     def to_bytes(self) -> bytes:
         """For the wire."""
         heads = [(run.opened.task, run.opened.first, run.opened.end) for run in self.runs]
-        steps = [_steps(roots) for _, roots in self.done_rows]
-        owners = [(owner, width) for (owner, _), (width, _) in zip(self.done_rows, steps, strict=True)]
+        owners = [(owner, len(roots)) for owner, roots in self.done_rows]
         return pack(
             json.dumps((heads, owners)).encode(),
             *(run.places for run in self.runs),
             *(run.sums for run in self.runs),
-            *(each for _, each in steps),
+            *(to_ascending(roots) for _, roots in self.done_rows),
             self.rest.to_bytes() if self.rest else b"",
         )
 
@@ -124,38 +124,17 @@ class Combined:
         head, *parts = unpack(blob)
         heads, owners = json.loads(bytes(head))
         count = len(heads)
-        places, sums, steps, rest = parts[:count], parts[count : 2 * count], parts[2 * count : -1], parts[-1]
+        places, sums, rows, rest = parts[:count], parts[count : 2 * count], parts[2 * count : -1], parts[-1]
         return cls(
             tuple(
                 CombinedRun(Opened(*run), int32s(place), int64s(each))
                 for run, place, each in zip(heads, places, sums, strict=True)
             ),
-            tuple((owner, _added(part, width)) for (owner, width), part in zip(owners, steps, strict=True)),
+            tuple(
+                (owner, from_ascending(part, many)) for (owner, many), part in zip(owners, rows, strict=True)
+            ),
             Deltas.from_bytes(rest) if len(rest) else Deltas(),
         )
-
-
-def _steps(roots: Int64s) -> tuple[int, bytes]:
-    """Ascending roots as steps from each to the next, of as few bytes each as the largest needs.
-
-    Roots of rows are spread evenly: of 10,000 the steps have 7 bytes and not 8.
-    """
-    steps = np.diff(roots.view(np.uint64) ^ _SIGN, prepend=np.uint64(0))
-    width = max(1, (int(steps.max()).bit_length() + 7) // 8)
-    return width, steps.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
-
-
-_SIGN: Final = np.uint64(1 << 63)
-"""XOR with this keeps the order of signed numbers when they are read as unsigned ones."""
-
-
-def _added(part: Buffer, width: int) -> Int64s:
-    """The inverse of :func:`_steps`."""
-    narrow = np.frombuffer(part, dtype=np.uint8).reshape(-1, width)
-    steps = np.zeros((len(narrow), 8), dtype=np.uint8)
-    steps[:, :width] = narrow
-    roots: Int64s = (np.cumsum(steps.view("<u8").ravel(), dtype=np.uint64) ^ _SIGN).view(np.int64)
-    return roots
 
 
 def split(run_salt: int, deltas: Deltas, combiners: int) -> tuple[dict[int, Deltas], Deltas]:

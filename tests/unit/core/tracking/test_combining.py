@@ -253,7 +253,7 @@ def test_messages_of_an_earlier_run_are_not_opened_and_their_sums_are_those_of_u
 
 
 @pytest.mark.parametrize("roots", [[-(1 << 63)], [-1, 0], [0], sorted(ROWS)])
-def test_roots_of_rows_come_back_from_their_steps(roots):
+def test_roots_of_rows_come_back_from_the_wire(roots):
     told = Combined(done_rows=((OWNER, int64s(roots)), (-9, int64s([5]))))
     again = Combined.from_bytes(told.to_bytes())
     assert [(owner, each.tolist()) for owner, each in again.done_rows] == [(OWNER, roots), (-9, [5])]
