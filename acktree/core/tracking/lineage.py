@@ -19,9 +19,10 @@ Source: Storm's ``tuple/MessageId`` (the map) and ``task/OutputCollector`` (what
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, fold
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.tracking.attempts import number_of
 
+_NONE: Final = np.zeros(0, dtype=np.int64)
 _RUNS, _SPARSE, _BUNDLES = 0, 1, 2
 _SIBLING = channel_id("", "siblings", 0)
 """The channel from which edges of siblings are derived; no component has an empty name."""
@@ -206,15 +208,16 @@ class Runs(Lineage):
         roots, attempts, starts, _ = self._joined(runs[firsts[:-1]], firsts)
         return Runs(roots, starts, edges=edges, attempts=attempts)
 
-    def bundles(self, parents: Int64s, firsts: Int64s, sums: Int64s) -> Runs:
+    def bundles(self, parents: Int64s, firsts: Int64s, sums: Int64s, cuts: Int64s = _NONE) -> Runs:
         """The lineage of siblings in bundles, each below one row of this frame.
 
         Args:
             parents: The row each bundle is anchored to, shape (b,).
             firsts: First child of each bundle and, last, the number of children; ascending, shape (b + 1,).
             sums: XOR of the edges of each bundle, shape (b,).
+            cuts: Bundles, except the first, at which a run begins whatever its root: see :meth:`pieces`.
         """
-        roots, attempts, starts, kept = self._joined(self._runs_of(parents), firsts)
+        roots, attempts, starts, kept = self._joined(self._runs_of(parents), firsts, cuts)
         if len(roots) < len(sums):
             sums = np.bitwise_xor.reduceat(sums, kept)
         return Runs(roots, starts, sums=sums, attempts=attempts)
@@ -222,18 +225,30 @@ class Runs(Lineage):
     def _runs_of(self, rows: Int64s) -> Int64s:
         return rows if len(self.roots) == len(self) else self.run_of_row[rows]
 
-    def _joined(self, runs: Int64s, firsts: Int64s) -> tuple[Int64s, Int32s | None, Int64s, Int64s]:
+    def pieces(self, cuts: Int64s) -> Iterator[Runs]:
+        """Divide it, made of sums, at rows where runs begin; ascending, without the first."""
+        assert self._sums is not None, "runs with edges are not divided"
+        at = np.searchsorted(self.starts, cuts).tolist()
+        for start, end in zip([0, *at], [*at, len(self.roots)], strict=True):
+            attempts = None if self.run_attempts is None else self.run_attempts[start:end]
+            starts = self.starts[start : end + 1] - self.starts[start]
+            yield Runs(self.roots[start:end], starts, sums=self._sums[start:end], attempts=attempts)
+
+    def _joined(
+        self, runs: Int64s, firsts: Int64s, cuts: Int64s = _NONE
+    ) -> tuple[Int64s, Int32s | None, Int64s, Int64s]:
         """Join adjacent runs of one root.
 
         Args:
             runs: Some of these runs, shape (m,).
             firsts: The first row of each and, last, the number of rows, shape (m + 1,).
+            cuts: Some of ``runs`` that are joined with none before.
 
         Returns:
             Roots, attempts and starts of the new runs, and the index in ``runs`` at which each begins.
         """
         roots = self.roots[runs]
-        kept = starts_of_runs(roots)
+        kept = starts_of_runs(roots, cuts)
         if len(kept) == len(firsts):  # no two adjacent runs have one root
             return roots, None if self.run_attempts is None else self.run_attempts[runs], firsts, kept[:-1]
         starts, kept = firsts[kept], kept[:-1]
@@ -382,11 +397,18 @@ def siblings(sums: Int64s, starts: Int64s) -> Int64s:
     return edges
 
 
-def starts_of_runs(values: Int64s | Int32s) -> Int64s:
-    """The index at which each run of equal values begins and, last, the number of values; shape (r + 1,)."""
+def starts_of_runs(values: Int64s | Int32s, cuts: Int64s = _NONE) -> Int64s:
+    """The index at which each run of equal values begins and, last, the number of values; shape (r + 1,).
+
+    Args:
+        values: Shape (n,).
+        cuts: Indices from 1 to n - 1 at which a run begins in any case.
+    """
     if not len(values):
         return np.zeros(1, dtype=np.int64)
-    changes = np.flatnonzero(values[1:] != values[:-1])
+    is_change = values[1:] != values[:-1]
+    is_change[cuts - 1] = True
+    changes = np.flatnonzero(is_change)
     starts = np.empty(len(changes) + 2, dtype=np.int64)
     starts[0], starts[-1] = 0, len(values)
     np.add(changes, 1, out=starts[1:-1])

@@ -185,31 +185,77 @@ class Router:
         copies = _Copies(batch, parents, tasks, emitted)
         partitions = tasks % self._plan.partitions
         first = int(partitions[0])
-        if (partitions == first).all():
-            self._frame(route, emission, rows, first, copies)
+        pieces = [(first, 0, len(tasks))]
+        if (partitions != first).any():
+            # One sort for all partitions; for integers of 8 or 16 bits numpy uses a faster radix sort.
+            order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
+            copies, counts = copies.taken(order), np.bincount(partitions)
+            present = np.flatnonzero(counts)
+            ends = np.cumsum(counts[present])
+            starts = ends - counts[present]
+            pieces = list(zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True))
+        lineage = None if emission.joins else self._bundles(emission.stream, copies, pieces, rows)
+        if lineage is None:
+            for partition, start, end in pieces:
+                mine = copies if len(pieces) == 1 else copies.slice(start, end)
+                channel = _channel(self._component.id, emission.stream, partition)
+                made = _lineage_of(mine, emission.joins, rows, channel)
+                frame = self._frame(route, emission, mine, made)
+                self._link(frame, mine, emission, rows)
+                self._send(partition, frame)
             return
-        # One sort for all partitions; for integers of 8 or 16 bits numpy uses a radix sort, which is faster.
-        order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
-        copies, end = copies.taken(order), 0
-        for partition, count in enumerate(np.bincount(partitions).tolist()):
-            if count:
-                start, end = end, end + count
-                self._frame(route, emission, rows, partition, copies.slice(start, end))
+        whole = self._frame(route, emission, copies, lineage)
+        self._link(whole, copies, emission, rows)
+        if len(pieces) == 1:
+            self._send(first, whole)
+            return
+        parts = lineage.pieces(np.array([start for _, start, _ in pieces[1:]]))
+        for (partition, start, end), part in zip(pieces, parts, strict=True):
+            self._send(partition, self._frame(route, emission, copies.slice(start, end), part))
 
-    def _frame(
-        self, route: _Route, emission: Emission, rows: InboundRows, partition: int, copies: _Copies
-    ) -> None:
-        tasks, subscriber, sequence = copies.tasks, route.subscription.subscriber, self._sequence
-        self._sequence += self._step
-        channel = _channel(self._component.id, emission.stream, partition)
-        frame = Frame(
-            self._component.id, emission.stream, subscriber, self._task, sequence,
-            int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
-            copies.batch, _lineage_of(copies, emission.joins, rows, channel),
+    def _bundles(
+        self, stream: str, copies: _Copies, pieces: Sequence[tuple[int, int, int]], rows: InboundRows
+    ) -> Runs | None:
+        """The lineage of the copies of all partitions, with the siblings in each partition as a bundle.
+
+        Args:
+            pieces: The target partition of some copies, the first of them and the one after the last.
+
+        Returns:
+            A run begins where a partition does. None if there are no such bundles: rows with several roots or
+            none, unanchored copies, or copies not in the order of their parents.
+        """
+        parents, lineage = copies.parents, rows.lineage
+        if not isinstance(lineage, Runs):
+            return None
+        cuts = np.array([start for _, start, _ in pieces[1:]], dtype=np.int64)
+        firsts = starts_of_runs(parents, cuts)
+        heads, at = parents[firsts[:-1]], np.searchsorted(firsts, cuts)
+        rises = heads[1:] > heads[:-1]
+        rises[at - 1] = True
+        if heads.min() < 0 or not rises.all():
+            return None
+        counts = np.diff(np.concatenate(([0], at, [len(heads)]))).tolist()
+        channels = [
+            (_channel(self._component.id, stream, partition), count, end - start)
+            for (partition, start, end), count in zip(pieces, counts, strict=True)
+        ]
+        return lineage.bundles(heads, firsts, rows.edges_below(heads, channels), at)
+
+    def _frame(self, route: _Route, emission: Emission, copies: _Copies, lineage: Lineage) -> Frame:
+        tasks = copies.tasks
+        return Frame(
+            self._component.id, emission.stream, route.subscription.subscriber, self._task, self._sequence,
+            int(tasks[0]) if (tasks == tasks[0]).all() else tasks, copies.batch, lineage,
         )  # fmt: skip
+
+    def _link(self, frame: Frame, copies: _Copies, emission: Emission, rows: InboundRows) -> None:
         if rows.traced is not None or emission.joins:
             self._outputs.tracer.link(frame, copies.parents, copies.emitted, emission.joins, rows)
+
+    def _send(self, partition: int, frame: Frame) -> None:
         self._outputs.frame(partition, frame)
+        self._sequence += self._step
 
     def _routes_of(self, stream: str) -> list[_Route]:
         routes = self._routes.get(stream)
@@ -249,17 +295,11 @@ class Router:
 def _lineage_of(
     copies: _Copies, joins: Mapping[int, Sequence[Tuple]], rows: InboundRows, channel: np.uint64
 ) -> Lineage:
-    """Make the edges of the copies of one frame, and add them to the sums of their anchors."""
-    parents, lineage = copies.parents, rows.lineage
-    if not joins:
-        if rows.is_untracked:
-            return Sparse.untracked(len(parents))
-        firsts = starts_of_runs(parents)
-        heads = parents[firsts[:-1]]
-        if isinstance(lineage, Runs) and heads[0] >= 0 and (heads[1:] > heads[:-1]).all():
-            sums = rows.edges_below(heads, channel, copies=len(parents))
-            return lineage.bundles(heads, firsts, sums)
-    plain = lineage.children(parents, charge(rows, parents, channel))
+    """Make the edges of the copies of one frame one by one, and add them to the sums of their anchors."""
+    parents = copies.parents
+    if rows.is_untracked and not joins:
+        return Sparse.untracked(len(parents))
+    plain = rows.lineage.children(parents, charge(rows, parents, channel))
     return _joined(plain, copies.emitted_rows, joins, channel) if joins else plain
 
 

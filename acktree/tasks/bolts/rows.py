@@ -80,25 +80,30 @@ class InboundRows:
         """XOR of the edges of the copies that were anchored to each row, shape (n,)."""
         return np.zeros(len(self.lineage), dtype=np.int64)
 
-    def edges_below(self, parents: Int64s, channel: np.uint64, copies: int) -> Int64s:
-        """Make edges for all copies of some rows on one channel, and add them to these rows' sums.
+    def edges_below(self, parents: Int64s, pieces: Sequence[tuple[np.uint64, int, int]]) -> Int64s:
+        """Make edges for all copies of some rows, and add them to these rows' sums.
 
         Args:
-            parents: The rows, ascending, each once, shape (p,).
-            channel: The channel of the copies.
-            copies: The number of copies in all. As many ordinals are used, as in :meth:`edges_one_by_one`.
+            parents: The rows, shape (p,): of one channel after the other, for each ascending and each once.
+            pieces: For each channel the channel, its number of ``parents`` and its number of copies. As many
+                ordinals are used as there are copies, as in :meth:`edges_one_by_one`.
 
         Returns:
             For each row the XOR of the edges of its copies, shape (p,).
         """
-        is_all = len(parents) == len(self.lineage)
-        places = (self.folds if is_all else self.folds[parents]) + channel
-        sums = edges_at(places, np.array([self.ordinal]))
-        self.ordinal += copies
+        channels, counts, copies = zip(*pieces, strict=True)
+        is_all = len(pieces) == 1 and len(parents) == len(self.lineage)
+        places = (self.folds if is_all else self.folds[parents]) + np.repeat(np.array(channels), counts)
+        ordinals = self.ordinal + np.cumsum((0, *copies))
+        sums = edges_at(places, np.repeat(ordinals[:-1], counts))
+        self.ordinal = int(ordinals[-1])
         if is_all and "ack_values" not in self.__dict__:
             self.ack_values = sums.copy()
-        else:
-            self.ack_values[parents] ^= sums
+            return sums
+        end = 0
+        for count in counts:
+            start, end = end, end + count
+            self.ack_values[parents[start:end]] ^= sums[start:end]
         return sums
 
     def edges_one_by_one(self, parents: Int64s, channel: np.uint64) -> Int64s:

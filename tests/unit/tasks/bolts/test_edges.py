@@ -77,7 +77,7 @@ def test_trap_equal_edge_ids_every_copy_takes_a_step_of_its_parent(emissions, in
         parents = np.array(given_parents, dtype=np.int64)
         if in_bundles:
             parents = np.unique(parents[parents >= 0])
-            made = rows.edges_below(parents, channel, copies=len(given_parents))
+            made = rows.edges_below(parents, [(channel, len(parents), len(given_parents))])
         else:
             made = charge(rows, parents, channel)
         assert all((edge == 0) == (parent < 0) for edge, parent in zip(made, parents, strict=True))
