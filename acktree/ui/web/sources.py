@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -62,6 +62,7 @@ class Sources:
         self._lock = Lock()
         self._last: tuple[float, tuple[Seen, ...]] = (_NEVER, ())
         self._not_found: set[str] = set()
+        self._shared: tuple[tuple[Seen, ...], dict[Hashable, bytes]] = ((), {})
 
     def all(self) -> tuple[Seen, ...]:
         """All that are known, those that run first, then by name. Asks drivers at most once a second.
@@ -104,6 +105,22 @@ class Sources:
                 "name one by its id, or on the command line by its checkpoint",
             )
         return chosen[0]
+
+    def shared(self, asked: Hashable, made: Callable[[], bytes]) -> bytes:
+        """An answer that is made once for all who ask for it between two questions to the drivers.
+
+        Args:
+            asked: All that it depends on, except what the drivers answer.
+            made: Makes it; called in the thread that asks. Nothing is kept of a call that raises.
+        """
+        now = self.all()
+        of, answers = self._shared
+        if of is not now:
+            self._shared = of, answers = now, {}
+        answer = answers.get(asked)
+        if answer is None:
+            answer = answers[asked] = made()
+        return answer
 
     def forget(self) -> None:
         """Ask the drivers again at the next call: an order may have changed their answers."""
