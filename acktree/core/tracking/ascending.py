@@ -60,5 +60,9 @@ def _high(unsigned: np.ndarray[tuple[int], np.dtype[np.uint64]], width: int) -> 
 
 
 def _low_bytes(count: int) -> int:
-    """How many low bytes of each of so many numbers take the least room: 8 bits each against the bit map."""
+    """How many bytes of each number are stored as they are, so that they and the bit map are smallest.
+
+    Args:
+        count: How many numbers there are. The fewer bytes of each are stored, the longer the bit map is.
+    """
     return min(range(1, _BYTES + 1), key=lambda width: 8 * width * count + (1 << (64 - 8 * width)))

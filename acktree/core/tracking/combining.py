@@ -131,7 +131,8 @@ class Combined:
                 for run, place, each in zip(heads, places, sums, strict=True)
             ),
             tuple(
-                (owner, from_ascending(part, many)) for (owner, many), part in zip(owners, rows, strict=True)
+                (owner, from_ascending(part, length))
+                for (owner, length), part in zip(owners, rows, strict=True)
             ),
             Deltas.from_bytes(rest) if len(rest) else Deltas(),
         )

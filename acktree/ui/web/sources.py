@@ -114,13 +114,12 @@ class Sources:
             made: Makes it; called in the thread that asks. Nothing is kept of a call that raises.
         """
         now = self.all()
-        of, answers = self._shared
-        if of is not now:
-            self._shared = of, answers = now, {}
-        answer = answers.get(asked)
-        if answer is None:
-            answer = answers[asked] = made()
-        return answer
+        if self._shared[0] is not now:
+            self._shared = now, {}
+        _, answers = self._shared
+        if asked not in answers:
+            answers[asked] = made()
+        return answers[asked]
 
     def forget(self) -> None:
         """Ask the drivers again at the next call: an order may have changed their answers."""

@@ -282,7 +282,6 @@ def test_a_driver_that_was_killed_is_said_to_have_died_and_the_next_one_takes_ov
     program = f"""
 import os, signal
 from pathlib import Path
-from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Started
 topology = Started(Path({str(tmp_path / "cp")!r}))
 topology.begin()
@@ -308,7 +307,6 @@ def test_of_a_run_that_left_no_numbers_the_earlier_ones_are_said_to_be_anothers(
     program = f"""
 import os, signal
 from pathlib import Path
-from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Started
 Started(Path({str(tmp_path / "cp")!r})).begin()
 os.kill(os.getpid(), signal.SIGKILL)

@@ -227,6 +227,33 @@ def test_a_part_of_some_siblings_acked_leaves_a_sum_that_the_rest_clears(data):
 
 
 @given(st.data())
+def test_bundles_of_several_frames_are_divided_into_those_of_each(data):
+    tries = data.draw(attempts_of_roots())
+    lineage, rows = data.draw(lineages(tries, Runs))
+    frames = [data.draw(some_rows(rows, unique=True)) for _ in range(3)]
+    frames = [frame for frame in frames if len(frame)]
+    if not frames:
+        return
+    own = [int64s(data.draw(st.lists(ids, min_size=len(each), max_size=len(each)))) for each in frames]
+    firsts = [
+        np.cumsum([0, *data.draw(st.lists(st.integers(1, 3), min_size=len(each), max_size=len(each)))])
+        for each in frames
+    ]
+    ends = np.cumsum([first[-1] for first in firsts])
+    shifted = [first[:-1] + shift for first, shift in zip(firsts, [0, *ends], strict=False)]
+    whole = lineage.bundles(
+        np.concatenate(frames),
+        np.concatenate([*shifted, ends[-1:]]),
+        np.concatenate(own),
+        np.cumsum([len(each) for each in frames])[:-1],
+    )
+    pieces = list(whole.pieces(ends[:-1]))
+    alone = [lineage.bundles(*each) for each in zip(frames, firsts, own, strict=True)]
+    assert [piece.to_bytes() for piece in pieces] == [each.to_bytes() for each in alone]
+    assert whole.edges.tolist() == np.concatenate([each.edges for each in alone]).tolist()
+
+
+@given(st.data())
 def test_bundles_below_rows_are_their_children(data):
     tries = data.draw(attempts_of_roots())
     lineage, rows = data.draw(lineages(tries, Runs))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from acktree import Config, CustomGrouping
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import channel_id, edge_ids
-from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage import Runs, Sparse
 from acktree.tasks.bolts.router import charge
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.testing import FeederSpout, LocalCluster
@@ -87,6 +87,27 @@ def test_trap_equal_edge_ids_every_copy_takes_a_step_of_its_parent(emissions, in
                 expected[parent] ^= edge
     assert len(set(edges)) == len(edges)
     assert rows.ack_values.tolist() == expected.tolist()
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, unique=True).map(sorted), min_size=1, max_size=4))
+def test_edges_for_all_channels_at_once_are_those_for_one_channel_after_the_other(given_parents):
+    def account():
+        lineage = Runs.of_rows(np.array([1, 1, 2, 3]), np.array([10, 20, 30, 40]))
+        return InboundRows("a", "s", 1, ("f",), lineage)
+
+    pieces = [
+        (channel_id("a", "s", number), len(parents), 2 * len(parents) + number)
+        for number, parents in enumerate(given_parents)
+    ]
+    together, apart = account(), account()
+    made = together.edges_below(np.concatenate(given_parents), pieces)
+    alone = [
+        apart.edges_below(np.array(parents), [piece])
+        for parents, piece in zip(given_parents, pieces, strict=True)
+    ]
+    assert made.tolist() == np.concatenate(alone).tolist()
+    assert together.ack_values.tolist() == apart.ack_values.tolist()
+    assert together.ordinal == apart.ordinal == sum(copies for _, _, copies in pieces)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])

@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from acktree.driver.run import Run
 from acktree.errors import MisuseError
 from acktree.ui.snapshot import Snapshot
+from acktree.ui.web import serve
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
@@ -24,6 +26,42 @@ def test_a_checkpoint_that_is_not_there_hides_no_other_and_is_said_once(running,
         assert [seen.snapshot.topology for seen in sources.all()] == ["numbers"]
         sources.forget()
     assert caplog.text.count("there is no topology and no checkpoint") == 1
+
+
+def test_an_answer_is_made_once_for_all_who_ask_until_the_drivers_are_asked_again(running):
+    sources, made = Sources(), []
+
+    def answer():
+        made.append(len(made))
+        if len(made) == 1:
+            raise ConnectionError("the driver does not answer")
+        return b"%d" % len(made)
+
+    with pytest.raises(ConnectionError):
+        sources.shared("open", answer)
+    assert [sources.shared("open", answer) for _ in range(5)] == [b"2"] * 5
+    assert sources.shared("open, of another topology", answer) == b"3"
+    sources.forget()
+    assert sources.shared("open", answer) == b"4"
+
+
+def test_five_tabs_ask_the_driver_once(running, monkeypatch):
+    asked, oldest_open = [], Run.oldest_open
+    monkeypatch.setattr(Run, "oldest_open", lambda run, most: asked.append(most) or oldest_open(run, most))
+    serving = serve.serve(serve.Options())
+    try:
+        page = page_at(next(serving))
+        (about,) = page.json("/api/acktree/v1/topologies")["topologies"]
+        monkeypatch.setattr("acktree.ui.web.sources._FRESH_SECS", 600.0)
+        path = f"/api/acktree/v1/topologies/{about['id']}/open"
+        assert len({page.ask(f"{path}?limit=8")[2] for _ in range(5)}) == 1
+        assert len(page.json(f"{path}?limit=3")["open"]) <= 3
+        assert asked == [8, 3]
+        page.ask(f"/api/v1/topology/{about['id']}/activate", "POST", b"")
+        page.ask(f"{path}?limit=8")
+        assert asked == [8, 3, 8]
+    finally:
+        serving.close()
 
 
 def test_a_name_that_several_have_names_none_of_them(running, tmp_path):
