@@ -22,7 +22,8 @@ from acktree.core.data.batches import joined
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, pack, unpack
-from acktree.core.tracking.lineage import Lineage, lineage_from_bytes, starts_of_runs
+from acktree.core.runs import starts_of_runs
+from acktree.core.tracking.lineage import Lineage, lineage_from_bytes
 from acktree.core.tracking.lineages import concat_lineages
 from acktree.errors import MisuseError
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.ascending import from_ascending, to_ascending
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas, sum_by_root
 from acktree.core.tracking.open_roots import Roots
@@ -196,7 +197,7 @@ def _blocks(task: int, first: int, end: int, combiners: int) -> Iterator[tuple[i
 def _sparse_blocks(part: SparseSums, combiners: int) -> Iterator[tuple[int, SparseSums]]:
     """The parts of sparse sums by block; blocks without a sum, which may be very many, cost nothing."""
     blocks = part.first + part.places.astype(np.int64) >> BLOCK_BITS
-    cuts = np.r_[0, np.flatnonzero(np.diff(blocks)) + 1, len(blocks)].tolist()
+    cuts = starts_of_runs(blocks).tolist()
     for start, end in pairwise(cuts):
         places, shift = part.places[start:end], int(part.places[start])
         piece = SparseSums(part.task, part.first + shift, places - np.int32(shift), part.sums[start:end])
@@ -211,7 +212,7 @@ def _by_combiner(run_salt: int, roots: Int64s, combiners: int) -> dict[int, Int6
     which = ((tasks + (sequences >> BLOCK_BITS)) % combiners).astype(np.int32)
     order = np.argsort(which, kind="stable")
     ranked = which[order]
-    starts = np.r_[0, np.flatnonzero(np.diff(ranked)) + 1, len(ranked)].tolist()
+    starts = starts_of_runs(ranked).tolist()
     return {int(ranked[start]): order[start:end] for start, end in pairwise(starts)}
 
 

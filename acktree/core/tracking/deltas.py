@@ -16,6 +16,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums, add_up, joined, sequence_sums_of
 from acktree.core.tracking.sparse_sums import SparseSums, sparse_sums_of
 
@@ -43,7 +44,7 @@ def sum_by_root(roots: Int64s, deltas: Int64s) -> tuple[Int64s, Int64s]:
         return roots, deltas
     order = np.argsort(roots)
     roots, deltas = roots[order], deltas[order]
-    starts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    starts = starts_of_runs(roots)[:-1]
     return roots[starts], np.bitwise_xor.reduceat(deltas, starts)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, fold
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.attempts import number_of
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
@@ -395,21 +396,3 @@ def siblings(sums: Int64s, starts: Int64s) -> Int64s:
     edges = edges_at(seeds, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
     edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])
     return edges
-
-
-def starts_of_runs(values: Int64s | Int32s, cuts: Int64s = _NONE) -> Int64s:
-    """The index at which each run of equal values begins and, last, the number of values; shape (r + 1,).
-
-    Args:
-        values: Shape (n,).
-        cuts: Indices from 1 to n - 1 at which a run begins in any case.
-    """
-    if not len(values):
-        return np.zeros(1, dtype=np.int64)
-    is_change = values[1:] != values[:-1]
-    is_change[cuts - 1] = True
-    changes = np.flatnonzero(is_change)
-    starts = np.empty(len(changes) + 2, dtype=np.int64)
-    starts[0], starts[-1] = 0, len(values)
-    np.add(changes, 1, out=starts[1:-1])
-    return starts

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, UInt64s, root_ids, sequences_of
+from acktree.core.runs import starts_of_runs
 from acktree.errors import ProtocolError
 
 GAP: Final = 4096
@@ -121,7 +122,7 @@ def _sequence_sums_of_run(task: int, sequences: Int64s, sums: Int64s) -> Sequenc
     if not (sequences[1:] > sequences[:-1]).all():
         order = np.argsort(sequences, kind="stable")
         sequences, sums = sequences[order], sums[order]
-        starts = np.flatnonzero(np.r_[True, sequences[1:] != sequences[:-1]])
+        starts = starts_of_runs(sequences)[:-1]
         sequences, sums = sequences[starts], np.bitwise_xor.reduceat(sums, starts)
     first, last = int(sequences[0]), int(sequences[-1])
     length = last - first + 1

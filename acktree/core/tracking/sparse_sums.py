@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
+from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.sequence_sums import SHORTEST, SequenceSums, sequence_names
 
 WIDEST: Final = 1 << 31
@@ -64,10 +65,10 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
         return [], roots, sums
     order = np.argsort(sequence_names(run_salt, roots))
     roots, sums = roots[order], sums[order]
-    starts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    starts = starts_of_runs(roots)[:-1]
     roots, sums = roots[starts], np.bitwise_xor.reduceat(sums, starts)
     tasks, sequences = sequences_of(run_salt, roots)
-    edges = np.r_[0, np.flatnonzero(tasks[1:] != tasks[:-1]) + 1, len(tasks)]
+    edges = starts_of_runs(tasks)
     found: list[SparseSums] = []
     is_other = np.ones(len(roots), dtype=np.bool_)
     for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():

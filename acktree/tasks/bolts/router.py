@@ -30,7 +30,8 @@ from acktree.core.data.frames import Frame
 from acktree.core.data.groupings import Direct
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
-from acktree.core.tracking.lineage import Lineage, Runs, Sparse, starts_of_runs
+from acktree.core.runs import starts_of_runs
+from acktree.core.tracking.lineage import Lineage, Runs, Sparse
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs
