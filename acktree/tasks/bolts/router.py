@@ -40,6 +40,9 @@ from acktree.topology.model import Component, Subscription
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
+_Piece = tuple[int, int, int]
+"""A target partition, the first of its copies and the one after its last: they are sorted by partition."""
+
 _channel = lru_cache(maxsize=65536)(channel_id)
 
 
@@ -195,32 +198,36 @@ class Router:
             ends = np.cumsum(counts[present])
             starts = ends - counts[present]
             pieces = list(zip(present.tolist(), starts.tolist(), ends.tolist(), strict=True))
-        lineage = None if emission.joins else self._bundles(emission.stream, copies, pieces, rows)
-        if lineage is None:
+        self._frames(route, emission, copies, pieces, rows)
+
+    def _frames(
+        self, route: _Route, emission: Emission, copies: _Copies, pieces: Sequence[_Piece], rows: InboundRows
+    ) -> None:
+        """Make and send a frame for each partition: at once, if the copies of all of them are in bundles."""
+        bundles = None if emission.joins else self._bundles(emission.stream, copies, pieces, rows)
+        if bundles is None and len(pieces) > 1:  # it may be one partition's copies that are not: try each
             for partition, start, end in pieces:
-                mine = copies if len(pieces) == 1 else copies.slice(start, end)
-                channel = _channel(self._component.id, emission.stream, partition)
-                made = _lineage_of(mine, emission.joins, rows, channel)
-                frame = self._frame(route, emission, mine, made)
-                self._link(frame, mine, emission, rows)
-                self._send(partition, frame)
+                mine = copies.slice(start, end)
+                self._frames(route, emission, mine, [(partition, 0, end - start)], rows)
             return
+        lineage: Lineage | None = bundles
+        if lineage is None:
+            channel = _channel(self._component.id, emission.stream, pieces[0][0])
+            lineage = _lineage_of(copies, emission.joins, rows, channel)
         whole = self._frame(route, emission, copies, lineage)
-        self._link(whole, copies, emission, rows)
-        if len(pieces) == 1:
-            self._send(first, whole)
+        if rows.traced is not None or emission.joins:
+            self._outputs.tracer.link(whole, copies.parents, copies.emitted, emission.joins, rows)
+        if bundles is None or len(pieces) == 1:
+            self._send(pieces[0][0], whole)
             return
-        parts = lineage.pieces(np.array([start for _, start, _ in pieces[1:]]))
+        parts = bundles.pieces(np.array([start for _, start, _ in pieces[1:]]))
         for (partition, start, end), part in zip(pieces, parts, strict=True):
             self._send(partition, self._frame(route, emission, copies.slice(start, end), part))
 
     def _bundles(
-        self, stream: str, copies: _Copies, pieces: Sequence[tuple[int, int, int]], rows: InboundRows
+        self, stream: str, copies: _Copies, pieces: Sequence[_Piece], rows: InboundRows
     ) -> Runs | None:
         """The lineage of the copies of all partitions, with the siblings in each partition as a bundle.
-
-        Args:
-            pieces: The target partition of some copies, the first of them and the one after the last.
 
         Returns:
             A run begins where a partition does. None if there are no such bundles: rows with several roots or
@@ -249,10 +256,6 @@ class Router:
             self._component.id, emission.stream, route.subscription.subscriber, self._task, self._sequence,
             int(tasks[0]) if (tasks == tasks[0]).all() else tasks, copies.batch, lineage,
         )  # fmt: skip
-
-    def _link(self, frame: Frame, copies: _Copies, emission: Emission, rows: InboundRows) -> None:
-        if rows.traced is not None or emission.joins:
-            self._outputs.tracer.link(frame, copies.parents, copies.emitted, emission.joins, rows)
 
     def _send(self, partition: int, frame: Frame) -> None:
         self._outputs.frame(partition, frame)

@@ -21,7 +21,7 @@ from acktree.ui.client import NobodyRunsError
 from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
-from acktree.ui.web.guard import COOKIE, NUMBERS_ALONE
+from acktree.ui.web.guard import COOKIE
 from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.streams import Streams
@@ -111,17 +111,22 @@ class OwnRoutes(Handlers):
         parts = b",".join(each.snapshot.to_json() for each in seen)
         return Response(b'{"snapshots":[' + parts + b"]}", media_type="application/json")
 
-    def _shared(self, request: Request, made: Callable[[], object]) -> Response:
-        """An answer that is the same for all tabs that ask within a second."""
-        asked = request.url.path, request.url.query, bool(request.scope.get(NUMBERS_ALONE))
-        body = self.sources.shared(asked, lambda: bytes(JSONResponse(made()).body))
+    def _shared(self, what: str, request: Request, made: Callable[[], object], *asked: str) -> Response:
+        """An answer that is the same for all tabs that ask within a second. Only for readers with the token.
+
+        Args:
+            what: The route. A path may name several: a topology may be called "a/open".
+            asked: What the query asks for.
+        """
+        named = tuple(sorted(request.path_params.items()))
+        body = self.sources.shared((what, named, asked), lambda: bytes(JSONResponse(made()).body))
         return Response(body, media_type="application/json")
 
     def _overview(self, request: Request) -> Response:
-        return self._shared(request, lambda: ours.overview(self.sources.all()))
+        return self._shared("overview", request, lambda: ours.overview(self.sources.all()))
 
     def _topology(self, request: Request) -> Response:
-        return self._shared(request, lambda: ours.topology(self.one(request)))
+        return self._shared("topology", request, lambda: ours.topology(self.one(request)))
 
     def _component(self, request: Request) -> Response:
         seen, name = self.one(request), request.path_params["component"]
@@ -132,8 +137,8 @@ class OwnRoutes(Handlers):
         return JSONResponse(ours.component(seen, name, window_of(request)))
 
     def _open(self, request: Request) -> Response:
-        door, asked = self.one(request).found.door, {"limit": request.query_params.get("limit", "20")}
-        return self._shared(request, lambda: door.get("open", asked))
+        door, limit = self.one(request).found.door, request.query_params.get("limit", "20")
+        return self._shared("open", request, lambda: door.get("open", {"limit": limit}), limit)
 
     def _errors(self, request: Request) -> Response:
         seen = self.one(request)

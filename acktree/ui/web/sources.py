@@ -62,7 +62,7 @@ class Sources:
         self._lock = Lock()
         self._last: tuple[float, tuple[Seen, ...]] = (_NEVER, ())
         self._not_found: set[str] = set()
-        self._shared: tuple[tuple[Seen, ...], dict[Hashable, bytes]] = ((), {})
+        self._shared: tuple[object, dict[Hashable, bytes]] = (None, {})
 
     def all(self) -> tuple[Seen, ...]:
         """All that are known, those that run first, then by name. Asks drivers at most once a second.
@@ -113,7 +113,8 @@ class Sources:
             asked: All that it depends on, except what the drivers answer.
             made: Makes it; called in the thread that asks. Nothing is kept of a call that raises.
         """
-        now = self.all()
+        self.all()
+        now = self._last  # a new object whenever the drivers were asked, also where there are none
         if self._shared[0] is not now:
             self._shared = now, {}
         _, answers = self._shared

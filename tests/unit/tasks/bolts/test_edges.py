@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import Config, CustomGrouping
+from acktree import Bolt, Config, CustomGrouping
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import channel_id, edge_ids
 from acktree.core.tracking.lineage import Runs, Sparse
@@ -184,3 +184,32 @@ def test_the_second_run_names_the_same_edges(partitions):
             runs.append((seen.pairs, running.acked))
     assert runs[0] == runs[1]
     assert sorted(runs[0][1]) == [1, 2]
+
+
+class OneLoose(Bolt):
+    """Emits two tuples for each bolt task, anchored but for one of them."""
+
+    outputs = ["task"]
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+
+    def execute(self, tup):
+        for task in range(4):
+            for number in range(2):
+                self.collector.emit([task], anchors=[] if (task, number) == (3, 1) else [tup])
+        self.collector.ack(tup)
+
+
+def test_a_tuple_without_an_anchor_keeps_those_for_other_partitions_in_bundles():
+    def build(builder):
+        builder.set_bolt("split", OneLoose()).global_grouping("source")
+        count = Calls(lambda bolt, tup, collector: None)
+        builder.set_bolt("count", count, parallelism=4).fields_grouping("split", ["task"])
+
+    with looking() as seen, bench(build=build, config=Config(partitions=4)) as running:
+        running.feed(([1], "x"), ([2], "y"))
+        frames = [frame.lineage for frame in seen.frames if frame.component == "split"]
+    kinds = [isinstance(lineage, Runs) and not lineage.has_edges for lineage in frames]
+    assert len(kinds) > 1
+    assert kinds.count(False) == 1

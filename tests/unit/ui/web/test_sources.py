@@ -9,6 +9,8 @@ from threading import Event
 
 import pytest
 
+from acktree import TopologyBuilder
+
 pytest.importorskip("starlette")
 
 from acktree.driver.run import Run
@@ -16,7 +18,7 @@ from acktree.errors import MisuseError
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web import serve
 from acktree.ui.web.sources import Sources, UnknownTopologyError
-from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.driver_without_spark import Double, Numbers, started
 from tests.unit.ui.web.asking import page_at
 
 
@@ -43,6 +45,34 @@ def test_an_answer_is_made_once_for_all_who_ask_until_the_drivers_are_asked_agai
     assert sources.shared("open, of another topology", answer) == b"3"
     sources.forget()
     assert sources.shared("open", answer) == b"4"
+
+
+def test_answers_are_not_kept_where_there_is_no_topology_either(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    sources, made = Sources(), iter(range(9))
+    for expected in (b"0", b"1", b"2"):
+        assert sources.all() == ()
+        assert sources.shared("overview", lambda: b"%d" % next(made)) == expected
+        sources.forget()
+
+
+def test_a_topology_that_is_named_like_a_path_of_another_has_its_own_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
+    serving = serve.serve(serve.Options())
+    builder = TopologyBuilder("one/open")
+    builder.set_spout("source", Numbers())
+    builder.set_bolt("double", Double()).shuffle_grouping("source")
+    with started(tmp_path / "a", "one"), started(tmp_path / "b", given=builder.create_topology()):
+        try:
+            page = page_at(next(serving))
+            mine = "/api/acktree/v1/topologies"
+            assert "open" in page.json(f"{mine}/one/open")
+            assert "open" not in page.json(f"{mine}/one%2Fopen")
+            assert page.json(f"{mine}/one%2Fopen")["name"] == "one/open"
+        finally:
+            serving.close()
 
 
 def test_five_tabs_ask_the_driver_once(running, monkeypatch):
