@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,24 @@ def bare_python(folder: Path) -> Path:
     return python
 
 
+@dataclass(frozen=True)
+class Host:
+    """Where a daemon runs: on this machine, or on what looks like another one.
+
+    Attributes:
+        address: Where the others find it.
+        enter: The words before a command that run it there.
+        home: A folder of its own there. None: the cluster's.
+    """
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+    home: Path | None = None
+
+
+_HERE = Host()
+
+
 @dataclass
 class Standalone:
     """A running cluster.
@@ -45,10 +63,12 @@ class Standalone:
     Attributes:
         url: Its master's, for ``SparkSession.builder.master``.
         python: What its workers run Python tasks with.
+        settings: Spark's, for the daemons.
     """
 
     folder: Path
     python: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -65,41 +85,57 @@ class Standalone:
 
     def logs(self) -> str:
         """The ends of all logs, for when a test fails."""
-        files = [*self.folder.glob("*.log"), *self.folder.glob("work/*/*/std*")]
+        files = [*self.folder.glob("*.log"), *self.folder.glob("work/*/*/*/std*")]
         return "\n".join(f"--- {file}\n{file.read_text(errors='replace')[-1500:]}" for file in sorted(files))
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Standalone]:
-    """A master and workers of one core each, until the block is left."""
-    cluster = Standalone(folder, bare_python(folder / "python"))
+def standalone(
+    folder: Path,
+    workers: int = 2,
+    memory: str = "1g",
+    *,
+    hosts: Sequence[Host] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Standalone]:
+    """A master and workers of one core each, until the block is left.
+
+    Args:
+        hosts: The master's, and one for each worker. Without them all run here.
+        settings: Spark's, for the daemons.
+    """
+    cluster = Standalone(folder, bare_python(folder / "python"), settings or {})
+    first, *others = hosts or [_HERE] * (1 + workers)
     with ExitStack() as running:
-        log = folder / "master.log"
-        running.enter_context(
-            _daemon(cluster, log, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        )
-        cluster.url = _said(log, "Starting Spark master at ")
-        for number in range(workers):
+        log, words = folder / "master.log", ["--host", first.address, "--port", "0", "--webui-port", "0"]
+        running.enter_context(_daemon(cluster, first, log, "master.Master", *words))
+        cluster.url = said(log, "Starting Spark master at ")
+        for number, host in zip(range(workers), others, strict=True):
             log = folder / f"worker-{number}.log"
-            words = ["--host", "127.0.0.1", "--cores", "1", "--memory", memory, "--webui-port", "0"]
-            words += ["--work-dir", str(folder / "work" / str(number)), cluster.url]
-            cluster.workers.append(running.enter_context(_daemon(cluster, log, "worker.Worker", *words)))
+            words = ["--host", host.address, "--cores", "1", "--memory", memory, "--webui-port", "0"]
+            words += ["--work-dir", str((host.home or folder) / "work" / str(number)), cluster.url]
+            cluster.workers.append(
+                running.enter_context(_daemon(cluster, host, log, "worker.Worker", *words))
+            )
         for number in range(workers):
-            _said(folder / f"worker-{number}.log", "Successfully registered with master ")
+            said(folder / f"worker-{number}.log", "Successfully registered with master ")
         yield cluster
 
 
 @contextmanager
-def _daemon(cluster: Standalone, log: Path, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(
+    cluster: Standalone, host: Host, log: Path, name: str, *words: str
+) -> Iterator[subprocess.Popen[bytes]]:
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
-    command = [str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = [*host.enter, str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command += [f"-D{key}={value}" for key, value in cluster.settings.items()]
     command += ["-Dspark.master.rest.enabled=false", "-cp", f"{SPARK_HOME}/jars/*"]
     command += [f"org.apache.spark.deploy.{name}", *words]
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
     environment = kept | {
-        "HOME": str(cluster.folder),
+        "HOME": str(host.home or cluster.folder),
         "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": host.address,
         "SPARK_SCALA_VERSION": next(SPARK_HOME.glob("jars/spark-core_*")).name.split("_")[1].split("-")[0],
         "PYSPARK_PYTHON": str(cluster.python),
     }
@@ -119,7 +155,7 @@ def _daemon(cluster: Standalone, log: Path, name: str, *words: str) -> Iterator[
                 process.wait()
 
 
-def _said(log: Path, phrase: str, secs: float = 200) -> str:
+def said(log: Path, phrase: str, secs: float = 200) -> str:
     """What follows a phrase in a log, once it is there."""
     deadline = time.monotonic() + secs
     while time.monotonic() < deadline:
