@@ -1,4 +1,6 @@
-"""HDFS of a test's own: a namenode and a datanode on loopback, with their own folder, gone when the test is.
+"""HDFS of a test's own: a namenode and a datanode, with their own folder, gone when the test is.
+
+``python -m tests.services.hdfs ADDRESS`` runs one that other hosts reach, until its input ends.
 
 Their classes are PySpark's Hadoop and one jar beside it, ``hadoop-client-minicluster`` of the same version
 from Maven Central, fetched once into the user's cache (``XDG_CACHE_HOME``) and checked by its digest. Where
@@ -11,6 +13,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from pathlib import Path
@@ -19,6 +22,8 @@ from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
+CLIENTS = {"spark.hadoop.dfs.client.use.datanode.hostname": "true"}
+"""Settings of a Spark session on another host: the namenode knows the datanode by an address on loopback."""
 _CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"
 
 
@@ -49,9 +54,13 @@ def minicluster() -> Path:
 
 
 class Hdfs:
-    """A running one, in a JVM of its own."""
+    """A running one, in a JVM of its own.
 
-    def __init__(self) -> None:
+    Args:
+        address: Where it is reached. Clients on other hosts need :data:`CLIENTS`.
+    """
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="acktree-hdfs-"))
         conf = SparkConf().set("spark.driver.extraClassPath", str(minicluster()))
         conf.set("spark.driver.memory", "256m")
@@ -61,11 +70,16 @@ class Hdfs:
         builder = getattr(jvm.org.apache.hadoop.hdfs, "MiniDFSCluster$Builder")
         settings = jvm.org.apache.hadoop.conf.Configuration()
         settings.setInt("dfs.namenode.safemode.extension", 0)
+        settings.set("dfs.namenode.rpc-bind-host", address if address == "127.0.0.1" else "0.0.0.0")
+        settings.set("dfs.datanode.address", f"{address}:0")
+        names = self._gateway.new_array(jvm.java.lang.String, 1)
+        names[0] = address
         try:
             place = jvm.java.io.File(str(self.folder))
-            self._cluster = builder(settings, place).numDataNodes(1).build()
+            built = builder(settings, place).numDataNodes(1).hosts(names)
+            self._cluster = built.checkDataNodeAddrConfig(True).build()  # noqa: FBT003  # Java's
             self._cluster.waitActive()
-            self.url = self._cluster.getURI().toString()
+            self.url = f"hdfs://{address}:{self._cluster.getNameNodePort()}"
         except BaseException:
             self.remove()
             raise
@@ -90,3 +104,10 @@ class Hdfs:
             process.kill()
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    started = Hdfs(sys.argv[1])
+    sys.stderr.write(f"HDFS is at {started.url}\n")
+    sys.stdin.read()
+    started.remove()
