@@ -111,6 +111,7 @@ def perform(
     *,
     keep: bool = False,
     strike_secs: float | None = None,
+    stage: Callable[[Path, Settings], Conductor] = Conductor,
 ) -> Result:
     """Run one chaos.
 
@@ -120,18 +121,21 @@ def perform(
         folder: Where; a folder that does not exist yet. None: a temporary one.
         keep: Keep what there is also when it is clean.
         strike_secs: Strike no more after this number of seconds, though strikes of the plan are left.
+        stage: What conducts it.
     """
     folder = folder or Path(tempfile.mkdtemp(prefix="chaos-")) / "chaos"
     folder.mkdir(parents=True)
     began = time.monotonic()
-    with Conductor(folder, settings) as conductor:
+    with stage(folder, settings) as conductor:
         left_out: dict[Kind, str] = {}
         if counts.get(Kind.DISK) and not conductor.disk.can_be_full:
             left_out[Kind.DISK] = "no right to mount a small disk"
         if counts.get(Kind.CLOCK) and not conductor.clock.can_jump:
             left_out[Kind.CLOCK] = "no C compiler to make a clock"
-        if counts.get(Kind.EXECUTOR) and not settings.master.startswith("local-cluster"):
+        if counts.get(Kind.EXECUTOR) and not conductor.has_executors:
             left_out[Kind.EXECUTOR] = "no executors in local mode"
+        if counts.get(Kind.NETWORK) and not conductor.can_cut:
+            left_out[Kind.NETWORK] = "one machine has no network"
         counts = {kind: count for kind, count in counts.items() if count and kind not in left_out}
         struck: Counter[Kind] = Counter()
         for strike in plan_of(seed, counts):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
-from typing import BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, Final, Self, cast
 
 from acktree.dead_letters import DeadLetters
 from tests.chaos.account import Account, Evidence, Letter, account_of
@@ -28,12 +28,14 @@ from tests.chaos.effects import RUN, effects_in, read_memory
 from tests.chaos.environment import Disk, Listener, WallClock, unprivileged
 from tests.chaos.message_queue import MessageQueue, State
 from tests.chaos.nature import PROBE
-from tests.chaos.processes import Role, kill_all, processes_of, send
+from tests.chaos.processes import Process, Role, kill_all, processes_of, send
 from tests.chaos.topology import SPOUT_TASKS
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = "kept"
 """Where in a folder that is kept the small disk's files are then."""
+LETTERS: Final = "dead_letters.sqlite"
+"""The dead letters, in the checkpoint's folder; in the chaos's own where the checkpoint is at a URL."""
 _LOOK_SECS: Final = 0.1
 
 
@@ -90,13 +92,6 @@ class Conductor:
             (folder / name).mkdir()
         self.disk, self.clock = Disk(folder / "disk"), WallClock(folder)
         self.checkpoint = self.disk.folder / "checkpoint"
-        driver = {
-            "master": settings.master,
-            "disk": str(self.disk.folder),
-            "message_timeout_secs": settings.message_timeout_secs,
-            "queue_retries": settings.queue_retries,
-        }
-        (folder / "driver.json").write_text(json.dumps(driver))
         self.queue = MessageQueue(folder / "queue.sqlite")
         self.story = Story()
         self.listener: Listener | None = None
@@ -121,6 +116,46 @@ class Conductor:
             self.story.outlived += [f"{left.role} of driver {earlier}" for left in processes_of(earlier)]
             kill_all(earlier)
         self.queue.close()
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether there are executors to kill."""
+        return self.settings.master.startswith("local-cluster")
+
+    can_cut = False
+    """Whether there is a network to cut."""
+
+    def cut_network(self, which: float) -> str:
+        """Cut the network of a Spark worker for some seconds; what came of it."""
+        raise NotImplementedError
+
+    def processes(self) -> list[Process]:
+        """All that the driver has at work."""
+        return processes_of(self.driver)
+
+    def _orders(self) -> dict[str, Any]:
+        """What the next driver is told."""
+        return {
+            "master": self.settings.master,
+            "local_dir": str(self.disk.folder / "local"),
+            "checkpoint": str(self.checkpoint),
+            "message_timeout_secs": self.settings.message_timeout_secs,
+            "queue_retries": self.settings.queue_retries,
+        }
+
+    def _command(self) -> list[str]:
+        """What starts the next driver."""
+        command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
+        return unprivileged(command) or command
+
+    def _environment(self) -> dict[str, str]:
+        """What the next driver's environment has besides ours."""
+        return {
+            **self.clock.environment(),
+            "ACKTREE_CLASS_ARCHIVE": "off",  # a JVM that writes one outlives its driver
+            "PYTHONPATH": str(ROOT),
+            RUN: str(self.story.starts),
+        }
 
     @property
     def driver(self) -> int:
@@ -251,16 +286,9 @@ class Conductor:
     def _start(self) -> None:
         self.story.starts += 1
         logs = self.folder / "logs"
-        environment = {
-            **os.environ,
-            **self.clock.environment(),
-            "ACKTREE_CLASS_ARCHIVE": "off",  # a JVM that writes one outlives its driver
-            "PYTHONPATH": str(ROOT),
-            RUN: str(self.story.starts),
-        }
-        command = [sys.executable, "-m", "tests.chaos.driver", str(self.folder)]
+        (self.folder / "driver.json").write_text(json.dumps(self._orders()))
         self._driver = subprocess.Popen(
-            unprivileged(command) or command, cwd=ROOT, env=environment, start_new_session=True,
+            self._command(), cwd=ROOT, env=os.environ | self._environment(), start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output = cast("BinaryIO", self._driver.stdout)
@@ -293,13 +321,14 @@ class Conductor:
 def account_in(folder: Path, checkpoint: Path, *, queue_retries: bool) -> Account:
     """The account of a chaos that is over, from what lies in its folder."""
     memory = folder / "memory"
+    letters = folder / LETTERS
     with closing(MessageQueue(folder / "queue.sqlite")) as queue:
         return account_of(
             Evidence(
                 queue.messages(),
                 queue.diary(),
                 effects_in(folder / "effects"),
-                _letters_in(checkpoint / "dead_letters.sqlite"),
+                _letters_in(letters if letters.exists() else checkpoint / LETTERS),
                 queue_retries,
                 read_memory(memory) if any(memory.glob("task-*")) else None,
             )

@@ -34,6 +34,8 @@ class Kind(StrEnum):
     """A file of the checkpoint has lost its end when the driver starts, as after a power cut."""
     CLOCK = "clock"
     """The wall clock jumps."""
+    NETWORK = "network"
+    """The network of a host with a Spark worker is cut for some seconds; only where hosts have one each."""
 
 
 SHARES: Final[Mapping[Kind, float]] = {
@@ -47,6 +49,14 @@ SHARES: Final[Mapping[Kind, float]] = {
     Kind.CLOCK: 0.04,
 }
 """The usual mixture. A torn file is not in it: a checkpoint is not written through to the disk."""
+APART: Final[Mapping[Kind, float]] = {
+    Kind.EXECUTOR: 0.30,
+    Kind.NETWORK: 0.30,
+    Kind.DRIVER: 0.20,
+    Kind.WORKER: 0.10,
+    Kind.STOP: 0.10,
+}
+"""The mixture where hosts share nothing."""
 
 _HOWS: Final[Mapping[Kind, Mapping[str, int]]] = {
     Kind.WORKER: {"worker": 4, "again": 2, "daemon": 1},
@@ -58,6 +68,7 @@ _HOWS: Final[Mapping[Kind, Mapping[str, int]]] = {
     Kind.FILE: {"unreadable": 1},
     Kind.TORN: {"empty": 1, "half": 1, "garbage": 1},
     Kind.CLOCK: {"+3600": 2, "-3600": 2, "+10": 1, "-10": 1, "0": 1},
+    Kind.NETWORK: {"cut": 1},
 }
 """Ways to do it, with their weights."""
 
@@ -74,6 +85,7 @@ MOMENTS: Final[Mapping[str, str]] = {
 _AIMED_AT: Final = {
     Kind.WORKER: ("any", "effect", "effect", "effect", "state"),
     Kind.EXECUTOR: ("any", "effect", "state"),
+    Kind.NETWORK: ("any", "effect"),
     Kind.DRIVER: ("any", "any", "any", "hand-over", "offsets", "state", "verdicts", "commit"),
 }
 _JITTER_SECS: Final = 0.03
@@ -126,17 +138,17 @@ def _strike(kind: Kind, chance: random.Random, *, has_executors: bool) -> Strike
     return Strike(kind, how, moment, jitter, is_cold, wait, chance.uniform(0.5, 6), chance.random())
 
 
-def mixture(kills: int, kinds: Sequence[Kind]) -> dict[Kind, int]:
+def mixture(kills: int, kinds: Sequence[Kind], shares: Mapping[Kind, float] = SHARES) -> dict[Kind, int]:
     """How many of each of some kinds, in their usual shares; they add up to ``kills``.
 
     >>> mixture(10, [Kind.WORKER, Kind.DRIVER])
     {<Kind.WORKER: 'worker'>: 6, <Kind.DRIVER: 'driver'>: 4}
     """
-    whole = sum(SHARES.get(kind, 0.05) for kind in kinds)
+    whole = sum(shares.get(kind, 0.05) for kind in kinds)
     counts: dict[Kind, int] = {}
     taken, share = 0, 0.0
     for kind in kinds:
-        share += SHARES.get(kind, 0.05) / whole
+        share += shares.get(kind, 0.05) / whole
         counts[kind] = round(kills * share) - taken
         taken += counts[kind]
     return counts

@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.chaos.conductor import Conductor, HungError
 from tests.chaos.plan import MOMENTS, Kind, Strike
-from tests.chaos.processes import Role, processes_of, send
+from tests.chaos.processes import Role, send
 
 _FIND_SECS: Final = 20.0
 """How long a target is waited for: a driver that starts has no workers yet."""
@@ -71,7 +71,7 @@ def _target(conductor: Conductor, strike: Strike, role: Role, sign: Path | None 
     """A process of this role; the one that gave the sign, if one did."""
     deadline = time.monotonic() + _FIND_SECS
     while time.monotonic() < deadline:
-        found = [process.pid for process in processes_of(conductor.driver) if process.role is role]
+        found = [process.pid for process in conductor.processes() if process.role is role]
         at_work = [pid for pid in found if sign is not None and sign.name == str(pid)]
         if found:
             return (at_work or found)[int(strike.which * len(at_work or found))]
@@ -203,6 +203,10 @@ def _jump(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) 
     return "jumped"
 
 
+def _cut(conductor: Conductor, strike: Strike, driver: int, sign: Path | None) -> str:
+    return conductor.cut_network(strike.which)
+
+
 _CARRIED_OUT: Final[Mapping[Kind, Callable[[Conductor, Strike, int, Path | None], str]]] = {
     Kind.WORKER: _kill_one,
     Kind.EXECUTOR: _kill_one,
@@ -213,4 +217,5 @@ _CARRIED_OUT: Final[Mapping[Kind, Callable[[Conductor, Strike, int, Path | None]
     Kind.FILE: _damage,
     Kind.TORN: _damage,
     Kind.CLOCK: _jump,
+    Kind.NETWORK: _cut,
 }
