@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -22,8 +23,6 @@ from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-CLIENTS = {"spark.hadoop.dfs.client.use.datanode.hostname": "true"}
-"""Settings of a Spark session on another host: the namenode knows the datanode by an address on loopback."""
 _CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"
 
 
@@ -57,7 +56,7 @@ class Hdfs:
     """A running one, in a JVM of its own.
 
     Args:
-        address: Where it is reached. Clients on other hosts need :data:`CLIENTS`.
+        address: Where it is reached.
     """
 
     def __init__(self, address: str = "127.0.0.1") -> None:
@@ -70,19 +69,34 @@ class Hdfs:
         builder = getattr(jvm.org.apache.hadoop.hdfs, "MiniDFSCluster$Builder")
         settings = jvm.org.apache.hadoop.conf.Configuration()
         settings.setInt("dfs.namenode.safemode.extension", 0)
-        settings.set("dfs.namenode.rpc-bind-host", address if address == "127.0.0.1" else "0.0.0.0")
-        settings.set("dfs.datanode.address", f"{address}:0")
-        names = self._gateway.new_array(jvm.java.lang.String, 1)
-        names[0] = address
+        is_here = address == "127.0.0.1"
+        settings.set("dfs.namenode.rpc-bind-host", address if is_here else "0.0.0.0")
         try:
             place = jvm.java.io.File(str(self.folder))
-            built = builder(settings, place).numDataNodes(1).hosts(names)
-            self._cluster = built.checkDataNodeAddrConfig(True).build()  # noqa: FBT003  # Java's
+            self._cluster = builder(settings, place).numDataNodes(int(is_here)).build()
             self._cluster.waitActive()
             self.url = f"hdfs://{address}:{self._cluster.getNameNodePort()}"
+            if not is_here:
+                self._start_datanode(address)
         except BaseException:
             self.remove()
             raise
+
+    def _start_datanode(self, address: str) -> None:
+        """One that others reach: the mini cluster's own are on loopback, whatever is set."""
+        jvm = self._gateway.jvm
+        # For a mini cluster of no datanodes it has set the replicas of each block to none.
+        self._cluster.getConfiguration(0).setInt("dfs.replication", 1)
+        self.start_namenode()
+        settings = jvm.org.apache.hadoop.conf.Configuration()
+        settings.set("fs.defaultFS", self.url)
+        settings.set("dfs.datanode.data.dir", str(self.folder / "datanode"))
+        for port in ("address", "http.address", "ipc.address"):
+            settings.set(f"dfs.datanode.{port}", f"{address}:0")
+        no_words = self._gateway.new_array(jvm.java.lang.String, 0)
+        datanode = jvm.org.apache.hadoop.hdfs.server.datanode.DataNode.createDataNode(no_words, settings)
+        while not datanode.isDatanodeFullyStarted():
+            time.sleep(0.05)
 
     def stop_namenode(self) -> None:
         """Nobody can open, list or write anything."""
