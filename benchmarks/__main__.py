@@ -18,6 +18,7 @@ BENCHMARKS: Final = {
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",
     "chaos": "kills workers, executors and drivers at random, and draws up the account of every message",
+    "shared_nothing": "the same on a cluster of hosts that share nothing, whose networks are cut too",
     "brokers": "each connector on Spark: drivers and servers are killed, leases short, connections cut",
     "faults": "exceptions at any opcode of the engine while user code calls it, without Spark",
     "soak": "half an hour under faults: does memory, the checkpoint or what is open grow",
