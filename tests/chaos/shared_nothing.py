@@ -72,6 +72,8 @@ class ApartConductor(Conductor):
     def __init__(self, folder: Path, settings: Apart) -> None:
         """Set the stage; the hosts come up when it is entered."""
         super().__init__(folder, settings)
+        self.disk.close()  # drivers write on their hosts: no disk to fill, none to be left mounted
+        self.disk.can_be_full = False
         self._url = ""
         self._stack = ExitStack()
 
