@@ -2,9 +2,9 @@
 
     python -m benchmarks.tabs URL TABS    # the readers alone, until they are ended
 
-A tab is what the page's script does: it reads the event stream, and after each event it asks for the topology
-and for its oldest open messages. What the page's process takes counts as ours, and what the readers take as
-others': in life they are on somebody's desk.
+A tab is what the page's script does where it shows a topology: it reads the event stream, which has all that
+it draws. What the page's process takes counts as ours, and what the readers take as others': in life they are
+on somebody's desk.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import Request, urlopen
 
 _START_SECS: Final = 30
 _SCRAPE_SECS: Final = 1.0
-_OURS: Final = "/api/acktree/v1"
 
 
 @contextmanager
@@ -57,33 +56,34 @@ def _let_read(url: str, tabs: int) -> int:
     return int(told.stdout)
 
 
-def _ask(url: str, token: str, path: str) -> bytes:
-    request = Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"})  # noqa: S310  # the page
-    with urlopen(request, timeout=_START_SECS) as answer:  # noqa: S310  # the page
-        return bytes(answer.read())
+def _tab(server: str, token: str) -> None:
+    stream = _answer(_connected(server), token, "/api/acktree/v1/stream?topology=word-count")
+    while stream.read1():
+        pass
 
 
-def _tab(url: str, token: str) -> None:
-    request = Request(f"{url}{_OURS}/stream", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
-    with urlopen(request, timeout=_START_SECS) as stream:  # noqa: S310  # the page
-        for line in stream:
-            if line.startswith(b"data:"):
-                _ask(url, token, f"{_OURS}/topologies/word-count")
-                _ask(url, token, f"{_OURS}/topologies/word-count/open?limit=8")
-
-
-def _scrape(url: str, token: str) -> None:
+def _scrape(server: str, token: str) -> None:
+    connection = _connected(server)
     while True:
-        _ask(url, token, "/metrics")
+        _answer(connection, token, "/metrics").read()
         time.sleep(_SCRAPE_SECS)
+
+
+def _connected(server: str) -> HTTPConnection:
+    return HTTPConnection(server, timeout=_START_SECS)
+
+
+def _answer(connection: HTTPConnection, token: str, path: str) -> HTTPResponse:
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    return connection.getresponse()
 
 
 def main() -> None:
     """Read the page until this process is ended."""
     where, tabs = urlsplit(sys.argv[1]), int(sys.argv[2])
-    url, (token,) = f"{where.scheme}://{where.netloc}", parse_qs(where.query)["token"]
-    readers = [threading.Thread(target=_tab, args=(url, token)) for _ in range(tabs)]
-    for reader in [*readers, threading.Thread(target=_scrape, args=(url, token))]:
+    (token,) = parse_qs(where.query)["token"]
+    readers = [threading.Thread(target=_tab, args=(where.netloc, token)) for _ in range(tabs)]
+    for reader in [*readers, threading.Thread(target=_scrape, args=(where.netloc, token))]:
         reader.start()
 
 

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -183,10 +182,17 @@ class Found:
         """What the checkpoint keeps of its last run; None if there is none."""
         if self.folder is None:
             return None
-        file = self.folder / SNAPSHOT
         with suppress(OSError, ValueError):
-            written = file.stat()
-            return _snapshot_in(file, written.st_ino, written.st_mtime_ns)
+            return Snapshot.from_json((self.folder / SNAPSHOT).read_bytes())
+        return None
+
+    def last_snapshot_written(self) -> tuple[int, int] | None:
+        """Which file the last snapshot is in, and when it was written; None if there is none."""
+        if self.folder is None:
+            return None
+        with suppress(OSError):
+            written = (self.folder / SNAPSHOT).stat()
+            return written.st_ino, written.st_mtime_ns
         return None
 
     def snapshot(self) -> Snapshot | None:
@@ -195,12 +201,6 @@ class Found:
             with suppress(NobodyRunsError):  # it has just stopped
                 return self.door.snapshot()
         return self.last_snapshot()
-
-
-@lru_cache(maxsize=32)
-def _snapshot_in(file: Path, _inode: int, _mtime_ns: int) -> Snapshot:
-    """Read once as long as nobody writes it anew: the page asks for each stopped topology every second."""
-    return Snapshot.from_json(file.read_bytes())
 
 
 def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: bool) -> str:

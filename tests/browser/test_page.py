@@ -69,6 +69,27 @@ def test_markup_and_escapes_in_names_values_and_reasons_are_shown_as_text(browse
         assert dialogs == []
 
 
+def test_a_tab_that_shows_a_topology_asks_for_nothing_else_than_its_stream(browser, shown, tmp_path):
+    with (
+        started(tmp_path / "a", "first") as first,
+        started(tmp_path / "b", "second") as second,
+        tab(browser, shown.url) as page,
+    ):
+        asked = []
+        page.on("request", lambda request: asked.append(request.url.partition("/api/acktree/v1/")[2]))
+        page.goto(shown.address)
+        for name, topology, news in (("first", first, "a"), ("second", second, "b"), ("first", first, "c")):
+            topology.fill()
+            page.get_by_role("link", name=name, exact=True).first.click()
+            page.locator("svg .name").first.wait_for()
+            page.wait_for_timeout(1500)  # it draws its history, and follows its stream
+            del asked[:]
+            topology.run.errors.add(ReportedError("double", 1, f"news {news}", time.time_ns() // 10**6, ""))
+            page.get_by_text(f"news {news}").first.wait_for()
+            assert asked == []
+            page.go_back()
+
+
 def tree_of(recorder, parents):
     """Record a message's tuples; ``parents`` has each one's parent by number, -1 for the message."""
     message = facts.first_message(recorder)

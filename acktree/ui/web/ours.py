@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from acktree.core.stats.counters import ACKER, Counters
 from acktree.core.stats.numbers import AckerNumbers, ComponentStats, Numbers, TaskStats
@@ -28,6 +29,18 @@ def overview(all_seen: Iterable[Seen]) -> Row:
 
 
 def _line(seen: Seen) -> Row:
+    """A topology in the overview; made once of one that is stopped."""
+    if seen.is_running:
+        return _new_line(seen)
+    if seen not in _STOPPED:
+        _STOPPED[seen] = _new_line(seen)
+    return _STOPPED[seen]
+
+
+_STOPPED: Final[WeakKeyDictionary[Seen, Row]] = WeakKeyDictionary()
+
+
+def _new_line(seen: Seen) -> Row:
     snapshot = seen.snapshot
     names = snapshot.graph["components"]
     return {

@@ -63,7 +63,7 @@ class OwnRoutes(Handlers):
             Path(f"{mine}/readyz", self._health),
             Path(f"{mine}/page", self._about, takes=()),
             Path(f"{mine}/snapshot", self._snapshot, takes=("topology",)),
-            Path(f"{mine}/stream", self._stream, takes=()),
+            Path(f"{mine}/stream", self._stream, takes=("topology",)),
             Path(f"{mine}/topologies", self._overview, takes=()),
             Path(one, self._topology, takes=()),
             Path(f"{one}/components/{{component}}", self._component, takes=("window",)),
@@ -111,22 +111,11 @@ class OwnRoutes(Handlers):
         parts = b",".join(each.snapshot.to_json() for each in seen)
         return Response(b'{"snapshots":[' + parts + b"]}", media_type="application/json")
 
-    def _shared(self, what: str, request: Request, made: Callable[[], object], *asked: str) -> Response:
-        """An answer that is the same for all tabs that ask within a second. Only for readers with the token.
-
-        Args:
-            what: The route. A path may name several: a topology may be called "a/open".
-            asked: What the query asks for.
-        """
-        named = tuple(sorted(request.path_params.items()))
-        body = self.sources.shared((what, named, asked), lambda: bytes(JSONResponse(made()).body))
-        return Response(body, media_type="application/json")
-
-    def _overview(self, request: Request) -> Response:
-        return self._shared("overview", request, lambda: ours.overview(self.sources.all()))
+    def _overview(self, _: Request) -> Response:
+        return JSONResponse(ours.overview(self.sources.all()))
 
     def _topology(self, request: Request) -> Response:
-        return self._shared("topology", request, lambda: ours.topology(self.one(request)))
+        return JSONResponse(ours.topology(self.one(request)))
 
     def _component(self, request: Request) -> Response:
         seen, name = self.one(request), request.path_params["component"]
@@ -137,8 +126,8 @@ class OwnRoutes(Handlers):
         return JSONResponse(ours.component(seen, name, window_of(request)))
 
     def _open(self, request: Request) -> Response:
-        door, limit = self.one(request).found.door, request.query_params.get("limit", "20")
-        return self._shared("open", request, lambda: door.get("open", {"limit": limit}), limit)
+        limit = request.query_params.get("limit", "20")
+        return JSONResponse(self.one(request).found.door.get("open", {"limit": limit}))
 
     def _errors(self, request: Request) -> Response:
         seen = self.one(request)
@@ -201,5 +190,5 @@ class OwnRoutes(Handlers):
 
         return answer
 
-    async def _stream(self, _: Request) -> Response:
-        return self._streams.answer()
+    async def _stream(self, request: Request) -> Response:
+        return self._streams.answer(request.query_params.get("topology"))

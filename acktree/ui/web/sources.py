@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from threading import Lock
+from typing import Final
 
 from acktree.errors import AcktreeError, MisuseError
 from acktree.logs import logger
-from acktree.ui.client import DoorError, Found, NobodyRunsError, find, found_topologies, status_of
+from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["Seen", "Sources", "UnknownTopologyError"]
+__all__ = ["Seen", "Sources", "UnknownTopologyError", "door_of"]
 
 log = logger("acktree")
 
-_FRESH_SECS = 0.9
-_USABLE_SECS = 5.0
+_FRESH_SECS: Final = 0.9
+_USABLE_SECS: Final = 5.0
 """While somebody asks the drivers, others have the last answers, unless they are older."""
-_NEVER = -1e9
-_DOOR_SECS = 3.0
+_NEVER: Final = -1e9
+_DOOR_SECS: Final = 3.0
 """How long one driver may hold up what is shown of all."""
 
 
@@ -28,9 +29,9 @@ class UnknownTopologyError(LookupError):
     """The page knows no topology of this id or name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Seen:
-    """A topology and its last snapshot.
+    """A topology and its last snapshot. That of a stopped one is the same object until it changes.
 
     Attributes:
         is_running: Whether its driver answered.
@@ -50,6 +51,10 @@ class Seen:
         return status_of(self.found.entry, self.snapshot, is_running=self.is_running)
 
 
+_Written = tuple[Found, tuple[int, int] | None]
+"""A stopped topology, and when its last snapshot was written."""
+
+
 class Sources:
     """The topologies of this user.
 
@@ -62,7 +67,7 @@ class Sources:
         self._lock = Lock()
         self._last: tuple[float, tuple[Seen, ...]] = (_NEVER, ())
         self._not_found: set[str] = set()
-        self._shared: tuple[object, dict[Hashable, bytes]] = (None, {})
+        self._stopped: dict[_Written, Seen] = {}
 
     def all(self) -> tuple[Seen, ...]:
         """All that are known, those that run first, then by name. Asks drivers at most once a second.
@@ -76,10 +81,15 @@ class Sources:
         with self._lock:
             at, last = self._last
             if time.monotonic() - at >= _FRESH_SECS:
-                seen = (seen for seen in map(_seen, self._found()) if seen)
+                seen = self._seen()
                 last = tuple(sorted(seen, key=lambda one: (not one.is_running, one.snapshot.topology)))
                 self._last = time.monotonic(), last
             return last
+
+    def is_newest(self, seen: tuple[Seen, ...]) -> bool:
+        """Whether :meth:`all` would return these again now, without asking."""
+        at, last = self._last
+        return seen is last and time.monotonic() - at < _FRESH_SECS
 
     def running(self) -> list[Seen]:
         """Those whose driver answers."""
@@ -106,26 +116,25 @@ class Sources:
             )
         return chosen[0]
 
-    def shared(self, asked: Hashable, made: Callable[[], bytes]) -> bytes:
-        """An answer that is made once for all who ask for it between two questions to the drivers.
-
-        Args:
-            asked: All that it depends on, except what the drivers answer.
-            made: Makes it; called in the thread that asks. Nothing is kept of a call that raises.
-        """
-        self.all()
-        now = self._last  # a new object whenever the drivers were asked, also where there are none
-        if self._shared[0] is not now:
-            self._shared = now, {}
-        _, answers = self._shared
-        if asked not in answers:
-            answers[asked] = made()
-        return answers[asked]
-
     def forget(self) -> None:
         """Ask the drivers again at the next call: an order may have changed their answers."""
         with self._lock:
             self._last = _NEVER, self._last[1]
+
+    def _seen(self) -> list[Seen]:
+        """All of which there is a snapshot. Stopped ones are read again only if they change."""
+        seen, stopped = [], {}
+        for found in self._found():
+            asked = _asked(found) if found.is_running else None
+            if asked is not None:
+                seen.append(asked)
+                continue
+            written = found, found.last_snapshot_written()
+            read = self._stopped.get(written) or _read(found)
+            if read is not None:
+                stopped[written] = read
+        self._stopped = stopped
+        return [*seen, *stopped.values()]
 
     def _found(self) -> list[Found]:
         known = {found.checkpoint: found for found in found_topologies()}
@@ -141,15 +150,22 @@ class Sources:
         return list(known.values())
 
 
-def _seen(found: Found) -> Seen | None:
-    is_silent = False
-    if found.is_running:
-        try:
-            door = replace(found.door, timeout_secs=_DOOR_SECS)
-            return Seen(found, door.snapshot(), is_running=True)
-        except (DoorError, TimeoutError):
-            is_silent = True
-        except NobodyRunsError:  # it has just stopped
-            pass
+def door_of(found: Found) -> DoorClient:
+    """A driver's socket, for a question that holds up others. NobodyRunsError where no driver answers."""
+    return replace(found.door, timeout_secs=_DOOR_SECS)
+
+
+def _asked(found: Found) -> Seen | None:
+    """What a driver answers; None where nobody runs the topology any more."""
+    try:
+        return Seen(found, door_of(found).snapshot(), is_running=True)
+    except (DoorError, TimeoutError):
+        last = found.last_snapshot()
+        return None if last is None else Seen(found, last, is_running=False, is_silent=True)
+    except NobodyRunsError:  # it has just stopped
+        return None
+
+
+def _read(found: Found) -> Seen | None:
     last = found.last_snapshot()
-    return None if last is None else Seen(found, last, is_running=False, is_silent=is_silent)
+    return None if last is None else Seen(found, last, is_running=False)

@@ -7,7 +7,7 @@ import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
 const live = document.getElementById("live");
-const state = { overview: null, detail: null, events: null, error: null, note: null, heat: "capacity", system: false, window: ":all-time", history: {}, past: {}, span: {}, about: {} };
+const state = { overview: null, sent: null, detail: null, events: null, error: null, note: null, heat: "capacity", system: false, window: ":all-time", history: {}, past: {}, span: {}, about: {} };
 const ACKER = "__acker", LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
 const spanOf = (topology) => state.span[topology.id] || (topology.is_running ? LIVE : "all");
 const letters = { of: null, query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
@@ -53,15 +53,21 @@ async function load() {
     else if (kind === "traces") await loadTraces(ask, id);
     else if (kind === "trace") await loadTrace(ask, id, name);
     else {
-      const path = `/topologies/${encodeURIComponent(id)}`, isRunning = state.overview?.topologies.some((each) => each.id === id && each.is_running);
-      const [topology, { open }] = await Promise.all([ask(path), isRunning ? ask(`${path}/open?limit=8`).catch(() => ({ open: [] })) : { open: [] }]);
+      const topology = state.sent?.id === id ? state.sent : await askTopology(id);
       await loadHistory(topology);
-      if (isShown()) state.detail = Object.assign(topology, { oldest: open });
+      if (isShown()) state.detail = topology;
     }
     if (isShown()) state.error = null;
   } catch (error) {
     if (isShown()) state.error = error;
   }
+}
+
+// What the stream sends of a topology, before its first event, and where there is no stream.
+async function askTopology(id) {
+  const path = `/topologies/${encodeURIComponent(id)}`, isRunning = state.overview?.topologies.some((each) => each.id === id && each.is_running);
+  const [topology, { open }] = await Promise.all([ask(path), isRunning ? ask(`${path}/open?limit=8`).catch(() => ({ open: [] })) : { open: [] }]);
+  return Object.assign(topology, { oldest: open });
 }
 
 // The stored history: for the chart's span every five seconds, and once for what was before this page was opened.
@@ -297,8 +303,15 @@ function take(overview) {
   }
 }
 
+// The topology whose whole answer the stream has beside the overview: the one that is shown, and no part of it.
+const followed = () => { const [id, kind] = where(); return id && !kind ? id : ""; };
+let listening = { id: "", stop() {} };
+
 async function listen() {
-  const answer = await fetch(`${API}/stream`, { headers: headers() });
+  const id = followed(), stopper = new AbortController();
+  listening = { id, stop: () => stopper.abort() };
+  state.sent = null;
+  const answer = await fetch(`${API}/stream${id ? `?topology=${encodeURIComponent(id)}` : ""}`, { headers: headers(), signal: stopper.signal });
   if (answer.status === 401) throw Object.assign(new Error("a token is needed"), { status: 401 });
   if (!answer.ok) throw Object.assign(new Error(answer.statusText), { status: answer.status });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -307,9 +320,11 @@ async function listen() {
     if (done) throw new Error("the page's process is gone");
     const events = (text + value).split("\n\n");
     text = events.pop();
-    const last = events.reverse().find((event) => event.includes("\ndata: "));
-    if (!last) continue;
-    take(JSON.parse(last.split("\ndata: ")[1]));
+    const newest = (kind) => events.findLast((event) => event.includes(`event: ${kind}\ndata: `))?.split("\ndata: ")[1];
+    const overview = newest("snapshot"), topology = newest("topology");
+    if (topology) state.sent = JSON.parse(topology);
+    if (!overview) continue;
+    take(JSON.parse(overview));
     live.textContent = "live";
     live.className = "";
     await load();
@@ -318,6 +333,7 @@ async function listen() {
 }
 
 async function refresh() {
+  state.sent = null; // it may be of before an order
   try { take(await ask("/topologies")); } catch (error) { state.error = error; draw(); return; }
   await load();
   draw();
@@ -326,6 +342,7 @@ async function refresh() {
 async function follow() {
   for (;;) {
     try { await listen(); } catch (error) {
+      if (error.name === "AbortError") continue; // another topology is followed now
       if (error.status === 503) { // too many streams are read: ask instead
         live.textContent = "live, asked again and again";
         live.className = "";
@@ -346,6 +363,7 @@ window.addEventListener("hashchange", async () => {
   letters.page = null;
   letters.after = [0];
   forget();
+  if (followed() !== listening.id) listening.stop();
   await load();
   draw();
   main.focus();

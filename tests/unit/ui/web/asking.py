@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from dataclasses import dataclass
+from urllib.parse import quote
 
 
 @dataclass
@@ -35,6 +36,23 @@ class Page:
         status, _, said = self.ask(path, **given)
         assert status == 200, said
         return json.loads(said)
+
+    def stream(self, topology=None):
+        """The kind and the JSON of each event of the stream, as they come."""
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        path = f"/api/acktree/v1/stream{'' if topology is None else f'?topology={quote(topology)}'}"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+        answer, kind = connection.getresponse(), ""
+        try:
+            for line in answer:
+                name, _, value = line.decode().strip().partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data":
+                    yield kind, json.loads(value)
+        finally:
+            answer.close()
+            connection.close()
 
 
 def page_at(about) -> Page:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import itertools
 import json
 import logging
 from dataclasses import replace
@@ -232,17 +232,28 @@ def test_all_letters_are_ordered_by_name(page, running, topology_id):
 
 
 def test_the_stream_sends_the_newest_numbers(page, topology_id):
-    connection = http.client.HTTPConnection(page.host, timeout=20)
-    connection.request("GET", "/api/acktree/v1/stream", headers={"Authorization": f"Bearer {page.token}"})
-    answer = connection.getresponse()
-    lines = [answer.readline().decode().strip() for _ in range(5)]
-    answer.close()
-    connection.close()
-    assert lines[2].startswith("id: ")
-    assert lines[3] == "event: snapshot"
-    told = json.loads(lines[4].removeprefix("data: "))
-    assert told["topologies"][0]["id"] == topology_id
-    assert told["topologies"][0]["account"]["open"] == 10
+    stream = page.stream()
+    for _ in range(2):
+        event, told = next(stream)
+        assert event == "snapshot"
+        assert told["topologies"][0]["id"] == topology_id
+        assert told["topologies"][0]["account"]["open"] == 10
+
+
+def test_a_stream_that_names_a_topology_has_all_that_its_view_draws(page, topology_id):
+    stream = page.stream(topology_id)
+    told = dict(itertools.islice(stream, 2))
+    assert list(told) == ["topology", "snapshot"]  # the overview comes last: it says that all is there
+    asked = page.json(OURS.format(id=topology_id))
+    assert told["topology"].keys() == {*asked, "oldest"}
+    lasting = ("id", "graph", "places", "config", "errors", "account", "pid")
+    assert [told["topology"][key] for key in lasting] == [asked[key] for key in lasting]
+    oldest = page.json(f"{OURS}/open?limit=8".format(id=topology_id))["open"]
+    assert [each["root"] for each in told["topology"]["oldest"]] == [each["root"] for each in oldest]
+
+
+def test_a_stream_that_names_no_topology_here_has_the_overview(page):
+    assert next(page.stream("nobody's"))[0] == "snapshot"
 
 
 def test_a_drawing_has_no_component_left_of_what_it_reads():

@@ -15,6 +15,7 @@ pytest.importorskip("starlette")
 
 from acktree.driver.run import Run
 from acktree.errors import MisuseError
+from acktree.ui.client import Found
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web import serve
 from acktree.ui.web.sources import Sources, UnknownTopologyError
@@ -30,31 +31,26 @@ def test_a_checkpoint_that_is_not_there_hides_no_other_and_is_said_once(running,
     assert caplog.text.count("there is no topology and no checkpoint") == 1
 
 
-def test_an_answer_is_made_once_for_all_who_ask_until_the_drivers_are_asked_again(running):
-    sources, made = Sources(), []
-
-    def answer():
-        made.append(len(made))
-        if len(made) == 1:
-            raise ConnectionError("the driver does not answer")
-        return b"%d" % len(made)
-
-    with pytest.raises(ConnectionError):
-        sources.shared("open", answer)
-    assert [sources.shared("open", answer) for _ in range(5)] == [b"2"] * 5
-    assert sources.shared("open, of another topology", answer) == b"3"
-    sources.forget()
-    assert sources.shared("open", answer) == b"4"
-
-
-def test_answers_are_not_kept_where_there_is_no_topology_either(tmp_path, monkeypatch):
+def test_a_stopped_topology_is_read_once_until_it_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    sources, made = Sources(), iter(range(9))
-    for expected in (b"0", b"1", b"2"):
-        assert sources.all() == ()
-        assert sources.shared("overview", lambda: b"%d" % next(made)) == expected
-        sources.forget()
+    many, read = 40, []  # as many as a machine of a developer knows
+    for number in range(many):
+        with started(tmp_path / f"cp{number}", f"t{number:02}"):
+            pass
+    last_snapshot = Found.last_snapshot
+    monkeypatch.setattr(Found, "last_snapshot", lambda found: read.append(found) or last_snapshot(found))
+    sources = Sources()
+    before = sources.all()
+    assert (len(before), len(read)) == (many, many)
+    sources.forget()
+    assert list(map(id, sources.all())) == list(map(id, before))
+    assert len(read) == many
+    with started(tmp_path / "cp7", "t07"):
+        pass
+    sources.forget()
+    changed = [now.snapshot.topology for now in sources.all() if now not in before]
+    assert changed == ["t07"]
 
 
 def test_a_topology_that_is_named_like_a_path_of_another_has_its_own_answers(tmp_path, monkeypatch):
@@ -78,18 +74,13 @@ def test_a_topology_that_is_named_like_a_path_of_another_has_its_own_answers(tmp
 def test_five_tabs_ask_the_driver_once(running, monkeypatch):
     asked, oldest_open = [], Run.oldest_open
     monkeypatch.setattr(Run, "oldest_open", lambda run, most: asked.append(most) or oldest_open(run, most))
+    monkeypatch.setattr("acktree.ui.web.sources._FRESH_SECS", 600.0)
     serving = serve.serve(serve.Options())
     try:
         page = page_at(next(serving))
-        (about,) = page.json("/api/acktree/v1/topologies")["topologies"]
-        monkeypatch.setattr("acktree.ui.web.sources._FRESH_SECS", 600.0)
-        path = f"/api/acktree/v1/topologies/{about['id']}/open"
-        assert len({page.ask(f"{path}?limit=8")[2] for _ in range(5)}) == 1
-        assert len(page.json(f"{path}?limit=3")["open"]) <= 3
-        assert asked == [8, 3]
-        page.ask(f"/api/v1/topology/{about['id']}/activate", "POST", b"")
-        page.ask(f"{path}?limit=8")
-        assert asked == [8, 3, 8]
+        tabs = [page.stream("numbers") for _ in range(5)]
+        assert len({json.dumps([next(tab) for _ in range(4)]) for tab in tabs}) == 1
+        assert asked == [8]
     finally:
         serving.close()
 
