@@ -104,6 +104,11 @@ class Facts:
         return int(self._facts.get("lost_through", -1))
 
     @property
+    def has_state_files(self) -> bool:
+        """Whether what bolts remember is in files of ours; else it is in Spark's state."""
+        return bool(self._facts.get("has_state_files"))
+
+    @property
     def shape(self) -> Shape | None:
         """The shape of the topology that ran last; None before the first run."""
         return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None

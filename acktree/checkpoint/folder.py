@@ -7,7 +7,8 @@
     synced           the last micro-batch that survives a power cut, with ``survive_power_cut``
     spark/           Spark's own checkpoint: offsets, commits, state
     spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
-    memory-N/        the bolts' memory when spark-N began, a file for each task
+    state/           what bolts remember, and state-N/ in generation N; at a URL it is in Spark's state
+    memory-N/        the bolts' memory when generation N began, a file for each task
     acker/           what is open
     metrics/         the metrics that users registered, where there are any
     payloads/        open rows of DataFrames, where there is a retry policy
@@ -49,7 +50,7 @@ from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
-from acktree.checkpoint.layout import FRESH
+from acktree.checkpoint.layout import FRESH, VERSION
 from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
 from acktree.config import Config
 from acktree.errors import CheckpointError
@@ -66,7 +67,7 @@ BLOCK: Final = 1 << 28
 """How many sequences are reserved at once. A run starts after the last reserved sequence of the run
 before."""
 _PLAN: Final = re.compile(r"plan-[0-9]+-[0-9a-f]{8}")
-_OF_GENERATION: Final = re.compile(r"spark(-[0-9]+)?|memory-[0-9]+")
+_OF_GENERATION: Final = re.compile(r"(?:spark|state)(-[0-9]+)?|memory-[0-9]+")
 
 
 class Checkpoint(Facts):
@@ -143,6 +144,11 @@ class Checkpoint(Facts):
     def spark(self) -> Path:
         """Spark's part in the folder. Its URL for Spark is :attr:`spark_url`."""
         return self._of_generation("spark")
+
+    @property
+    def state(self) -> Path | None:
+        """Where the files are in which bolts remember; None where that is Spark's state."""
+        return self._of_generation("state") if self.has_state_files else None
 
     @property
     def memory(self) -> Path | None:
@@ -238,6 +244,7 @@ class Checkpoint(Facts):
             salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
             self._facts = {
                 **FRESH,
+                "has_state_files": self.files.is_seen,
                 "run_salt": salt,
                 "partitions": config.partitions or partitions,
                 "run": 0,
@@ -286,7 +293,9 @@ class Checkpoint(Facts):
         """
         committed, end = self.last_committed(), self.committed_end()
         facts = self._facts | {
+            "version": VERSION,
             "generation": self.next_generation,
+            "has_state_files": self.files.is_seen,
             "partitions": partitions,
             "first_batch": committed + 1,
             "begins_after": end,
@@ -301,7 +310,7 @@ class Checkpoint(Facts):
 
     def drop_earlier_generations(self) -> None:
         """Delete folders that no run reads any more; a tool that died may have left some."""
-        kept = {self.spark, self.memory}
+        kept = {self.spark, self.state, self.memory}
         for folder in self.folder.glob("*"):
             if _OF_GENERATION.fullmatch(folder.name) and folder not in kept:
                 shutil.rmtree(folder)

@@ -17,7 +17,8 @@
                                                                                 driver/total_counts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    spark*/state        Spark's state store, and in it for each task:           spark/query/state_blobs.py
+    state*/heads/N      JSON: the newest file of each part                      memory_log.py
+    state*/L-P/*        checked blobs, packed index; for each task:             memory_files.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
                         of a ColumnState: buckets, count, key, fields           core/state/column_table.py
@@ -27,6 +28,9 @@
       held/bucket/N     pickle of number -> record; a record is: numbers, their tasks/bolts/held_tuples.py
                         version first, names as JSON, lineage, values
     dead_letters.*      columns, with a separate version; payload: Arrow        dead_letters/table.py
+
+At a URL, and in a checkpoint of version 3 until its memory is moved, the blobs of tasks are in Spark's state
+store (``spark*/state``, ``spark/query/state_blobs.py``).
 
 *Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: a pickle, with a tag for each class of
 acktree, so no file names a module of acktree. The pickled columns of an Arrow batch hold such values too. An
@@ -46,9 +50,10 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 3
-"""The version of the layout and of message ids. The earlier two were before 0.1.0: version 1 had other
-message ids, version 2 had module names of acktree in its pickles."""
+VERSION: Final = 4
+"""The version of the layout and of message ids. In version 3 all memory of bolts is in Spark's state. Two
+were before 0.1.0: version 1 had other message ids, version 2 had module names of acktree in its pickles."""
+_READ: Final = frozenset({3, VERSION})
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,
     "generation": 1,
@@ -57,18 +62,19 @@ FRESH: Final[Mapping[str, Any]] = {
     "acker_from": 0,
     "lost_through": -1,
     "memory": False,
+    "has_state_files": True,
 }
 """The facts of a new checkpoint, except salt, partitions, run, reserved sequences and shape."""
 
 
 def check_version(facts: Mapping[str, Any], place: Path | str) -> None:
-    """Check that a checkpoint has the version of this release.
+    """Check that a checkpoint has a version that this release reads.
 
     Raises:
         CheckpointError: It has another.
     """
     version = facts.get("version")
-    if version != VERSION:
+    if version not in _READ:
         raise CheckpointError(
             f"this checkpoint has version {version}, and this acktree reads version {VERSION}",
             str(place),

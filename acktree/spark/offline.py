@@ -20,6 +20,8 @@ import pyspark  # noqa: F401  # what bolts remember is in Spark's state: without
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of, hadoop_path
+from acktree.checkpoint.memory_files import HEADS
+from acktree.checkpoint.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError, nearest
@@ -201,21 +203,31 @@ def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories |
 def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    committed = held.last_committed() - held.first_batch
-    if committed >= 0 and (held.spark / "state").is_dir():
-        session, give_back = (spark, _nothing) if spark else lend_session("acktree")
-        try:
-            for name, blob in _blobs(session, held.spark, committed):
-                _, task, its = name.split("/", 2)
-                found[int(task)][its] = blob
-        finally:
-            give_back()
+    for name, blob in _stored(held, spark):
+        _, task, its = name.split("/", 2)
+        found[int(task)][its] = blob
     if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
         for absent in tasks_in(held.memory) - found.keys():
             found[absent] = read_memory(held.memory, absent)
     for blobs in found.values():
         blobs.pop(TAKEN_IN, None)
     return dict(found)
+
+
+def _stored(held: Checkpoint, spark: SparkSession | None) -> Iterator[tuple[str, bytes]]:
+    """The named blobs of every level, as of the last committed micro-batch."""
+    committed = held.last_committed()
+    if committed < held.first_batch:
+        return
+    if held.state is not None:
+        if (held.state / HEADS).is_dir():  # else no bolt remembers
+            yield from stored_blobs(held.state, committed)
+    elif (held.spark / "state").is_dir():
+        session, give_back = (spark, _nothing) if spark else lend_session("acktree")
+        try:
+            yield from _blobs(session, held.spark, committed - held.first_batch)
+        finally:
+            give_back()
 
 
 def _blobs(session: SparkSession, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:

@@ -24,6 +24,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.location import location_of, refuse_letters_beside
+from acktree.checkpoint.memory_log import MemoryLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.checkpoint.table_log import FileMetricsLog
 from acktree.config import Config
@@ -181,7 +182,8 @@ def _session(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
-    if any(bolt.remembers for bolt in topology.bolts):  # stateful levels need pandas: import it meanwhile
+    if not is_folder and any(bolt.remembers for bolt in topology.bolts):
+        # Spark's stateful levels need pandas: import it meanwhile.
         Thread(target=import_module, args=("pandas",), name="acktree imports", daemon=True).start()
     try:
         if spark is None:
@@ -325,8 +327,9 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         memory = None if held.memory is None else str(held.memory)
         levels = str(held.folder / log_levels.FILE) if plan.config.control else None
         places = Places(
-            str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first
-        )
+            str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first,
+            state=None if held.state is None else str(held.state),
+        )  # fmt: skip
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
         marks = f"acktree-marks-{secrets.token_hex(8)}"
@@ -349,6 +352,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         on_batch,
         held.sync,
         (phases := Phases()).of_batch,
+        _memory_log(plan, held),
         held.first_batch,
         plan.has_payloads,
     )
@@ -364,6 +368,13 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         )
     phases.begin(query)
     return query
+
+
+def _memory_log(plan: Plan, held: Checkpoint) -> MemoryLog | None:
+    """What bolts remember, where that is in files; None if none remembers."""
+    if held.state is None or not any(level.stateful for level in plan.levels):
+        return None
+    return MemoryLog(held.state, held.first_batch, held.last_committed(), held.files)
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

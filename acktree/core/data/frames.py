@@ -72,6 +72,8 @@ class Kind(IntEnum):
     """Emitted tuples for the event log, for the driver."""
     TRACE = 23
     """What happened to the tuples of traced messages in one level and partition, for the driver."""
+    MEMORY = 25
+    """The files that hold what a level remembers in a partition, for the driver."""
     ERROR = 7
     """An error that user code raised or reported, for the driver."""
 

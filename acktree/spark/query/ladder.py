@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
 from acktree.spark.query.keys import partition_keys
-from acktree.spark.query.operators import Places, RememberingOperator, combining_stage, stateless_level
+from acktree.spark.query.operators import Places, RememberingOperator, combining_stage, mapped_level
 from acktree.spark.query.source import FORMAT, PATIENCE_BESIDE_ROWS_SECS, PATIENCE_SECS, InboxSource
 from acktree.spark.query.wire import WIRE_DDL
 from acktree.spark.worker.process import SharedPlan
@@ -68,12 +68,12 @@ def ladder(
     if spouts:  # a DataFrame has its source's partitions: bring every row to the partition that processes it
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
-        if level.stateful:
+        if level.stateful and places.state is None:
             rows = _remembering(rows, plan, shared, level.index, places)
             continue
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
-        rows = rows.mapInArrow(stateless_level(shared, level.index, places), WIRE_DDL)
+        rows = rows.mapInArrow(mapped_level(shared, level.index, places, remembers=level.stateful), WIRE_DDL)
     if plan.combiners:
         rows = rows.repartitionById(plan.combiners, F.col("partition"))
         rows = rows.mapInArrow(combining_stage(shared, plan.combining_level, places), WIRE_DDL)

@@ -1,8 +1,8 @@
 """The operators of the query. Each converts rows, calls one function of ``tasks``, and converts back.
 
-A stateless level is a function for ``mapInArrow``, and so is the combining stage. A stateful level is a
-processor for ``transformWithStateInPandas``, keyed by partition. Rows for other levels are passed on
-unchanged.
+A level is a function for ``mapInArrow``, and so is the combining stage. At a URL a stateful level is a
+processor for ``transformWithStateInPandas``, keyed by partition: there Spark's state is the memory. Rows for
+other levels are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from acktree.checkpoint.inbox_files import read_chunk
+from acktree.checkpoint.memory_files import ChainStore, part_name, read_head
+from acktree.checkpoint.memory_log import memory_row
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
+from acktree.errors import ProtocolError
 from acktree.spark.query.state_blobs import MapStateStore
 from acktree.spark.query.wire import WIRE_SCHEMA, batch_of, rows_of
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.isolation import Run as RunLevel
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
@@ -64,6 +68,7 @@ class Places:
         is_seen: Whether executors see the checkpoint.
         log_levels: The file of log levels, if they do.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
+        state: The folder of the files in which bolts remember; None where that is Spark's state.
     """
 
     inbox: str
@@ -73,6 +78,7 @@ class Places:
     is_seen: bool = True
     log_levels: str | None = None
     first_batch: int = 0
+    state: str | None = None
 
 
 def isolation(shared: SharedPlan, places: Places, level: int, partition: int) -> Isolation:
@@ -92,7 +98,19 @@ def isolation(shared: SharedPlan, places: Places, level: int, partition: int) ->
 
 
 def _spark_batch(context: TaskContext) -> int:
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    """Spark's number of the micro-batch.
+
+    Raises:
+        ProtocolError: Spark does not tell it.
+    """
+    told = context.getLocalProperty("streaming.sql.batchId")
+    if told is None:
+        raise ProtocolError(
+            "Spark does not tell which micro-batch this is",
+            "streaming.sql.batchId",
+            "this is a bug in acktree: please report it",
+        )
+    return int(told)
 
 
 def _micro_batch(places: Places) -> int:
@@ -102,11 +120,15 @@ def _micro_batch(places: Places) -> int:
     return places.first_batch + _spark_batch(context)
 
 
-def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
-    """A level without stateful bolts, as the function that ``mapInArrow`` runs.
+def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: bool) -> MapInArrow:
+    """A level as the function that ``mapInArrow`` runs.
 
     It is called once for each partition and attempt of a micro-batch, in any worker process. The same input
     rows give the same output rows, because Spark runs it again after a failure.
+
+    Args:
+        remembers: Whether it has stateful bolts. Then it writes what they remember before it returns rows,
+            and one of the rows names the file.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,21 +141,45 @@ def stateless_level(shared: SharedPlan, level: int, places: Places) -> MapInArro
             label_output(plan.config.log_format)
             follow_log_levels(places.log_levels)
 
-            def run_it(monitor: ExecutionMonitor, _: StateStore | None) -> Iterable[WireRow]:
+            def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, read_chunk=reader, monitor=monitor, now_ms=_now_ms,
+                    plan, level, partition, rows, store, reader, monitor=monitor, now_ms=_now_ms,
                     batch_id=_micro_batch(places),
                 )  # fmt: skip
 
             reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
             alone = isolation(shared, places, level, partition)
             with alone.noting_errors():
-                out = chain(alone.run(run_it), alone.lost_rows())
+                if remembers:
+                    out: Iterable[WireRow] = _remembered(alone, run_it, places, level, partition)
+                else:
+                    out = alone.run(run_it)
+                out = chain(out, alone.lost_rows())
                 yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
             plan.worker.end_with_process()
 
     return run
+
+
+def _remembered(
+    alone: Isolation, run_it: RunLevel, places: Places, level: int, partition: int
+) -> list[WireRow]:
+    """Run a level on its memory of the last micro-batch, and write what it changed there."""
+    assert places.state is not None, "else Spark's state is the memory"
+    state, batch_id = Path(places.state), _micro_batch(places)
+    head = read_head(state, batch_id - 1) if batch_id > places.first_batch else {}
+    part = part_name(level, partition)
+    kept = ChainStore(state / part, head.get(part), batch_id)
+    rows = [*alone.run(run_it, _with_moved_memory(kept, places))]
+    written = kept.commit()
+    if written is not None:
+        rows.append(memory_row(level, partition, (file.name for file in written)))
+    return rows
+
+
+def _with_moved_memory(store: StateStore, places: Places) -> StateStore:
+    return store if places.memory is None else SeededStore(store, Path(places.memory))
 
 
 def combining_stage(shared: SharedPlan, level: int, places: Places) -> MapInArrow:
@@ -189,7 +235,10 @@ def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
 
 
 class RememberingOperator(StatefulProcessor):
-    """A level with stateful bolts: one key for each partition, whose state is a map of named blobs."""
+    """A level with stateful bolts where Spark's state is their memory.
+
+    There is one key for each partition, whose state is a map of named blobs.
+    """
 
     def __init__(self, shared: SharedPlan, level: int, places: Places) -> None:
         """Make the operator of a level."""
@@ -226,9 +275,7 @@ class RememberingOperator(StatefulProcessor):
 
             alone = isolation(self._shared, self._places, self._level, partition)
             kept = MapStateStore(self._blobs)
-            store: StateStore = kept
-            if self._places.memory is not None:
-                store = SeededStore(store, Path(self._places.memory))
+            store = _with_moved_memory(kept, self._places)
             with alone.noting_errors():
                 produced = [*alone.run(run_it, store), *alone.lost_rows()]
                 kept.channel.refuse_if_lost()

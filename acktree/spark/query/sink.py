@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.memory_log import MemoryLog
 from acktree.core.data.frames import Kind
 from acktree.core.micro_batch import MicroBatch
 from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind, source_work_ms
@@ -44,6 +45,7 @@ class Sink:
         sync: Called with the last committed micro-batch before anything depends on its commit: see
             ``Checkpoint.sync``.
         phases_ms: Returns where the time of an earlier micro-batch went, by Spark's number of it.
+        memory: What bolts remember, where that is in files of ours.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
@@ -57,6 +59,7 @@ class Sink:
     on_batch: Callable[[], None]
     sync: Callable[[int], None]
     phases_ms: Callable[[int], Mapping[str, int]]
+    memory: MemoryLog | None = None
     first_batch: int = 0
     has_payloads: bool = False
 
@@ -95,6 +98,8 @@ class Sink:
         is_first = any(order["is_first"] for order in orders)
         micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
         self.dispatch(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads, collected.ids))
+        if self.memory is not None:
+            self.memory.keep(batch_id, rows.get(Kind.MEMORY, ()))
         return end
 
 

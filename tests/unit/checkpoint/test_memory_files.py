@@ -1,0 +1,229 @@
+"""What bolts remember in files: a part reads what was committed, whatever attempts and drivers died."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from acktree.checkpoint import memory_files
+from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, read_head
+from acktree.checkpoint.memory_log import MemoryLog, memory_row, stored_blobs
+from acktree.core.state.store import MemoryStore
+from acktree.errors import CheckpointError
+
+NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", ""])
+BLOBS = st.binary(max_size=40) | st.integers(0, 3000).map(bytes)
+CHANGES = st.lists(st.tuples(NAMES, BLOBS | st.none()), max_size=5)
+
+
+def fresh_process():
+    """What a process knows of the files that another one wrote."""
+    memory_files._indexes.clear()
+
+
+def change(store, changes):
+    """Carry changes out, as a level does: a blob that is not there is not deleted."""
+    for name, blob in changes:
+        if blob is not None:
+            store.put(name, blob)
+        elif store.get(name) is not None:
+            store.delete(name)
+
+
+def names_of(chain):
+    return [file.name for file in chain]
+
+
+@given(st.lists(CHANGES, max_size=12), st.booleans())
+@settings(max_examples=150)
+def test_a_chain_holds_what_a_dict_holds(tmp_path_factory, batches, is_fresh):
+    folder, model, newest = tmp_path_factory.mktemp("part") / "1-0", MemoryStore(), None
+    for batch_id, changes in enumerate(batches):
+        if is_fresh:
+            fresh_process()
+        store = ChainStore(folder, newest, batch_id)
+        change(store, changes)
+        change(model, changes)
+        assert {name: store.get(name) for name in model.blobs} == model.blobs
+        chain = store.commit()
+        if chain is not None:
+            newest = chain[-1].name if chain else None
+        again = ChainStore(folder, newest, batch_id + 1)
+        assert all(again.get(name) == model.get(name) for name, _ in changes)
+        assert ({} if newest is None else dict(blobs_of(folder, newest))) == model.blobs
+        assert again.commit() is None
+
+
+def test_a_chain_is_short_and_little_is_written_twice(tmp_path):
+    newest, written = None, 0
+    for batch_id in range(1000):
+        store = ChainStore(tmp_path, newest, batch_id)
+        store.put(f"blob {batch_id}", bytes(1000))
+        chain = store.commit()
+        newest = chain[-1].name
+        written += chain[-1].size
+        assert len(chain) <= 10
+    assert written <= 10 * 1000 * 1000
+    assert len(chain_from(tmp_path, newest)) == len(chain)
+
+
+def test_one_blob_that_changes_again_and_again_leaves_the_large_file_as_it_is(tmp_path):
+    store = ChainStore(tmp_path, None, 0)
+    store.put("large", bytes(1_000_000))
+    first = chain = store.commit()
+    for batch_id in range(1, 100):
+        store = ChainStore(tmp_path, chain[-1].name, batch_id)
+        store.put("small", b"%d" % batch_id * 100)
+        chain = store.commit()
+        assert chain[0] == first[0]
+        assert len(chain) == 2
+
+
+@pytest.mark.parametrize("damage", ["end", "index", "blob", "begin", "empty", "gone"])
+def test_a_damaged_file_is_refused_with_its_name(tmp_path, damage):
+    store = ChainStore(tmp_path, None, 0)
+    store.put("name", b"x" * 100)
+    (only,) = store.commit()
+    file = tmp_path / only.name
+    content = bytearray(file.read_bytes())
+    at = {"end": len(content) - 12, "index": len(content) - 60, "blob": 30, "begin": 2}
+    if damage in at:
+        content[at[damage]] ^= 0xFF
+    file.write_bytes(b"" if damage == "empty" else content)
+    if damage == "gone":
+        file.unlink()
+    fresh_process()
+    with pytest.raises(CheckpointError, match=only.name):
+        ChainStore(tmp_path, only.name, 1).get("name")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("part")
+    store = ChainStore(folder, None, 0)
+    blobs = {"a": b"x" * 24, "b": b"y" * 8}
+    for name, blob in blobs.items():
+        store.put(name, blob)
+    (only,) = store.commit()
+    content = bytearray((folder / only.name).read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    (folder / only.name).write_bytes(content)
+    fresh_process()
+    with pytest.raises(CheckpointError):
+        assert dict(blobs_of(folder, only.name)) != blobs
+    assert True
+
+
+class Drivers(RuleBasedStateMachine):
+    """Micro-batches of drivers that die before and after the commit, of attempts that fail or run twice."""
+
+    folder = None
+
+    def __init__(self):
+        super().__init__()
+        self.state = Drivers.folder / f"state-{id(self)}"
+        self.committed = self.first = 7
+        self.committed -= 1
+        self.model = {"1-0": {}, "2-1": {}}
+        self.log = MemoryLog(self.state, self.first, self.committed)
+
+    def attempt(self, part, changes):
+        batch_id = self.committed + 1
+        head = read_head(self.state, batch_id - 1) if batch_id > self.first else {}
+        store = ChainStore(self.state / part, head.get(part), batch_id)
+        assert {name: store.get(name) for name in self.model[part]} == self.model[part]
+        change(store, changes)
+        return store.commit()
+
+    def run(self, changes, tries):
+        """Run a micro-batch to the sink's end; returns what its memory is then."""
+        rows, after = [], {part: MemoryStore() for part in self.model}
+        for part, mine in changes.items():
+            after[part].blobs = dict(self.model[part])
+            change(after[part], mine)
+            for _ in range(tries):
+                chain = self.attempt(part, mine)
+            if chain is not None:
+                rows.append(memory_row(*map(int, part.split("-")), names_of(chain)))
+        for _ in range(tries):
+            self.log.keep(self.committed + 1, rows)
+        return {part: store.blobs for part, store in after.items()}
+
+    @rule(one=CHANGES, other=CHANGES, tries=st.integers(1, 2))
+    def commit(self, one, other, tries):
+        self.model = self.run({"1-0": one, "2-1": other}, tries)
+        self.committed += 1
+
+    @rule(one=CHANGES, other=CHANGES, is_sunk=st.booleans())
+    def die_before_the_commit(self, one, other, is_sunk):
+        if is_sunk:
+            self.run({"1-0": one, "2-1": other}, 1)
+        else:
+            self.attempt("1-0", one)
+        self.restart()
+
+    @rule()
+    def restart(self):
+        fresh_process()
+        self.log = MemoryLog(self.state, self.first, self.committed)
+        head = read_head(self.state, self.committed) if self.committed >= self.first else {}
+        for part in self.model:
+            chain = names_of(chain_from(self.state / part, head[part])) if part in head else []
+            there = [file.name for file in (self.state / part).glob("*")]
+            assert sorted(there) == sorted(chain)
+
+    @invariant()
+    def what_is_stored_is_what_was_committed(self):
+        stored = {}
+        if self.committed >= self.first:
+            for part, newest in read_head(self.state, self.committed).items():
+                stored[part] = dict(blobs_of(self.state / part, newest))
+            assert len(list(stored_blobs(self.state, self.committed))) == sum(map(len, stored.values()))
+        assert {part: blobs for part, blobs in self.model.items() if blobs} == {
+            part: blobs for part, blobs in stored.items() if blobs
+        }
+
+    @invariant()
+    def few_files_are_kept(self):
+        assert len(list((self.state / "heads").glob("*"))) <= 2
+
+
+def test_whatever_dies_the_memory_is_what_was_committed(tmp_path):
+    Drivers.folder = tmp_path
+
+    run_state_machine_as_test(Drivers, settings=settings(max_examples=60, deadline=None))
+
+
+def test_a_head_that_is_gone_is_said_at_the_start(tmp_path):
+    log = MemoryLog(tmp_path, 0, -1)
+    log.keep(0, [])
+    (tmp_path / "heads" / f"{0:012d}").unlink()
+    with pytest.raises(CheckpointError, match="000000000000"):
+        MemoryLog(tmp_path, 0, 0)
+
+
+def test_files_of_others_are_left_where_they_are(tmp_path):
+    (tmp_path / "1-0").mkdir(parents=True)
+    mine = tmp_path / "1-0" / "notes.txt"
+    mine.write_text("mine")
+    MemoryLog(tmp_path, 0, -1)
+    assert mine.read_text() == "mine"
+
+
+def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.checkpoint.memory_log._SWEEP", 4)
+    log, newest = MemoryLog(tmp_path, 0, -1), None
+    for batch_id in range(10):
+        for _ in range(3):
+            store = ChainStore(tmp_path / "1-0", newest, batch_id)
+            store.put("a", b"%d" % batch_id)
+            chain = store.commit()
+        newest = chain[-1].name
+        log.keep(batch_id, [memory_row(1, 0, names_of(chain))])
+        assert json.loads((tmp_path / "heads" / f"{batch_id:012d}").read_bytes()) == {"1-0": newest}
+    assert len(list((tmp_path / "1-0").glob("*"))) <= 2 + 3 * 2
