@@ -41,6 +41,7 @@ __all__ = [
     "ChainStore",
     "blobs_of",
     "chain_from",
+    "file_name",
     "head_name",
     "part_name",
     "read_head",
@@ -96,6 +97,16 @@ def head_name(batch_id: int) -> str:
     return f"{batch_id:012d}"
 
 
+def file_name(batch_id: int, attempt: str | None = None) -> str:
+    """A name for a file that nobody else writes.
+
+    Args:
+        batch_id: The micro-batch.
+        attempt: 16 hexadecimal digits; None for some at random.
+    """
+    return f"{head_name(batch_id)}-{attempt or secrets.token_hex(8)}"
+
+
 def read_head(state: Path, batch_id: int, disk: Disk = DISK) -> dict[str, str]:
     """The newest file of each part after a micro-batch; a part that remembers nothing is not there.
 
@@ -125,7 +136,7 @@ def blobs_of(folder: Path, name: str, disk: Disk = DISK) -> Iterator[tuple[str, 
     Raises:
         CheckpointError: A file is not there, or damaged.
     """
-    store = ChainStore(folder, name, 0, disk)
+    store = ChainStore(folder, name, disk)
     for blob_name in store.names():
         blob = store.get(blob_name)
         if blob is not None:
@@ -138,16 +149,15 @@ class ChainStore(StateStore):
     Threads may read at the same time: tasks of one bolt share the store of their partition.
     """
 
-    def __init__(self, folder: Path, newest: str | None, batch_id: int, disk: Disk = DISK) -> None:
+    def __init__(self, folder: Path, newest: str | None, disk: Disk = DISK) -> None:
         """Read the part as it was before a micro-batch.
 
         Args:
             folder: The part's folder.
             newest: Its newest file; None where it remembers nothing.
-            batch_id: The micro-batch.
             disk: Files are read and written through it.
         """
-        self._folder, self._batch_id, self._disk = folder, batch_id, disk
+        self._folder, self._disk = folder, disk
         self._chain = () if newest is None else chain_from(folder, newest, disk)
         self._views: dict[str, memoryview] = {}
         self._changed: dict[str, bytes | None] = {}
@@ -172,8 +182,11 @@ class ChainStore(StateStore):
         """The names of all blobs, and of some that are deleted."""
         yield from dict.fromkeys(name for file in self._chain for name in self._spans(file))
 
-    def commit(self) -> tuple[ChainFile, ...] | None:
+    def commit(self, name: str) -> tuple[ChainFile, ...] | None:
         """Write what has changed; returns the chain from now on, None where nothing has changed.
+
+        Args:
+            name: The new file; see :func:`file_name`.
 
         Raises:
             OSError: The disk refuses. Nothing counts then.
@@ -184,20 +197,20 @@ class ChainStore(StateStore):
         size = sum(len(blob) for blob in self._changed.values() if blob is not None)
         while kept and kept[-1].size <= _TAKEN_IN * size:
             taken = kept.pop()
-            for name, span in self._spans(taken).items():
-                if name not in self._changed and name not in spans:
-                    spans[name] = None if span is None else (taken, span)
+            for each, span in self._spans(taken).items():
+                if each not in self._changed and each not in spans:
+                    spans[each] = None if span is None else (taken, span)
                     size += 0 if span is None else span.length
         blobs: dict[str, bytes | tuple[ChainFile, _Span] | None] = {**spans, **self._changed}
         if not kept:
-            blobs = {name: blob for name, blob in blobs.items() if blob is not None}
+            blobs = {each: blob for each, blob in blobs.items() if blob is not None}
             if not blobs:
                 return ()
         self._disk.make_folder(self._folder)
-        file = self._folder / f"{head_name(self._batch_id)}-{secrets.token_hex(8)}"
-        index = _write(file, ((name, self._bytes(blob)) for name, blob in blobs.items()), kept, self._disk)
+        file = self._folder / name
+        index = _write(file, ((each, self._bytes(blob)) for each, blob in blobs.items()), kept, self._disk)
         _note(file, index)
-        return (*kept, ChainFile(file.name, index.size))
+        return (*kept, ChainFile(name, index.size))
 
     def _bytes(self, blob: bytes | tuple[ChainFile, _Span] | None) -> bytes | memoryview | None:
         return self._blob(*blob) if isinstance(blob, tuple) else blob

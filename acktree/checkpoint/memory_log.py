@@ -1,4 +1,4 @@
-"""The driver's side of what bolts remember in files: which files count, and which are deleted.
+"""What bolts remember in files, micro-batch by micro-batch: which files count, and which are deleted.
 
 Workers write the files, and tell their names with the rows of the micro-batch. The sink writes the head
 before it returns, so before Spark commits. A restart deletes the heads of micro-batches that were never
@@ -14,10 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from acktree.checkpoint.files import FOLDER, Files, committed_files
-from acktree.checkpoint.memory_files import HEADS, blobs_of, chain_from, head_name, part_name, read_head
+from acktree.checkpoint.memory_files import (
+    HEADS,
+    ChainStore,
+    blobs_of,
+    chain_from,
+    file_name,
+    head_name,
+    part_name,
+    read_head,
+)
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.private_files import DISK, Disk
 
-__all__ = ["MemoryLog", "memory_row", "stored_blobs"]
+__all__ = ["MemoryLog", "PartOfBatch", "stored_blobs"]
 
 _Names = dict[str, tuple[str, ...]]
 """The names of a part's chain, the newest last."""
@@ -27,10 +37,44 @@ _SWEEP: Final = 1024
 """After this number of micro-batches files of attempts that failed are deleted."""
 
 
-def memory_row(level: int, partition: int, names: Iterable[str]) -> WireRow:
-    """The row that tells the driver a part's chain, the newest file last."""
-    told = json.dumps([part_name(level, partition), [*names]]).encode()
-    return WireRow(0, SINK_LEVEL, Kind.MEMORY, partition, level, 0, told, b"")
+class PartOfBatch:
+    """What a level remembers in a partition, in one micro-batch.
+
+    Attributes:
+        store: What it remembers; changes are written by :meth:`commit`.
+    """
+
+    def __init__(
+        self, state: Path, level: int, partition: int, batch_id: int, first_batch: int, disk: Disk = DISK
+    ) -> None:
+        """Open it as it was after the micro-batch before.
+
+        Args:
+            state: The folder of heads and parts.
+            first_batch: The first micro-batch of the generation, before which nothing is remembered.
+
+        Raises:
+            CheckpointError: A file is not there, or damaged.
+        """
+        self._level, self._partition, self._batch_id = level, partition, batch_id
+        self._part = part_name(level, partition)
+        head = read_head(state, batch_id - 1, disk) if batch_id > first_batch else {}
+        self.store = ChainStore(state / self._part, head.get(self._part), disk)
+
+    def commit(self, attempt: str | None = None) -> list[WireRow]:
+        """Write what has changed. Returns the row that tells the driver; none where nothing has.
+
+        Args:
+            attempt: See :func:`file_name`.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        chain = self.store.commit(file_name(self._batch_id, attempt))
+        if chain is None:
+            return []
+        told = json.dumps([self._part, [file.name for file in chain]]).encode()
+        return [WireRow(0, SINK_LEVEL, Kind.MEMORY, self._partition, self._level, 0, told, b"")]
 
 
 def stored_blobs(state: Path, batch_id: int) -> Iterable[tuple[str, bytes]]:

@@ -352,9 +352,9 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         on_batch,
         held.sync,
         (phases := Phases()).of_batch,
-        _memory_log(plan, held),
         held.first_batch,
         plan.has_payloads,
+        _memory_log(plan, held),
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_partitions(session, plan.partitions):

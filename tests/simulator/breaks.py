@@ -16,6 +16,8 @@ from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.memory_files import ChainStore, part_name
+from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
@@ -55,18 +57,25 @@ def _delivered_in_the_sink(hold: Any) -> Any:
     return deliver
 
 
+class _NoRows(tuple[()]):
+    """What was written of a micro-batch's rows: nothing."""
+
+    __slots__ = ()
+    ids = ()
+
+
 def _not_journalled(_: Any) -> Any:
-    return lambda *_: ()
+    return lambda *_: _NoRows()
 
 
 def _journal_after_commit(_: Any) -> Any:
     waiting: dict[int, list[tuple[Any, ...]]] = {}
 
-    def write(self: Journal, *arguments: Any) -> tuple[()]:
+    def write(self: Journal, *arguments: Any) -> _NoRows:
         for late in waiting.pop(id(self), ()):
             _journal_write(self, *late)
         waiting.setdefault(id(self), []).append(arguments)
-        return ()
+        return _NoRows()
 
     return write
 
@@ -76,13 +85,13 @@ _journal_write = Journal.write
 
 def _in_place(_: Any) -> Any:
     def write(self: FileInbox, blobs: Any, *, only_here: bool = False) -> int:
-        place, prepare = self._files.place, self._files.prepare
+        publish, prepare = self._files.publish, self._files.prepare
         self._files.prepare = lambda file, content: self._disk.write(file, content) or file  # type: ignore[func-returns-value,method-assign,assignment]
-        self._files.place = lambda new, file: file  # type: ignore[method-assign]
+        self._files.publish = lambda new, file: file  # type: ignore[method-assign]
         try:
             return int(_inbox_write(self, blobs, only_here=only_here))
         finally:
-            self._files.place, self._files.prepare = place, prepare  # type: ignore[method-assign]
+            self._files.publish, self._files.prepare = publish, prepare  # type: ignore[method-assign]
 
     return write
 
@@ -112,7 +121,7 @@ def _deleted_before_commit(_: Any) -> Any:
 
 
 def _uncommitted_counts(committed: Any) -> Any:
-    return lambda files, folder, last, first=0: committed(files, folder, 10**9, first)
+    return lambda files, folder, last, *further: committed(files, folder, 10**9, *further)
 
 
 def _uncommitted_verdicts_count(earlier: Any) -> Any:
@@ -157,6 +166,26 @@ def _all_noted(_: Any) -> Any:
     return say
 
 
+def _newest_file(init: Any) -> Any:
+    def open_part(
+        self: PartOfBatch, state: Any, level: int, partition: int, batch_id: int, first: int, disk: Any
+    ) -> None:
+        init(self, state, level, partition, batch_id, first, disk)
+        folder = state / part_name(level, partition)
+        names = disk.names(folder) if disk.exists(folder) else []
+        self.store = ChainStore(folder, max(names, default=None), disk)
+
+    return open_part
+
+
+def _forgotten_early(keep: Any) -> Any:
+    def keep_and_forget(self: MemoryLog, *arguments: Any) -> None:
+        keep(self, *arguments)
+        self._forget(self._before, self._now)
+
+    return keep_and_forget
+
+
 BREAKS: Final[Mapping[str, Break]] = {
     "ack-before-commit": Break(
         "a verdict is delivered after Spark has logged the commit", Threads, "hold", _delivered_in_the_sink
@@ -188,6 +217,18 @@ BREAKS: Final[Mapping[str, Break]] = {
         Journal,
         "earlier",
         _uncommitted_verdicts_count,
+    ),
+    "memory-of-no-head": Break(
+        "a file of memory counts when the head of its micro-batch names it",
+        PartOfBatch,
+        "__init__",
+        _newest_file,
+    ),
+    "memory-forgotten-early": Break(
+        "memory of the last committed micro-batch is kept until the next one is committed",
+        MemoryLog,
+        "keep",
+        _forgotten_early,
     ),
     "forget-retry": Break(
         "a failed message that waited for its next attempt is tried again after a restart",

@@ -23,14 +23,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from acktree.checkpoint import memory_files
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
+from acktree.core.state.store import StateStore
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
@@ -116,6 +119,7 @@ class Driver:
         if not all(source.redelivers for source in world.scenario.sources):
             self.journal = Journal(self.held.verdicts, self.threads.delivered_through, files)
         last_committed = self.held.last_committed()
+        memory_files._indexes.clear()  # its workers are new processes
         self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
         self.totals = TotalCounts(CountTables(world, last_committed))
@@ -131,6 +135,7 @@ class Driver:
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
+            memory=MemoryLog(self.held.state, self.held.first_batch, last_committed, self.held.files),
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -153,7 +158,6 @@ class Driver:
         )
         self.ticks = Ticks(self.plan, world.now_ms)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits")}
-        self.logs["state"] = self.held.spark / "state" / "0"
         self.logs["operator"] = self.held.spark / "state" / "0" / "_metadata" / "v2"
         for log in self.logs.values():
             self.disk.make_folder(log)
@@ -267,15 +271,13 @@ class Driver:
             if self._last("operator") < 0 or self.progress.batch_id < 0:
                 self._spark_writes("operator", batch_id, b'{"version": 2}')
             for _ in range(world.random.choice((1, 1, 2))):
-                rows, state = self._execute(batch_id, start, end)
+                rows = self._execute(batch_id, start, end)
                 yield
-            self._spark_writes("state", batch_id, pickle.dumps(state))
-            yield
             self.sink(_Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
             yield
             self._spark_writes("commits", batch_id, b"v1\n{}")
             world.note(f"micro-batch {batch_id} is committed")
-            for log in ("state", "commits", "offsets"):
+            for log in ("commits", "offsets"):
                 disk.remove(self.logs[log] / str(batch_id - KEPT_STATES))
             start, batch_id = end, batch_id + 1
             yield
@@ -315,12 +317,13 @@ class Driver:
 
     # ---- Spark and the bolt -------------------------------------------------------------------------------
 
-    def _execute(self, batch_id: int, start: int, end: int) -> tuple[list[WireRow], dict[str, Any]]:
+    def _execute(self, batch_id: int, start: int, end: int) -> list[WireRow]:
         log = self.disk.read(self.logs["offsets"] / str(batch_id)).splitlines()
         clock_ms = json.loads(log[1])["batchTimestampMs"]
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
-        before = self._state(batch_id - 1)
+        memory = PartOfBatch(self.held.state, 1, 0, batch_id, self.held.first_batch, self.disk)
+        before = _loaded(memory.store)
         effects, held = Counter(before["effects"]), []
         opened, sequence_sums, acked, failed = [], [], [], []
         for due, root in before["held"]:
@@ -353,7 +356,8 @@ class Driver:
         )  # fmt: skip
         rows = [row for row in given if row.kind == Kind.CLOCK]
         rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
-        return rows, {"effects": dict(effects), "held": held}
+        memory.store.put("state", pickle.dumps({"effects": dict(effects), "held": held}))
+        return rows + memory.commit(f"{self.world.random.getrandbits(64):016x}")
 
     def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
         message = self.world.messages[component, number]
@@ -369,10 +373,7 @@ class Driver:
         return str(message.holds) if is_held else "acked"
 
     def _state(self, batch_id: int) -> dict[str, Any]:
-        if batch_id < 0:
-            return {"effects": {}, "held": []}
-        state: dict[str, Any] = pickle.loads(self.disk.read(self.logs["state"] / str(batch_id)))
-        return state
+        return _loaded(PartOfBatch(self.held.state, 1, 0, batch_id + 1, 0, self.disk).store)
 
     def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
         new = self.logs[log] / f".{batch_id}.tmp"
@@ -424,6 +425,13 @@ class Driver:
             f"queues {self.world.queues}, open at the spouts {tasks}, open at the acker "
             f"{self.progress.open_count}, drained {self.inbox.is_drained}, files {self.disk.list_all()}"
         )
+
+
+def _loaded(store: StateStore) -> dict[str, Any]:
+    """The bolts' memory: one blob."""
+    blob = store.get("state")
+    state: dict[str, Any] = {"effects": {}, "held": []} if blob is None else pickle.loads(blob)
+    return state
 
 
 def _int64s(values: Sequence[int]) -> np.ndarray[Any, Any]:

@@ -22,8 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from acktree.checkpoint.inbox_files import read_chunk
-from acktree.checkpoint.memory_files import ChainStore, part_name, read_head
-from acktree.checkpoint.memory_log import memory_row
+from acktree.checkpoint.memory_log import PartOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
@@ -167,15 +166,9 @@ def _remembered(
 ) -> list[WireRow]:
     """Run a level on its memory of the last micro-batch, and write what it changed there."""
     assert places.state is not None, "else Spark's state is the memory"
-    state, batch_id = Path(places.state), _micro_batch(places)
-    head = read_head(state, batch_id - 1) if batch_id > places.first_batch else {}
-    part = part_name(level, partition)
-    kept = ChainStore(state / part, head.get(part), batch_id)
-    rows = [*alone.run(run_it, _with_moved_memory(kept, places))]
-    written = kept.commit()
-    if written is not None:
-        rows.append(memory_row(level, partition, (file.name for file in written)))
-    return rows
+    part = PartOfBatch(Path(places.state), level, partition, _micro_batch(places), places.first_batch)
+    rows = [*alone.run(run_it, _with_moved_memory(part.store, places))]
+    return rows + part.commit()
 
 
 def _with_moved_memory(store: StateStore, places: Places) -> StateStore:

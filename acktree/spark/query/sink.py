@@ -45,9 +45,9 @@ class Sink:
         sync: Called with the last committed micro-batch before anything depends on its commit: see
             ``Checkpoint.sync``.
         phases_ms: Returns where the time of an earlier micro-batch went, by Spark's number of it.
-        memory: What bolts remember, where that is in files of ours.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
+        memory: What bolts remember, where that is in files of ours.
     """
 
     results: BatchResults
@@ -59,9 +59,9 @@ class Sink:
     on_batch: Callable[[], None]
     sync: Callable[[int], None]
     phases_ms: Callable[[int], Mapping[str, int]]
-    memory: MemoryLog | None = None
     first_batch: int = 0
     has_payloads: bool = False
+    memory: MemoryLog | None = None
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take the results of one micro-batch."""

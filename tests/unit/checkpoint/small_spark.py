@@ -2,7 +2,8 @@
 
 What Spark does, in this order, and what it finds after a crash: offsets logged -> rows read -> state of the
 levels -> sink, and in it the acker's files and the journal -> commit logged. A micro-batch whose commit is
-missing runs again, on the state before it and with its own clock.
+missing runs again, on the state before it and with its own clock. In a folder the state is in files of ours;
+at a URL it is Spark's.
 
 A death is an exception that no part catches; the next :class:`Driver` starts from the folder and the queue,
 which is all that is left of the last one.
@@ -29,6 +30,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -303,9 +305,13 @@ class Driver:
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
         )  # fmt: skip
+        memory = None
+        if self.held.state is not None:
+            memory = MemoryLog(self.held.state, self.held.first_batch, last_committed, disk)
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
+            memory=memory,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -426,11 +432,18 @@ class Driver:
             for partition in range(2):
                 here = [row for row in mine if row.partition == partition]
                 store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
+                part = None
+                if self.held.state is not None:
+                    first = self.held.first_batch
+                    part = PartOfBatch(self.held.state, level.index, partition, first + batch_id, first)
+                    store = part.store
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
                 read = self._read if self.is_folder else _carried_by(here)
                 rows += run_level(self.plan, level.index, partition, here, store, read_chunk=read)
-        (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
+                rows += [] if part is None else part.commit()
+        if self.held.state is None:
+            (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
         self.world.effects[self.held.first_batch + batch_id] = _running[self.name]
         return rows
 

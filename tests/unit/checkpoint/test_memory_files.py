@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from acktree.checkpoint import memory_files
-from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, read_head
-from acktree.checkpoint.memory_log import MemoryLog, memory_row, stored_blobs
+from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name, read_head
+from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch, stored_blobs
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
 
@@ -42,28 +40,28 @@ def names_of(chain):
 @settings(max_examples=150)
 def test_a_chain_holds_what_a_dict_holds(tmp_path_factory, batches, is_fresh):
     folder, model, newest = tmp_path_factory.mktemp("part") / "1-0", MemoryStore(), None
-    for batch_id, changes in enumerate(batches):
+    for changes in batches:
         if is_fresh:
             fresh_process()
-        store = ChainStore(folder, newest, batch_id)
+        store = ChainStore(folder, newest)
         change(store, changes)
         change(model, changes)
         assert {name: store.get(name) for name in model.blobs} == model.blobs
-        chain = store.commit()
+        chain = store.commit(file_name(0))
         if chain is not None:
             newest = chain[-1].name if chain else None
-        again = ChainStore(folder, newest, batch_id + 1)
+        again = ChainStore(folder, newest)
         assert all(again.get(name) == model.get(name) for name, _ in changes)
         assert ({} if newest is None else dict(blobs_of(folder, newest))) == model.blobs
-        assert again.commit() is None
+        assert again.commit(file_name(0)) is None
 
 
 def test_a_chain_is_short_and_little_is_written_twice(tmp_path):
     newest, written = None, 0
     for batch_id in range(1000):
-        store = ChainStore(tmp_path, newest, batch_id)
+        store = ChainStore(tmp_path, newest)
         store.put(f"blob {batch_id}", bytes(1000))
-        chain = store.commit()
+        chain = store.commit(file_name(0))
         newest = chain[-1].name
         written += chain[-1].size
         assert len(chain) <= 10
@@ -72,22 +70,22 @@ def test_a_chain_is_short_and_little_is_written_twice(tmp_path):
 
 
 def test_one_blob_that_changes_again_and_again_leaves_the_large_file_as_it_is(tmp_path):
-    store = ChainStore(tmp_path, None, 0)
+    store = ChainStore(tmp_path, None)
     store.put("large", bytes(1_000_000))
-    first = chain = store.commit()
+    first = chain = store.commit(file_name(0))
     for batch_id in range(1, 100):
-        store = ChainStore(tmp_path, chain[-1].name, batch_id)
+        store = ChainStore(tmp_path, chain[-1].name)
         store.put("small", b"%d" % batch_id * 100)
-        chain = store.commit()
+        chain = store.commit(file_name(0))
         assert chain[0] == first[0]
         assert len(chain) == 2
 
 
 @pytest.mark.parametrize("damage", ["end", "index", "blob", "begin", "empty", "gone"])
 def test_a_damaged_file_is_refused_with_its_name(tmp_path, damage):
-    store = ChainStore(tmp_path, None, 0)
+    store = ChainStore(tmp_path, None)
     store.put("name", b"x" * 100)
-    (only,) = store.commit()
+    (only,) = store.commit(file_name(0))
     file = tmp_path / only.name
     content = bytearray(file.read_bytes())
     at = {"end": len(content) - 12, "index": len(content) - 60, "blob": 30, "begin": 2}
@@ -98,18 +96,18 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path, damage):
         file.unlink()
     fresh_process()
     with pytest.raises(CheckpointError, match=only.name):
-        ChainStore(tmp_path, only.name, 1).get("name")
+        ChainStore(tmp_path, only.name).get("name")
 
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("part")
-    store = ChainStore(folder, None, 0)
+    store = ChainStore(folder, None)
     blobs = {"a": b"x" * 24, "b": b"y" * 8}
     for name, blob in blobs.items():
         store.put(name, blob)
-    (only,) = store.commit()
+    (only,) = store.commit(file_name(0))
     content = bytearray((folder / only.name).read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     (folder / only.name).write_bytes(content)
@@ -133,12 +131,11 @@ class Drivers(RuleBasedStateMachine):
         self.log = MemoryLog(self.state, self.first, self.committed)
 
     def attempt(self, part, changes):
-        batch_id = self.committed + 1
-        head = read_head(self.state, batch_id - 1) if batch_id > self.first else {}
-        store = ChainStore(self.state / part, head.get(part), batch_id)
-        assert {name: store.get(name) for name in self.model[part]} == self.model[part]
-        change(store, changes)
-        return store.commit()
+        level, partition = map(int, part.split("-"))
+        mine = PartOfBatch(self.state, level, partition, self.committed + 1, self.first)
+        assert {name: mine.store.get(name) for name in self.model[part]} == self.model[part]
+        change(mine.store, changes)
+        return mine.commit()
 
     def run(self, changes, tries):
         """Run a micro-batch to the sink's end; returns what its memory is then."""
@@ -147,9 +144,8 @@ class Drivers(RuleBasedStateMachine):
             after[part].blobs = dict(self.model[part])
             change(after[part], mine)
             for _ in range(tries):
-                chain = self.attempt(part, mine)
-            if chain is not None:
-                rows.append(memory_row(*map(int, part.split("-")), names_of(chain)))
+                told = self.attempt(part, mine)
+            rows += told
         for _ in range(tries):
             self.log.keep(self.committed + 1, rows)
         return {part: store.blobs for part, store in after.items()}
@@ -217,13 +213,12 @@ def test_files_of_others_are_left_where_they_are(tmp_path):
 
 def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr("acktree.checkpoint.memory_log._SWEEP", 4)
-    log, newest = MemoryLog(tmp_path, 0, -1), None
+    log = MemoryLog(tmp_path, 0, -1)
     for batch_id in range(10):
         for _ in range(3):
-            store = ChainStore(tmp_path / "1-0", newest, batch_id)
-            store.put("a", b"%d" % batch_id)
-            chain = store.commit()
-        newest = chain[-1].name
-        log.keep(batch_id, [memory_row(1, 0, names_of(chain))])
-        assert json.loads((tmp_path / "heads" / f"{batch_id:012d}").read_bytes()) == {"1-0": newest}
+            part = PartOfBatch(tmp_path, 1, 0, batch_id, 0)
+            part.store.put("a", b"%d" % batch_id)
+            told = part.commit()
+        log.keep(batch_id, told)
+    assert dict(stored_blobs(tmp_path, 9)) == {"a": b"9"}
     assert len(list((tmp_path / "1-0").glob("*"))) <= 2 + 3 * 2

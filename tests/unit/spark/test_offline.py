@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
@@ -37,6 +38,14 @@ def small_blobs(session: object, folder: Path, batch_id: int) -> Iterator[tuple[
     """What the small Spark has committed of state."""
     for store in pickle.loads((folder / "state" / str(batch_id)).read_bytes()).values():
         yield from store.blobs.items()
+
+
+def kept_by_spark(folder: Path) -> None:
+    """Make a checkpoint one of version 3, whose memory is in Spark's state."""
+    facts = json.loads((folder / "acktree.json").read_text())
+    del facts["has_state_files"]
+    (folder / "acktree.json").write_text(json.dumps(facts | {"version": 3}))
+    (folder / "spark" / "state").mkdir(exist_ok=True)
 
 
 @pytest.fixture(autouse=True)
@@ -252,7 +261,7 @@ def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Pa
         reset_state(tmp_path / "ended")
     (tmp_path / "old").mkdir()
     of_version_1(tmp_path / "old")
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads version 3"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads version 4"):
         rebalance(tmp_path / "old")
 
 
@@ -265,17 +274,26 @@ def test_with_a_dataframe_spout_sparks_checkpoint_is_not_abandoned(tmp_path: Pat
         reset_state(tmp_path)
 
 
-def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_in_spark", [False, True])
+def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(
+    tmp_path: Path, *, is_in_spark: bool
+) -> None:
     before = run_once(tmp_path, three_counts()).tasks
     (tmp_path / "spark" / "commits").mkdir()
     (tmp_path / "spark" / "offsets").mkdir()
-    (tmp_path / "spark" / "state").mkdir()
     (tmp_path / "spark" / "commits" / "0").touch()
     (tmp_path / "spark" / "offsets" / "0").write_text('{"chunk":4}')
     one, other = before["count"][0], before["all"][0]
     store = MemoryStore()
     store.blobs = {f"task/{one}/x": b"1", f"task/{other}/x": b"2", f"task/{other}/taken in": b"{}"}
-    (tmp_path / "spark" / "state" / "0").write_bytes(pickle.dumps({0: store}))
+    if is_in_spark:
+        kept_by_spark(tmp_path)
+        (tmp_path / "spark" / "state" / "0").write_bytes(pickle.dumps({0: store}))
+    else:
+        part = PartOfBatch(tmp_path / "state", 1, 0, 0, 0)
+        for name, blob in store.blobs.items():
+            part.store.put(name, blob)
+        MemoryLog(tmp_path / "state", 0, -1).keep(0, part.commit())
     reset_state(tmp_path, component="count", spark=NO_SPARK)
     after = run_once(tmp_path, three_counts()).tasks
     assert after["all"] == before["all"]
